@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Option sets one thing of one run. Modes, status rules and failure modes are options themselves:
+// Option sets one property of a run. Modes, status rules and failure modes are options themselves:
 //
 //	kahn.Execute(ctx, &g, step, kahn.Waves, kahn.Limit(8), kahn.StatusStrict)
 //
@@ -33,49 +33,49 @@ type config struct {
 	onSuspend      SuspendMode
 	codec          Codec
 	store          store.Store
-	spec           *store.Spec // the labels and the parent; nil if neither was given. It is never changed
+	spec           *store.Spec // the labels and the parent; nil if neither was given; immutable
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
 	ctxCancels     bool                                                // the end of the caller's context cancels the run, although it has a store
-	reads          bool                                                // for ReadResult: nothing is to be performed
+	reads          bool                                                // for ReadResult: the run performs nothing
 	adopts         *Adoption                                           // for Adopt, which sets it
-	idle           bool                                                // the first transaction is to be written, and nothing performed
-	listed         *store.Run                                          // as which the run was chosen; nil for any
-	report         func(error)                                         // by Runner.Serve: reports what keeps a request of the run waiting
-	restAfter      time.Duration                                       // by Runner.Serve: a wait that is longer ends the run at rest; 0 means that none does
-	served         bool                                                // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	idle           bool                                                // the run writes its first transaction and performs nothing
+	listed         *store.Run                                          // the run as it was when it was chosen; nil if that does not matter
+	report         func(error)                                         // by Runner.Serve: reports errors that keep a request of the run waiting
+	restAfter      time.Duration                                       // by Runner.Serve: a longer wait ends the run at rest; 0 means that none does
+	served         bool                                                // by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // by Runner.Serve: the turn of the run's key; nil without keys
-	dueAt          time.Time                                           // by Runner.Serve: the time to begin of the run that the store has called due, by its own clock
+	dueAt          time.Time                                           // by Runner.Serve: when the run may begin; the store's clock has reached that time
 	admission      func(context.Context, *store.Run) (*Request, error) // by Runner.Serve: nil without Service.Admit
-	refused        *Request                                            // by admission: the run ends cancelled, and does not begin
+	refused        *Request                                            // by admission: the run is cancelled without having begun
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
-	replaces       *Run   // of Runner.Redrive: the run that has ended
+	replaces       *Run   // for Runner.Redrive: the ended run
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
-	refresh        bool // the memo looks for nothing
+	refresh        bool // the memo is not looked up
 	budget         func(Usage) error
-	bounds         *room // of transactions, for tests; nil for the usual ones
+	bounds         *room // of transactions, for tests; nil for the usual bounds
 	checkValues    bool  // outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any
 	redrive        bool
 	fork           bool
-	redriven       []string // the nodes that a redrive or a fork names
+	redriven       []string // the nodes named by a redrive or a fork
 	redrivenBy     *Request
 	repeats        RedriveMode
 	allowChange    bool
 	limit          int
 	keyLimit       int
 	startRate      Rate
-	pool           *pool // limits that the run shares with others; nil without any
+	pool           *pool // limits that the run shares with other runs; nil if there are none
 	keyRate        Rate
 	estimates      *Result
 	history        *History
 	inputs         map[string]any
-	inputText      json.RawMessage // the inputs that were given to a durable run, as the codec has written them; nil for none
+	inputText      json.RawMessage // the inputs given to a durable run, as the codec has written them; nil if there are none
 	fired          *fired
 	prune          PruneMode
 	sinks          []func(Event)
@@ -92,7 +92,7 @@ type config struct {
 	middleware     []func(StepFunc) StepFunc
 	observers      []func(NodeResult)
 	around         []func(context.Context, *Run) (context.Context, func(*Result))
-	eventOutputs   int // how long an output in an event may be; 0: there is none
+	eventOutputs   int // the longest output in an event; 0 means that events carry no outputs
 	storeEvents    bool
 	test           *testMode
 	kinds          interface{ Kinds() []string }
@@ -100,7 +100,7 @@ type config struct {
 	graphCalls     func(path, field string, call func() (any, error)) (any, error)
 }
 
-// keyTurn is the turn of a run's key, in the store that notes it.
+// keyTurn is the turn of a run's key, with the store that records it.
 type keyTurn struct {
 	store store.TurnStore
 	store.Turn
@@ -112,14 +112,14 @@ const (
 	defaultEventOutput    = 32 << 10
 )
 
-// byDefault are the configs of runs without options: of one without a reader of events, and of one whose events may be read.
-// They are shared and never written.
+// byDefault are the configs of runs without options: the first for runs whose events have no reader, the second for runs whose events may
+// be read. They are shared and never written to.
 var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes},
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},
 }
 
-// configure makes the config of a run. Only a readable run keeps its events.
+// configure makes the config of a run. The run keeps its events only if readable is set.
 func configure(opts []Option, readable bool) (*config, error) {
 	if len(opts) == 0 {
 		if readable {
@@ -161,7 +161,7 @@ func (c *config) apply(opts []Option) error {
 	return nil
 }
 
-// setup is what the State of a run of the plan gets to know of the options.
+// setup returns the part of the options that the run's State needs.
 func (c *config) setup(p *Plan) machine.Setup {
 	x := machine.Setup{
 		Waves: c.mode == Waves, Holds: c.onSuspend == SuspendStop || c.onSuspend == suspendDefault && c.mode == Waves,
@@ -199,7 +199,7 @@ func (m Mode) String() string { return modeNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 func (m Mode) apply(c *config) error {
@@ -213,17 +213,16 @@ func (m Mode) apply(c *config) error {
 // StatusRule says how the status of a run follows from the statuses of its nodes.
 type StatusRule uint8
 
-// The status rules. A bad node failed (without ContinueOnFail), was aborted or was cancelled.
+// The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes a run all of whose bad nodes were handled: a node that may see the failure has
-	// run, or its upstream policy skips it for the failure. Otherwise the run failed if a failure escaped, and was cancelled
-	// if only cancellations did.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled: a node that sees the failure has run, or is skipped for
+	// it by its upstream policy. Otherwise the run fails if some failure was not handled, and is cancelled if only cancellations were not.
 	StatusEscaped StatusRule = iota
-	// StatusLeaves completes a run all of whose leaves completed or were skipped. Otherwise the run was cancelled if some
-	// node was cancelled and none failed, and else failed.
+	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
+	// none failed, and fails in all other cases.
 	StatusLeaves
-	// StatusStrict fails a run in which any node failed, or was aborted because of a failure; it was cancelled if any
-	// node was cancelled; else it completed.
+	// StatusStrict fails the run if any node failed or was aborted because of a failure. Otherwise the run is cancelled if any node was
+	// cancelled, and completes if none was.
 	StatusStrict
 
 	statusRuleCount
@@ -237,7 +236,7 @@ func (r StatusRule) String() string { return statusRuleNames.Name(r) }
 // MarshalText encodes r as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (r StatusRule) MarshalText() ([]byte, error) { return statusRuleNames.Text(r) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (r *StatusRule) UnmarshalText(text []byte) error { return statusRuleNames.Parse(r, text) }
 
 func (r StatusRule) apply(c *config) error {
@@ -253,12 +252,12 @@ type FailureMode uint8
 
 // The failure modes.
 const (
-	// Continue, the default, finishes everything that does not depend on the failed node.
+	// Continue, the default, finishes all nodes that do not depend on the failed node.
 	Continue FailureMode = iota
-	// StopScheduling lets running attempts finish and aborts everything that has not started, at the first failure for which
-	// the graph has no handler.
+	// StopScheduling lets running attempts finish and aborts all nodes that have not started, at the first failure for which the graph has
+	// no handler.
 	StopScheduling
-	// AbortRunning is StopScheduling, and running attempts are cancelled too.
+	// AbortRunning does the same as StopScheduling, and also cancels running attempts.
 	AbortRunning
 
 	failureModeCount
@@ -272,7 +271,7 @@ func (m FailureMode) String() string { return failureModeNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m FailureMode) MarshalText() ([]byte, error) { return failureModeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *FailureMode) UnmarshalText(text []byte) error { return failureModeNames.Parse(m, text) }
 
 func (m FailureMode) apply(c *config) error {
@@ -283,10 +282,10 @@ func (m FailureMode) apply(c *config) error {
 	return nil
 }
 
-// StopMode says how running steps are stopped when the run, or their group, is.
+// StopMode says how running steps are stopped when the run or their group is stopped.
 type StopMode uint8
 
-// The stop modes. A caller's context that ends, and a timeout of the run, interrupt in both.
+// The stop modes. In both, the end of the caller's context and a timeout of the run interrupt running attempts.
 const (
 	// Interrupt, the default, ends the context of running attempts.
 	Interrupt StopMode = iota
@@ -304,7 +303,7 @@ func (m StopMode) String() string { return stopModeNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m StopMode) MarshalText() ([]byte, error) { return stopModeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *StopMode) UnmarshalText(text []byte) error { return stopModeNames.Parse(m, text) }
 
 func (m StopMode) apply(c *config) error {
@@ -322,10 +321,10 @@ func (m StopMode) manner() machine.StopManner {
 	return machine.StopAsking
 }
 
-// Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost a
-// goroutine each and nothing else. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are
-// evaluated outside the limit. Under Limit(1) nothing else starts meanwhile, not even inside composites, so that the
-// order of events depends only on the graph, on the results and durations of its steps, and on events from outside.
+// Limit bounds how many steps run at the same time. Zero, the default, means no limit: a step that waits for something costs only its
+// goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
+// Under Limit(1) nothing else starts during such a test, not even in composites, so that the order of events depends only on the graph, on
+// the results and durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -347,11 +346,11 @@ func KeyLimit(n int) Option {
 	})
 }
 
-// apply makes r the rate of the run: it bounds how often attempts start, in the whole run with all its nested runs.
+// apply makes r the rate of the run: it bounds how often attempts start in the whole run, including its nested runs.
 func (r Rate) apply(c *config) error { return rate(&c.startRate, "Rate", r) }
 
-// KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption]
-// if the rate is not positive or its burst cannot be counted.
+// KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption] if the rate is not positive or
+// its burst cannot be counted.
 func KeyRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
 }
@@ -364,29 +363,29 @@ func rate(field *Rate, name string, r Rate) error {
 	return nil
 }
 
-// Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations of an earlier
-// run in place of the nodes' own Estimates. Nodes are matched by id; a node that the earlier run did not execute counts
-// with its own Estimate. A nil result is no estimate.
+// Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations of an earlier run instead of
+// the nodes' own Estimates. Nodes are matched by id; a node that the earlier run did not execute counts with its own Estimate. A nil result
+// changes nothing.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
-// Inputs provides the run's root inputs: the values of ports and parameters that nothing else feeds. A graph that declares its
-// Inputs takes no others, see [InputError]. The map is read, not copied.
+// Inputs provides the run's root inputs: values for ports and parameters that nothing else feeds. A graph that declares its Inputs accepts
+// only these, see [InputError]. The map is read, not copied.
 func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
-// PerRun calls f for each run and gives the run the options that it returns, in place of this one: options that belong together can share
-// what they note about their run. It is for packages whose options a [Runner] gives to many runs.
+// PerRun calls f for each run and replaces itself by the options that f returns, so that options that belong together can share state about
+// their run. It is for packages whose options a [Runner] gives to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine that calls [Start] or uses the options otherwise, and may be called without a run that follows. The run
-// is refused with [ErrBadOption] if f is nil or panics.
+// f is called on the goroutine that calls [Start] or otherwise applies the options, perhaps without a run that follows. The run is refused
+// with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -400,10 +399,10 @@ func PerRun(f func() []Option) Option {
 	})
 }
 
-// OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can neither
-// delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event, or when
-// CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; Result.Warnings reports
-// it, and a sink that is still busy then.
+// OnEvent adds a sink. The sink is called with every event of the run, in order, on its own goroutine, so that it can neither delay the run
+// nor be called concurrently. Execute returns after the sink has received the last event, or when CancelGrace, at least a second, has
+// passed since the run's end. A sink that panics is disabled. Result.Warnings reports such a sink, and a sink that is still busy when
+// Execute returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
@@ -414,9 +413,10 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs lets the events node.completed, and the events that end a run, carry the output as plain JSON, or as the run's [Codec] writes it if it has one other than
-// [Types], up to the given number of bytes; of a longer output they report the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is
-// negative. Default: events carry no outputs. Each reader and each sink has them encoded anew, when it gets the event.
+// EventOutputs lets the events node.completed, and the events that end a run, carry the output up to the given number of bytes, as plain
+// JSON, or as the run's [Codec] writes it if that is not [Types]. For a longer output they carry only its length. Zero means 32 KiB; the
+// run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs. The output is encoded separately for
+// each reader and sink, when it receives the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
 		if most < 0 {
@@ -429,9 +429,9 @@ func EventOutputs(most int) Option {
 	})
 }
 
-// Retain bounds how many events a run keeps for [Run.Events]: the last n, and 0 means none. A reader that asks for
-// an older event gets a gap error. Default: all of them. Events that a sink has not seen yet are always kept; Execute keeps
-// events for sinks alone.
+// Retain bounds how many events a run keeps for [Run.Events]: the last n, and 0 means none. A reader that asks for an older event gets a
+// gap error. By default a run keeps all events. Events that a sink has not received yet are always kept; Execute keeps events only for
+// sinks.
 func Retain(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -442,18 +442,18 @@ func Retain(n int) Option {
 	})
 }
 
-// RunID names the run. Default: a UUID of version 7, made on first use.
+// RunID sets the id of the run. Default: a UUID of version 7, made on first use.
 func RunID(id string) Option {
 	return optionFunc(func(c *config) error { c.runID = id; return nil })
 }
 
-// TraceID is the id of the trace that the run's events belong to. Default: an id derived from the run's id, in the form of a
-// W3C trace id, 32 hex digits.
+// TraceID sets the id of the trace that the run's events belong to. Default: an id derived from the run's id, in the form of a W3C trace
+// id, 32 hex digits.
 func TraceID(id string) Option {
 	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }
 
-// apply makes r the policy of nodes that have none, in a graph whose Defaults have none.
+// apply makes r the policy of nodes without one, in a graph whose Defaults have none.
 func (r Retry) apply(c *config) error {
 	if _, err := r.validate(); err != nil {
 		return fmt.Errorf("%w: Retry: %w", ErrBadOption, err)
@@ -462,29 +462,30 @@ func (r Retry) apply(c *config) error {
 	return nil
 }
 
-// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. It
-// counts from when the run begins, through all lives that have this option, waits for signals and the time between lives
-// included; [Redrive] begins anew. A deadline of the caller's context is different: it is a request to stop, which cancels a
-// run without a store, and leaves a durable one.
+// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. It counts from the run's
+// beginning, through all lives that have this option, including waits for signals and the time between lives; a [Redrive] starts it anew. A
+// deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: its nodes are cancelled,
-// its cleanup and end nodes run, and the run is over. Without it the run is left, see [Durable], and continues from its store.
+// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: its nodes are
+// cancelled, its cleanup and end nodes run, and the run ends. Without this option the run is left, see [Durable], and continues from its
+// store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
-// CancelGrace is how long a step whose context was cancelled may continue before it is abandoned: its node is settled, its slot freed, and its late result dropped. So is
-// a guard, a merge or a test whose node was stopped. It is not retried, whatever the policy says, since two attempts would overlap. The grace, but at least a second, is
-// also how long Wait lets sinks catch up after the run's end. Default: 5 s.
+// CancelGrace bounds how long a step may continue after its context was cancelled. Then it is abandoned: its node is settled, its slot is
+// freed, and its late result is dropped. The same bound holds for a guard, a merge or a test whose node was stopped. An abandoned step is
+// not retried, whatever the policy says, since two attempts would overlap. Wait lets sinks catch up after the run's end for the same time,
+// but at least a second. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }
 
-// CleanupTimeout bounds each cleanup node and the end node, from the start of its attempt, and in a run that was stopped the wait
-// of a cleanup node that suspends itself. Default: 30 s.
+// CleanupTimeout bounds each attempt of a cleanup node and of the end node. In a stopped run it also bounds the wait of a cleanup node that
+// suspends itself. Default: 30 s.
 func CleanupTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cleanupTimeout, "CleanupTimeout", d) })
 }
@@ -494,10 +495,9 @@ func Random(source func() float64) Option {
 	return optionFunc(func(c *config) error { c.random = source; return nil })
 }
 
-// CloneInputs copies values before user code of the graph gets them, so that this code may change its arguments: parameters,
-// upstream values, items, root inputs, the trigger's payload, the value of a signal, the state of a step that was suspended,
-// the outputs that a [View] shows, and the contributions to a registered merge. Without it values are shared between steps,
-// which must not change them. A nil function copies nothing.
+// CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments: parameters, upstream
+// values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View] shows, and
+// the contributions to a registered merge. Without it steps share values and must not change them. A nil function copies nothing.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

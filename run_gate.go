@@ -14,17 +14,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// answer is the effect of a signal on a node, computed without the lock: labels may be user code.
+// answer is the effect of a signal on a node. It is computed without the lock, since labels may be user code.
 type answer struct {
 	machine.Outcome           // of a gate
-	decision        *Decision // the signal; nil without one
+	decision        *Decision // the signal; nil if there is none
 	value           any       // of a completed gate
 	said            string    // see conclusion.answer
 	err             error
-	text            json.RawMessage // the value of the signal as the codec has written it; nil if it was not asked
+	text            json.RawMessage // the value of the signal as the codec has written it; nil if it has not
 }
 
-// answer computes the effect of a signal, whose text may be known. It refuses a value that is none of the choices of a gate.
+// answer computes the effect of a signal, whose text may be known. It returns an error if the value is not one of the choices of a gate.
 func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
@@ -37,15 +37,15 @@ func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answe
 	return a, nil
 }
 
-// gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
+// gateOutcome returns the outcome of a gate with a given answer, even if the answer is not one of the choices.
 func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answer {
 	w := worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}, kept: [2]json.RawMessage{text}}
 	c := w.concludeKept(attemptResult{value: value})
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err, text: w.kept[0]}
 }
 
-// labelOutcome is the outcome of a gate that the run answers itself, with a label. It calls no user code, since the lock is held: a string
-// is its own label, every codec writes it, and contracts judge what comes from outside.
+// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so it calls no user
+// code: a string is its own label, every codec can write it, and contracts check only values from outside.
 func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {
@@ -57,9 +57,8 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer}
 }
 
-// trySignal is one try of Signal. It returns the transaction with which the answer is written; nil without a store. The error errNotKept
-// means that the graph of an expanded node has become known meanwhile, so that its waiting nodes are now found elsewhere, and Signal
-// tries again.
+// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, nil without a store. The error is errNotKept
+// if the graph of an expanded node has become known meanwhile: its waiting nodes are found elsewhere now, and the caller tries again.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -71,7 +70,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		r.st.Unlock()
 		return in, err
 	}
-	over, ended := r.concluded(), ErrFinished // nothing waits any more, whatever it is called
+	over, ended := r.concluded(), ErrFinished // no node of an ended run waits, whatever its name
 	switch {
 	case root.isLost():
 		ended = root.durable.failed
@@ -111,7 +110,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // it has ended meanwhile, perhaps by the same signal of another caller
+	err = errNotKept // if control does not call f: the run has ended meanwhile, perhaps by another caller's signal
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was faster
@@ -130,7 +129,8 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	return in, err
 }
 
-// judgeSignal is the error of a signal that is not sent: for a node of the given run, or if there is none for one whose graph is not known.
+// judgeSignal returns the error that a signal would get, without sending it. If known is false, the signal is for a node in a graph that is
+// not known.
 func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen int) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -146,15 +146,15 @@ func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen 
 	return in.noGate(s.gate)
 }
 
-// pendingGate is what a signal answers in a run that continues and has not begun.
+// pendingGate is the node that a signal answers in a run that continues and has not begun.
 type pendingGate struct {
 	in   *held // nil if the node's graph is not known
 	ref  machine.Ref
 	kept *keptNode
 }
 
-// findPending finds what a signal is for, with the lock held. It is nil for a signal that repeats another one, with the transaction of that
-// one, and with an error: [errNotKept] if the run has begun.
+// findPending returns the node that a signal answers. It returns no node for a signal that repeats another one, with the transaction of
+// that one, and on errors; errNotKept means that the run has begun. The caller holds the run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -184,8 +184,8 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
-// signalPending is trySignal for a run that continues and has not begun. The answer is kept with the state from which the run
-// continues, and delivered when the run begins, or ends without beginning.
+// signalPending does the work of trySignal for a run that continues and has not begun. It keeps the answer with the state from which the
+// run continues. The answer is delivered when the run begins, or when it ends without having begun.
 func (r *Run) signalPending(s *signal) (*writing, error) {
 	r.st.Lock()
 	at, written, err := r.findPending(s)
@@ -226,7 +226,7 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	return written, nil
 }
 
-// pendingWrite is the transaction with which everything so far is written; nil if it is.
+// pendingWrite returns the transaction that writes all changes so far; nil if all are written.
 func (r *Run) pendingWrite() *writing {
 	switch d := r.durable; {
 	case d == nil:
@@ -239,7 +239,7 @@ func (r *Run) pendingWrite() *writing {
 	return nil
 }
 
-// gateOf finds the node that a signal is for.
+// gateOf returns the node that a signal names.
 func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true
@@ -248,7 +248,7 @@ func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	return ref, ok && (r.plan.net.Is(ref, machine.FlagGate) || r.st.Word(ref).Status() == Suspended)
 }
 
-// noGate is the error of a signal for which gateOf finds nothing. To make it takes a look at many nodes.
+// noGate returns the error of a signal for which gateOf finds no node. It looks at many nodes.
 func (r *Run) noGate(gate string) error {
 	if at, lost := r.locate(gate); lost == nil && !at.run.isEndedInside() {
 		if x := at.run.extras[at.ref]; x != nil && x.decision != nil {
@@ -263,8 +263,7 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is
-// one.
+// statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is such a run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -283,7 +282,7 @@ func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs 
 	return r.st.Word(ref).Status(), true
 }
 
-// refusal is the error of a signal for a node that takes none, with the lock held.
+// refusal returns an error if the node takes no signal. The caller holds the run's lock.
 func (r *Run) refusal(ref machine.Ref) error {
 	if r.isLost() {
 		return r.durable.failed
@@ -303,12 +302,12 @@ func (r *Run) refusal(ref machine.Ref) error {
 	return nil
 }
 
-// answeredAlready is the error of a second answer, in every life of the run.
+// answeredAlready returns the error of a second answer, the same in every life of the run.
 func answeredAlready(path string) error {
 	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
 }
 
-// endedUnanswered is the error of an answer for a gate, or for a step that has waited, that has ended.
+// endedUnanswered returns the error of an answer to a gate, or to a step that has waited, that has ended.
 func endedUnanswered(path string, status Status) error {
 	if status == Completed {
 		return answeredAlready(path)
@@ -316,7 +315,7 @@ func endedUnanswered(path string, status Status) error {
 	return &machine.TransitionError{Node: path, From: status, To: Completed}
 }
 
-// signal applies an answer, with the lock held.
+// signal applies an answer. The caller holds the run's lock.
 func (r *Run) signal(ref machine.Ref, a answer, now int64) error {
 	if err := r.refusal(ref); err != nil {
 		return err
@@ -339,7 +338,7 @@ func (r *Run) signal(ref machine.Ref, a answer, now int64) error {
 	return r.reenter(ref, now)
 }
 
-// reenter makes a step ready to be entered again that has waited.
+// reenter makes a step that has waited ready to be entered again.
 func (r *Run) reenter(ref machine.Ref, now int64) error {
 	x := r.extra(ref)
 	x.ready = now
@@ -349,7 +348,7 @@ func (r *Run) reenter(ref machine.Ref, now int64) error {
 	return r.st.Requeue(r.st.Token(ref), Suspended)
 }
 
-// refusesSignal is why a signal for a node would be refused whatever its value is; nil if it depends on that.
+// refusesSignal returns an error if any signal for the node would be refused; it returns nil if that depends on the value.
 func (r *Run) refusesSignal(name string) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -367,8 +366,8 @@ func (r *Run) refusesSignal(name string) error {
 	return at.noGate(gate)
 }
 
-// signalled keeps the signal that has answered a node and logs its event, before the consequences. The caller flushes these
-// at once, with flushSignalled, so that nothing comes between the two, neither in the log nor in a store.
+// signalled keeps the signal that has answered a node, and logs its event before the consequences. The caller flushes the consequences at
+// once, with flushSignalled, so that nothing comes in between in the log or in a store.
 func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d
@@ -386,7 +385,7 @@ func (r *Run) flushSignalled(now int64) {
 	}
 }
 
-// reachGate settles a gate that was reached, if it has its answer, or else makes it wait.
+// reachGate settles a gate that the run has reached if the gate has its answer, or else makes it wait.
 func (r *Run) reachGate(ref machine.Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)
@@ -409,13 +408,13 @@ func (r *Run) reachGate(ref machine.Ref, now int64) {
 	}
 }
 
-// ErrGateOutlasts is the warning that the deadline of a gate lies beyond the end of the run's [Timeout], which so ends the run first.
+// ErrGateOutlasts warns that the deadline of a gate lies beyond the end of the run's [Timeout], which ends the run first.
 var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's Timeout")
 
 // mostOutlasting bounds the warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result, once for each declared gate, if a gate that waits cannot come to its deadline. The times are on the
+// warnOfGate adds a warning to the Result, once for each declared gate, if the run ends before the gate's deadline. The times are on the
 // run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
@@ -442,7 +441,7 @@ func (r *Run) armGate(ref machine.Ref, x *extra, d time.Duration) {
 	})
 }
 
-// gateTimedOut ends the wait of a gate whose Timeout has passed, or of a step that does not wait for a signal any more.
+// gateTimedOut ends the wait of a gate whose Timeout has passed, or of a step whose wait for a signal has ended.
 func (r *Run) gateTimedOut(ref machine.Ref, now int64) {
 	r.wake(now)
 	if !r.plan.net.Is(ref, machine.FlagGate) {
@@ -487,7 +486,7 @@ func (r *Run) settleGate(ref machine.Ref, a answer, now int64) {
 	}
 }
 
-// earlySignals takes the signals of a run that starts anew: they can only be for gates that it has yet to reach.
+// earlySignals accepts the signals of a run that starts anew. They must be for gates.
 func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil
@@ -519,8 +518,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answers computes the effects of the signals, without the lock: labels may be user code. refused are the errors of
-// signals that are no choices, in the order of declaration.
+// answers computes the effects of the signals. The caller does not hold the run's lock, since labels may be user code. refused are the
+// errors of signals that are not among the choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
@@ -534,8 +533,8 @@ func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref
 	return answers, refused
 }
 
-// waiter finds the run in which a node waits, by the node's path or token, and the node's name in that run. It is called for
-// an outermost run. It follows the parts of the path rather than search all runs.
+// waiter returns the run in which a node waits, and the node's name in that run; gate is the node's path or token. r must be an outermost
+// run. waiter follows the parts of the path instead of searching all runs.
 func (r *Run) waiter(gate string) (*Run, string) {
 	if r.tree == nil || r.waitsUnder(gate) {
 		return r, gate
@@ -565,7 +564,7 @@ func (r *Run) waiter(gate string) (*Run, string) {
 	return r, gate
 }
 
-// itemsOf finds the run of a map's items, if the name names a waiting item, which has the same name there.
+// itemsOf returns the run of a map's items if name names a waiting item. The item has the same name in that run.
 func (r *Run) itemsOf(name string) *Run {
 	i := strings.LastIndexByte(name, '[')
 	if i < 0 {

@@ -11,23 +11,24 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// order is the policy by which the workers of a run take tasks: with one slot the policy leaves nothing to chance. It has no state of
-// its own. Its methods are called with the lock held.
+// order is the policy by which the workers of a run take tasks. With one slot the policy leaves nothing to chance. It has no state of its
+// own. The caller of its methods holds the run's lock.
 type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
-	// next returns the next task that a worker performs, and whether it is counted in single.alone meanwhile. It reaches the gates and begins the
-	// composites that come before, in the same critical section, so that the order in which nested runs begin depends on nothing else.
+	// next returns the next task of a worker, and whether single.alone counts the worker meanwhile. In the same critical section it also
+	// reaches the gates and begins the composites that come before the task, so that the order in which nested runs begin depends on
+	// nothing else.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// onlyGates is called when the worker has begun what next has returned, and nothing can be taken but gates.
+	// onlyGates is called after the worker has begun the task of next, if only gates can be taken then.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
+	// announce lets the State announce work, unless nothing may begin now: then the obstacle dispatches when it is gone.
 	announce(r *Run)
-	// slotlessDue reports whether something that needs no slot is evaluated, or about to be begun, while an attempt holds the only slot.
+	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
 }
 
-// order is the order of the run now: when its first node is expanded, it becomes a tree.
+// order returns the run's current order. It changes when the run's first node is expanded, since the run becomes a tree then.
 func (r *Run) order() order {
 	switch {
 	case r.single == nil:
@@ -38,7 +39,7 @@ func (r *Run) order() order {
 	return treeOrder{}
 }
 
-// freeOrder is the order of the run's own ready queue.
+// freeOrder takes tasks in the order of the run's own ready queue.
 type freeOrder struct{}
 
 func (freeOrder) arrived(*Run) {}
@@ -62,7 +63,7 @@ func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	return t, false, false
 }
 
-// onlyGates reaches the gates at once: workers would race for them later.
+// onlyGates reaches the gates at once, since workers would race for them later.
 func (freeOrder) onlyGates(r *Run, now int64) {
 	for r.st.OnlyGates() {
 		g, ok := r.st.NextGate()
@@ -79,29 +80,29 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
-//   - Timers of equal time go off in any order. So every holder of the lock, a worker that reports or a timer, rings all due
-//     alarms first: alarms of equal time in the order of arming, and all of them before what a step does at that time.
-//   - What alarms make due that needs no slot, composites, checks and gates, comes before the result of a step that returns at the time of
-//     the alarm: that is put off meanwhile.
-//   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: otherwise their order would be
+//   - Timers of equal time fire in any order. So every holder of the lock, a reporting worker or a timer, rings all due alarms first:
+//     alarms of equal time in the order of arming, and all of them before the result of a step that returns at that time.
+//   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
+//     of the alarm: the result is put off meanwhile.
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise their order would be
 //     random.
-//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When
-//     the item of a map waits, the next item may begin; so the gates inside items are reached at once, too, if the map has a
-//     limit. Other gates that are going to wait are reached when nothing can be started any more.
-//   - While a worker evaluates something without a slot, nothing is begun. See also, for runs with composites, tree.
+//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When an item of
+//     a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that will
+//     wait are reached when nothing else can start.
+//   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
 //
-// The lock guards all fields but next.
+// The run's lock guards all fields except next.
 type single struct {
-	alone       int          // workers that evaluate something without a slot
-	unwritten   int          // what will be evaluated so when the store has written why: see Run.awaitsWrite
-	next        atomic.Int64 // when the first alarm of the bell is due, for a look without the lock
-	interrupted *Step        // the last attempt that held the slot and was interrupted, or nil
+	alone       int          // how many workers evaluate something without a slot
+	unwritten   int          // how many tasks will be evaluated without a slot when the store has written their cause: see Run.awaitsWrite
+	next        atomic.Int64 // when the first alarm of the bell is due, readable without the lock
+	interrupted *Step        // the last interrupted attempt that held the slot, or nil
 	rang        int64        // when an alarm last rang
-	off         []*putOff    // results that are put off
+	off         []*putOff    // results that were put off
 }
 
-// slotOrder is the order of a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that evaluates
-// something does so alone.
+// slotOrder is the order of a run with one slot and without nested runs: gates come in the order of their nodes, and a worker that
+// evaluates a task without a slot does so alone.
 type slotOrder struct{ freeOrder }
 
 func (slotOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
@@ -126,7 +127,7 @@ func (slotOrder) slotlessDue(r *Run) bool {
 	return r.single.alone > 0 || r.single.unwritten > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
-// evaluated lets other workers continue when the worker has evaluated something alone.
+// evaluated ends the worker's evaluation alone, so that other workers can continue.
 func (w *worker) evaluated() {
 	if w.alone {
 		w.alone = false
@@ -134,21 +135,21 @@ func (w *worker) evaluated() {
 	}
 }
 
-// halts reports whether nothing may be begun now: a worker evaluates something, or will when it is written, or an attempt that was interrupted has
-// not returned.
+// halts reports whether nothing may begin now: a worker evaluates something alone, will do so after a write of the store, or an interrupted
+// attempt has not returned.
 func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.unwritten > 0 || q.interrupts()) }
 
-// interrupts reports whether an attempt that was interrupted has not returned.
+// interrupts reports whether an interrupted attempt has not returned.
 func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// needsNoSlot reports whether what performs a node, in a run with one slot, evaluates it alone.
+// needsNoSlot reports whether a node is performed without a slot, and so alone, in a run with one slot.
 func (r *Run) needsNoSlot(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }
 
-// putOff is the result of an attempt that was put off, and its worker, which the run counts meanwhile.
+// putOff is a result that was put off, with its worker, which the run still counts.
 type putOff struct {
 	worker worker
 	c      conclusion
@@ -156,16 +157,17 @@ type putOff struct {
 	goOn   bool
 }
 
-// putsOff reports whether the result of an attempt, which holds the slot and has returned at the given time, has to wait.
+// putsOff reports whether the result of an attempt that holds the slot and has returned at the given time must wait.
 func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
 
-// slotlessDue asks the order. What an interrupted attempt keeps from beginning does not count, and a run without its store begins nothing.
+// slotlessDue asks the order. Tasks that an interrupted attempt keeps from beginning do not count, and a run that has lost its store begins
+// nothing.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
-// putOff ends the worker of an attempt whose result is put off, and releases the lock. It disarms the attempt's timeout: the attempt has
-// returned in time, however long the evaluations before its result take.
+// putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout: the attempt
+// has returned in time, however long the evaluations before its result take.
 func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)
@@ -175,7 +177,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	return false
 }
 
-// takeUp takes up the results that were put off, when nothing comes before them any more. It is called with the lock held.
+// takeUp settles the results that were put off, when nothing comes before them any more. The caller holds the run's lock.
 func (r *Run) takeUp() {
 	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
 		for _, x := range q.off {
@@ -197,7 +199,7 @@ func (x *putOff) work() {
 	}
 }
 
-// note is called with the lock held after every change of the alarms of the run.
+// note updates next after a change of the run's alarms. The caller holds the run's lock.
 func (q *single) note(r *Run) {
 	if q == nil {
 		return
@@ -209,13 +211,13 @@ func (q *single) note(r *Run) {
 	q.next.Store(first)
 }
 
-// isDue reports whether an alarm may be due by now: at [math.MaxInt64], which next is without alarms, there may be none.
+// isDue reports whether an alarm may be due now. At [math.MaxInt64], the value of next without alarms, it may report true without an alarm.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
-// ringDue rings the alarms of a run with one slot that are due, with the lock held.
+// ringDue rings the due alarms of a run with one slot. The caller holds the run's lock.
 func (r *Run) ringDue(now int64) {
 	q, b := r.single, r.outermost().bell
-	for b != nil && q.isDue(now) { // without a bell there is no alarm, although one may be due at the end of the clock
+	for b != nil && q.isDue(now) { // without a bell there is no alarm, even if isDue reports one at the end of the clock
 		a, ok := b.alarms.Next(now)
 		if !ok {
 			return
@@ -233,7 +235,7 @@ func (r *Run) ringDue(now int64) {
 	}
 }
 
-// rung calls an alarm back, unless it was disarmed or its run has ended.
+// rung calls the alarm's callback, unless the alarm was disarmed or its run has ended.
 func (r *Run) rung(a *alarm, now int64) {
 	if !a.over && !r.concluded() {
 		r.end(a)
@@ -245,8 +247,8 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: gates that have
-// their answer, and gates whose wait lets another item of a map begin.
+// reachEarly reaches, in a run with one slot, the gates that let other nodes begin: gates that have their answer, and gates whose wait lets
+// another item of a map begin. The caller holds the run's lock.
 func (r *Run) reachEarly(now int64) {
 	r.st.TakeGates(func(ref machine.Ref) bool {
 		_, answered := r.signals[ref]
@@ -254,21 +256,20 @@ func (r *Run) reachEarly(now int64) {
 	}, func(ref machine.Ref) { r.reachGate(ref, now) })
 }
 
-// turn is the place of a run among the runs that wait for a slot: the place of its best ready node, by priority,
-// then by the longest remaining path up to the end of the outermost run, then by declaration, as if the graphs were
-// one.
+// turn is the place of a run among the runs that wait for a slot. It is the place of the run's best ready node, by priority, then by the
+// longest remaining path to the end of the outermost run, then by declaration, as if the graphs were one.
 type turn struct {
-	index    int  // in the queue plus one; 0 means that it is not in there
-	gated    bool // it is among the tree's
-	slotless bool // in a tree with one slot: its best node needs none
-	lends    bool // it is inside an item of a map with a limit, to which the item's slot goes back while it waits
+	index    int  // in the queue, plus one; 0 if the run is not in the queue
+	gated    bool // the run is in tree.gated
+	slotless bool // in a tree with one slot: its best node needs no slot
+	lends    bool // the run is in an item of a map with a limit, which gets the item's slot back while the item waits
 	priority int
 	rank     int64
-	order    []int32 // of the composites that the run is in, each followed by the run's number
-	node     int32   // of the best ready node
+	order    []int32 // the places of the composites around the run, each followed by the run's number in it
+	node     int32   // the place of the best ready node
 }
 
-// placeInTree is the order of the run's turn, nil for an outermost run.
+// placeInTree returns the order of the run's turn, nil for an outermost run.
 func (r *Run) placeInTree() []int32 {
 	if r.turn == nil {
 		return nil
@@ -276,7 +277,7 @@ func (r *Run) placeInTree() []int32 {
 	return r.turn.order
 }
 
-// pass starts, in a tree with one slot, the first of all tasks.
+// pass starts the first task of a tree with one slot.
 func (t *tree) pass(now int64) {
 	for !t.coming && !t.root.single.halts() {
 		switch {
@@ -287,7 +288,7 @@ func (t *tree) pass(now int64) {
 		case len(t.gated) == 0:
 			return
 		}
-		// No other task comes before a gate: it is reached at once.
+		// No other task comes before the gate, so it is reached at once.
 		r := t.gated[0]
 		t.gated = t.gated[1:]
 		r.turn.gated = false
@@ -299,12 +300,13 @@ func (t *tree) pass(now int64) {
 	}
 }
 
-// hasTurn reports whether a run has the first task, in a tree with one slot.
+// hasTurn reports whether the run has the first task of a tree with one slot.
 func (t *tree) hasTurn(r *Run) bool {
 	return !t.root.single.halts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
-// treeOrder is the order of a tree with one slot: a worker takes the first task of the whole tree, if it is one of its run, see tree.
+// treeOrder is the order of a tree with one slot: a worker takes the first task of the whole tree, if that task belongs to its run, see
+// tree.
 type treeOrder struct{}
 
 func (treeOrder) arrived(r *Run) { r.tree.coming = false }
@@ -332,16 +334,16 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 	}
 }
 
-func (treeOrder) onlyGates(*Run, int64) {} // the tree reaches gates when no other task comes before
+func (treeOrder) onlyGates(*Run, int64) {} // the tree reaches gates when no other task comes before them
 
-func (treeOrder) announce(*Run) {} // the tree does, see pass
+func (treeOrder) announce(*Run) {} // the tree announces, see pass
 
 func (treeOrder) slotlessDue(r *Run) bool {
 	t, q := r.tree, r.single
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
-// queue puts a run into its place among the runs that wait for a slot, or with one slot for anything.
+// queue updates the run's place among the runs that wait for a slot, or with one slot for any task.
 func (t *tree) queue(r *Run) {
 	s := &r.st
 	wants := s.WantsSlot()
@@ -382,7 +384,7 @@ func (x *turn) update(r *Run) {
 	}
 }
 
-// grants reports whether the best ready node of the run may have a slot: one is free, and no other run is before it.
+// grants reports whether the best ready node of the run may have a slot: a slot is free, and no other run comes first.
 func (r *Run) grants() bool {
 	t := r.tree
 	if t.Used >= t.limit {
@@ -414,7 +416,7 @@ func (x *turn) before(y *turn) bool {
 	return cmp.Or(slices.Compare(x.order[:both], y.order[:both]), cmp.Compare(x.at(both), y.at(both))) < 0
 }
 
-// at is the place of the composite at a depth of the nesting, or of the node itself.
+// at returns the place of the composite at this depth of nesting, or of the node itself.
 func (x *turn) at(depth int) int32 {
 	if depth < len(x.order) {
 		return x.order[depth]

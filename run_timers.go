@@ -19,7 +19,8 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms what is armed for nodes; with rests also the times of nodes that are not terminal, because the run ends at rest.
+// disarmAll disarms the alarms of all nodes. With rests, because the run ends at rest, it also disarms the alarms of nodes that are not
+// terminal.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
@@ -33,16 +34,16 @@ func (r *Run) disarmAll(rests bool) {
 	}
 }
 
-// bell rings the alarms of a run and of its nested runs by one timer, which may fire before anything is due: nothing moves it when an alarm is
-// disarmed. A run that a Coordinator drives has none. The lock guards it.
+// bell rings the alarms of a run and its nested runs with one timer. The timer may fire before any alarm is due, since disarming an alarm
+// does not move it. A run that a Coordinator drives has no bell unless it has one slot. The run's lock guards the bell.
 type bell struct {
-	alarms due.Queue[*alarm] // the armed ones
+	alarms due.Queue[*alarm] // the armed alarms
 	timer  *time.Timer
-	fires  int64 // when the timer does, in ns since the run's start; [math.MaxInt64] if it has
+	fires  int64 // when the timer fires, in ns since the run's start; [math.MaxInt64] if it has fired
 	coming int   // calls of ring that are scheduled or running
 }
 
-// bellOfAll returns the bell of the outermost run, made now if there is none.
+// bellOfAll returns the bell of the outermost run, which it makes if there is none.
 func (r *Run) bellOfAll() *bell {
 	root := r.outermost()
 	if root.bell == nil {
@@ -51,7 +52,8 @@ func (r *Run) bellOfAll() *bell {
 	return root.bell
 }
 
-// wind makes the timer fire when the first alarm is due. It is called with the lock held, when the outermost run has a bell.
+// wind makes the timer fire when the first alarm is due. The run must be the outermost one and have a bell. The caller holds the run's
+// lock.
 func (r *Run) wind(now int64) {
 	b := r.bell
 	first := b.alarms.Due()
@@ -68,7 +70,7 @@ func (r *Run) wind(now int64) {
 	}
 }
 
-// ring is called by the timer of the outermost run: it rings the alarms that are due.
+// ring is called by the timer of the outermost run. It rings the due alarms.
 func (r *Run) ring() {
 	now := r.now()
 	r.st.Lock()
@@ -90,7 +92,7 @@ func (r *Run) ring() {
 	r.release(now)
 }
 
-// silence stops the timer, for which there is no use any more, and reports whether no call of ring is on its way.
+// silence stops the timer, which is not needed any more. It reports whether no call of ring is scheduled or running.
 func (b *bell) silence() bool {
 	if b == nil || b.timer == nil {
 		return true
@@ -102,19 +104,19 @@ func (b *bell) silence() bool {
 	return b.coming == 0
 }
 
-// alarm is a callback that is armed. Its Entry is its place in the bell; Due is when it rings, in ns since the run's start.
+// alarm is an armed callback. Its Entry is its place in the bell; Due is when it rings, in ns since the run's start.
 type alarm struct {
 	due.Entry
 	run    *Run
 	ring   func(now int64) // nil for the Timeout of an attempt
-	step   *Step           // that attempt
-	lasts  time.Duration   // that Timeout
-	timer  timer           // of a run that a Coordinator drives; else nil
-	stored *wake           // nil if the store need not know of it
-	over   bool            // it has rung or was disarmed
+	step   *Step           // the attempt
+	lasts  time.Duration   // the attempt's Timeout
+	timer  timer           // for a run that a Coordinator drives; else nil
+	stored *wake           // nil if the store need not know the alarm
+	over   bool            // the alarm has rung or was disarmed
 }
 
-// after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
+// after arms a callback. The callback runs with the run's lock held, unless it is disarmed before. The run does not end while a callback is
 // armed.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	a := &alarm{run: r, ring: f}
@@ -123,7 +125,7 @@ func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// arm makes an alarm ring at a time, with the lock held.
+// arm makes an alarm ring at the given time. The caller holds the run's lock.
 func (a *alarm) arm(at, now int64) {
 	r := a.run
 	r.timers++
@@ -148,7 +150,7 @@ func (a *alarm) arm(at, now int64) {
 	})
 }
 
-// callback runs f with the lock held, unless the run has ended, and applies the consequences.
+// callback calls f with the run's lock held, unless the run has ended, and applies the consequences.
 func (r *Run) callback(f func(now int64)) {
 	now := r.now()
 	s := &r.st
@@ -167,8 +169,8 @@ func (r *Run) end(a *alarm) {
 	}
 }
 
-// disarm stops an alarm, if there is one. The timer of a Coordinator may have fired: its callback still runs then and does nothing, and does not
-// touch the field of its alarm, which may hold the next one by then.
+// disarm stops an alarm, if there is one. The timer of a Coordinator may already have fired: its callback then still runs, does nothing,
+// and does not touch the alarm's field, which may hold the next alarm by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
@@ -189,7 +191,7 @@ func (r *Run) disarm(t **alarm) {
 	*t = nil
 }
 
-// disarmAttempt stops the alarm for the Timeout of a node's last attempt, with the lock held.
+// disarmAttempt stops the alarm for the Timeout of a node's last attempt. The caller holds the run's lock.
 func (r *Run) disarmAttempt(ref machine.Ref) {
 	step := &r.records[ref].first
 	if len(r.extras) > 0 {
@@ -202,8 +204,8 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a run that Serve performs, if it has nothing to do for longer than it may keep its place: it continues when its first alarm is due.
-// doze is called with the lock held, when something has happened to the run, or to a nested run.
+// doze leaves a served run that has nothing to do for longer than it may keep its place; it continues when its first alarm is due. doze is
+// called after every change of the run or of a nested run. The caller holds the run's lock.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -213,12 +215,12 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // alarms that the store does not know are of attempts, or would begin anew in another life
+	armed := 0 // the other alarms belong to attempts, or would begin anew in another life
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
 		}
-		if of != r && !of.concluded() { // a nested run counts in the one around it until its goroutines have returned
+		if of != r && !of.concluded() { // a nested run counts in the run around it until its goroutines have returned
 			armed--
 		}
 	}
@@ -230,7 +232,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs have nothing to do but wait. A nested run is work of the run around it unless it rests.
+// onlyWaits reports whether the run and its nested runs do nothing but wait. A nested run counts as work of the run around it unless it
+// rests.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -248,8 +251,8 @@ func (r *Run) onlyWaits() bool {
 	return !r.st.HasWork(waits)
 }
 
-// awaitToken arms the alarm for the next token that a node of the run, or of one nested in it, waits for. It is called with the
-// lock held before that is released.
+// awaitToken arms the alarm for the next token that a node of the run, or of a nested run, waits for. The caller holds the run's lock and
+// is about to release it.
 func (r *Run) awaitToken(now int64) {
 	due, ok := r.st.NextToken()
 	switch {
@@ -262,30 +265,30 @@ func (r *Run) awaitToken(now int64) {
 		return
 	}
 	r.tokenAt = due
-	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // when it has rung, the next token is due later
+	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // when this alarm has rung, the next token is due later
 		r.st.Advance(max(now, due))
 	})
 }
 
 func (r *Run) armGrace(step *Step, x *extra) {
 	if x.grace != nil {
-		return // the step was interrupted, and is being stopped now
+		return // the step was interrupted before, and is being stopped now
 	}
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)
 	})
 }
 
-// armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
+// armTimeouts arms the timeouts of an attempt, or of its fallback, when it begins.
 func (r *Run) armTimeouts(n *node, step *Step, fallback bool, now int64) {
 	r.armTimeout(n, step, fallback, now)
 	r.armOverall(n, step, fallback)
 }
 
-// armTimeout arms the timeout of an attempt whose step is about to be called.
+// armTimeout arms the timeout of an attempt before its step is called.
 func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
-	timeout := max(n.Timeout, 0)  // of NoTimeout
-	if fallback || n.Map != nil { // of a map it is the timeout of each item
+	timeout := max(n.Timeout, 0)  // it may be NoTimeout
+	if fallback || n.Map != nil { // the Timeout of a map bounds each item
 		timeout = 0
 	}
 	if step.flags&stepDetached != 0 && (timeout == 0 || timeout > r.cfg.cleanupTimeout) {
@@ -299,14 +302,14 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	}
 }
 
-// unspent is what is left of the Timeout of an attempt whose step has returned a graph. While that waits for room in the outbox no Timeout passes, and the
-// nested run has the rest.
+// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the end of this call waits for room in the outbox,
+// the Timeout does not run; the nested run gets the remaining time.
 type unspent struct {
 	left  int64
 	lasts time.Duration // 0 without a Timeout
 }
 
-// unspent is called with the lock held.
+// unspent returns the remaining Timeout of the attempt. The caller holds the run's lock.
 func (s *Step) unspent(now int64) (u unspent) {
 	if x := s.ctx.Load(); x != nil && x.timeout != nil {
 		u = unspent{max(x.timeout.Due-now, 0), x.timeout.lasts}
@@ -314,14 +317,14 @@ func (s *Step) unspent(now int64) (u unspent) {
 	return u
 }
 
-// armUnspent arms the Timeout of an attempt again if it was disarmed while the attempt waited for room.
+// armUnspent rearms the Timeout of an attempt if it was disarmed while the attempt waited for room.
 func (r *Run) armUnspent(step *Step, u unspent, now int64) {
 	if u.lasts > 0 && step.ctx.Load().timeout == nil && r.extras[step.ref].timedOut == timeoutNone {
 		step.timeoutAlarm(u.lasts).arm(saturate.Add(now, u.left), now)
 	}
 }
 
-// armOverall arms the timeout of all attempts of a node, unless one before has.
+// armOverall arms the timeout of all attempts of a node, unless an earlier attempt has armed it.
 func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	if n.OverallTimeout == 0 {
 		return
@@ -334,16 +337,16 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	}
 }
 
-// timeOut ends an attempt that has taken too long; its late result is dropped.
+// timeOut ends an attempt that has taken too long. Its late result is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
-	if r.records[step.ref].returned { // in time: see endWait
+	if r.records[step.ref].returned { // the step returned in time: see endWait
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // a loop that pauses in a run that is being left: its last record is not written yet
+	r.wake(now) // wakes a loop that pauses in a run that is being left, whose last record is not written yet
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
@@ -352,7 +355,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }
 
-// overallTimeOut ends a node that has taken too long over all its attempts.
+// overallTimeOut ends a node whose attempts have taken too long in all.
 func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, now int64) {
 	if step := r.current(ref); step != nil {
 		r.timeOut(step, x, timeoutOverall, timeout, now)
@@ -373,8 +376,8 @@ func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, n
 	r.react(ref, false)
 }
 
-// abandon gives up on an attempt that ignores its context: its node is settled, its slot freed, and its late result is
-// dropped, because the node's record no longer names its Step.
+// abandon gives up on an attempt that ignores its context: it settles the node and frees its slot. The late result will be dropped, because
+// the node's record no longer names the attempt's Step.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
 	if r.current(ref) != step || r.records[ref].returned {
@@ -388,7 +391,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life, in which this attempt is gone
+	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life, when this attempt is gone
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -405,7 +408,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	r.settle(step, c, now)
 }
 
-// leftBehind remembers a node for whose goroutine the run does not wait.
+// leftBehind records a node whose goroutine the run does not wait for.
 func (r *Run) leftBehind(ref machine.Ref) {
 	x := r.remark()
 	x.abandoned = append(x.abandoned, ref)
@@ -414,19 +417,19 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 	x = r.tree.root.remark()
 	x.abandonedInside = append(x.abandonedInside, r.path(ref))
-	for c := r; c.outer != nil; c = c.outer { // another attempt of any of them would overlap with the abandoned one
+	for c := r; c.outer != nil; c = c.outer { // another attempt of any of these would overlap with the abandoned one
 		c.outer.extra(c.within.ref).behind = true
 	}
 }
 
-// armCheck bounds how long the run waits for a check: by the grace if the node was stopped or the run is being left, by the cleanup timeout
-// for a cleanup node. It is not an alarm, since it must go off even when everything else has ended.
+// armCheck bounds how long the run waits for a check: by the grace if the node was stopped or the run is being left, and by the cleanup
+// timeout for a cleanup node. It uses a timer instead of an alarm, since the timer must fire even after everything else has ended.
 func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
 	}
-	if e.grace != nil && e.grace.Stop() { // a cleanup node that is stopped itself
+	if e.grace != nil && e.grace.Stop() { // a cleanup node that itself is stopped now
 		r.timers--
 	}
 	d := r.cfg.cancelGrace
@@ -439,7 +442,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 		r.st.Lock()
 		r.timers--
 		stopped := !r.st.Word(ref).Is(machine.WordChecking)
-		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // else the run is not left after all
+		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // otherwise the run is not left after all
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {
 				r.settleCheck(machine.Token{Ref: ref}, checkResult{verdict: machine.CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
@@ -449,7 +452,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	})
 }
 
-// boundChecks bounds the checks of the cleanup nodes of a run that was stopped, so that it ends.
+// boundChecks bounds the checks of the cleanup nodes of a stopped run, so that the run ends.
 func (r *Run) boundChecks() {
 	for ref := range r.checks {
 		if r.st.Word(ref).Is(machine.WordChecking) {
@@ -458,8 +461,8 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// abandonCheck gives up on a check that does not return, and whose result will be dropped. A node that was not stopped still
-// needs a check, but no worker performs it while the run is being left.
+// abandonCheck gives up on a check that does not return, and whose result will be dropped. A node that was not stopped still needs a check,
+// but no worker performs it while the run is being left.
 func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	e.abandoned = true
 	delete(r.checks, ref)
@@ -486,7 +489,7 @@ func (r *Run) disarmNode(ref machine.Ref) {
 // timer is a [time.Timer] or a manualTimer.
 type timer interface{ Stop() bool }
 
-// startTimer calls f after d, on a goroutine of its own or when the Coordinator says that it is due. It is called with the lock held.
+// startTimer calls f after d, on its own goroutine or when the Coordinator's clock reaches that time. The caller holds the run's lock.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
 		t := &manualTimer{of: h, f: f}
@@ -496,7 +499,7 @@ func (r *Run) startTimer(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, f)
 }
 
-// wallClock is the time of day.
+// wallClock returns the time of day.
 func (r *Run) wallClock() time.Time {
 	if r.manual != nil {
 		return r.timeAt(r.now())

@@ -11,82 +11,81 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// pool holds the slots and tokens that the runs of a Runner share, of all runs together and of each key. A run that lacks
-// a slot or a token joins a queue, and is called back when its turn has come. A run outside the queue takes nothing that
-// a run in the queue could use, so a run with many nodes does not keep a slot from a run that has waited longer.
+// pool holds the slots and tokens that the runs of a Runner share, for all runs together and for each key. A run that lacks a slot or a
+// token joins a queue, and is called back when its turn has come. A run outside the queue takes nothing that a run in the queue could use,
+// so a run with many nodes does not keep a slot from a run that has waited longer.
 //
-// mu is a leaf: it is taken with a run's lock held, and nothing else is locked under it. So the pool calls a run only on a
-// goroutine of its own, without mu.
+// mu is taken while a run's lock is held, and no other lock is taken under it. So the pool calls a run only on a new goroutine, without mu.
 type pool struct {
-	start    time.Time // the zero of the clock of the buckets; immutable, as are keyLimit, keyRate and granter
+	start    time.Time // the zero of the buckets' clock; immutable, like keyLimit, keyRate and granter
 	keyLimit int
 	keyRate  Rate
-	granter  *granter // nil unless processes share limits
+	granter  *granter // nil unless several processes share limits
 
-	mu      sync.Mutex // guards what follows, and everything in the shares
+	mu      sync.Mutex // guards the fields below, and everything in the shares
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
-	awaited due.Queue[*share] // whose next token a claim waits for
-	timer   *time.Timer       // for the first of the awaited
+	awaited due.Queue[*share] // the shares for whose next token a claim waits
+	timer   *time.Timer       // rings when the first token of awaited is due
 }
 
-// share holds slots and tokens that the runs of a Runner share, of all runs or of one key. Free ones are promised to
-// the claims that have waited longest; a run without a claim takes only unpromised ones.
+// share holds slots and tokens that the runs of a Runner share, for all runs or for one key. Free ones are promised to the claims that have
+// waited longest; a run without a claim takes only unpromised ones.
 type share struct {
 	pool      *pool
 	limit     int // 0 means no limit
 	used      int
 	bucket    *bucket.Bucket       // nil without a rate
 	waiting   [2]due.Queue[*claim] // by whether they need a token; in the order of their arrival
-	promised  [2]int               // claims that were called back, and have neither taken anything nor been dropped; by the same
+	promised  [2]int               // how many claims were called back and have neither taken anything nor been dropped; by the same index
 	arrivals  int64
-	refs      int      // runs that may use the key
-	stakes    []*stake // of all runs, in no order
-	far       *far     // what other processes share, too; nil if it is nothing
-	due.Entry          // among the awaited
+	refs      int      // how many runs may use the key
+	stakes    []*stake // of all runs, unordered
+	far       *far     // the limits shared with other processes; nil if there are none
+	due.Entry          // its place in awaited
 }
 
 // stake connects one run to a share.
 type stake struct {
-	run   *Run           // the outermost
-	lines *machine.Slots // the slots whose lines its nodes wait in
+	run   *Run           // the outermost run
+	lines *machine.Slots // the slots in whose lines the run's nodes wait
 	share *share
-	claim *claim // nil unless it waits
-	index int    // in the list of the share
+	claim *claim // nil unless the run waits
+	index int    // in share.stakes
 }
 
-// stakes are a run's claims and holdings, which the run's lock guards.
+// stakes are a run's claims and holdings. The run's lock guards them.
 type stakes struct {
 	all   []*stake
-	heard []*claim // claims whose turn has come, not used yet
+	heard []*claim // claims whose turn has come and that are not used yet
 }
 
 // claim is the place of a run among the runs that wait for a share.
 type claim struct {
 	*stake
-	due.Entry      // among the waiting ones, in the order of their arrival
-	token     bool // the best of its nodes needs a token, too
+	due.Entry      // its place in waiting, by arrival
+	token     bool // the best of the run's nodes also needs a token
 	state     claimState
-	at        *machine.Locked // the State whose node contends, once the claim was heard
+	at        *machine.Locked // the State whose node contends, after the claim was heard
 }
 
 type claimState uint8
 
 const (
-	claimWaits  claimState = iota // it counts as one of the run's timers
-	claimCalled                   // a goroutine is on its way to the run, and still counts
-	claimHeard                    // the run has heard of it, and is about to take or to drop it
+	claimWaits  claimState = iota // counts as one of the run's timers
+	claimCalled                   // a goroutine is calling the run, and still counts
+	claimHeard                    // the run was called, and takes or drops the claim next
 	claimDone
 )
 
-// limits returns the limits that the runs share.
+// limits returns the limits that the runs share, as a pool.
 func (rn *Runner) limits() (*pool, error) {
 	rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
 	return rn.pool, rn.badPool
 }
 
-// makePool returns the pool of the Runner, nil if its runs share no limits.
+// makePool returns the pool of the Runner, or nil if its runs share no limits.
 func (rn *Runner) makePool() (*pool, error) {
 	for _, x := range []struct {
 		name  string
@@ -130,7 +129,7 @@ func (p *pool) share(limit int, rate Rate) *share {
 
 func (p *pool) now() int64 { return int64(time.Since(p.start)) }
 
-// key returns the share of a key, for a run that has not used it before.
+// key returns the share of a key and counts the run, which has not used the key before.
 func (p *pool) key(name string) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +149,7 @@ func (p *pool) key(name string) *share {
 	return x
 }
 
-// sweep removes the keys that no run uses and whose buckets are full, like new ones.
+// sweep removes the keys that no run uses and whose buckets are full.
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
@@ -161,7 +160,7 @@ func (p *pool) sweep() {
 	p.swept = len(p.keys)
 }
 
-// needs is the index of the claims that need a token, or of the claims that do not. Without a rate none does.
+// needs returns the index in waiting of claims that need a token, or of claims that do not. Without a rate no claim needs one.
 func (x *share) needs(token bool) int {
 	if token && x.rated() {
 		return 1
@@ -171,30 +170,30 @@ func (x *share) needs(token bool) int {
 
 func (x *share) rated() bool { return x.bucket != nil || x.far.rated() }
 
-// taken is how many slots are taken or promised.
+// taken returns how many slots are taken or promised.
 func (x *share) taken() int { return x.used + x.promised[0] + x.promised[1] }
 
-// hasSlot reports whether there is a slot beside some that are taken.
+// hasSlot reports whether there is a free slot if the given number of slots is taken.
 func (x *share) hasSlot(taken int) bool {
 	return (x.limit == 0 || taken < x.limit) && x.far.hasSlot(taken)
 }
 
-// slotFree and tokenFree report whether there is a slot, and a token, beside the promised ones.
+// slotFree and tokenFree report whether an unpromised slot or token is free.
 func (x *share) slotFree() bool { return x.hasSlot(x.taken()) }
 
 func (x *share) tokenFree() bool { return x.bucketFree() && x.far.hasToken() }
 
-// bucketFree is tokenFree for the bucket of this process.
+// bucketFree reports whether an unpromised token is free in the bucket of this process.
 func (x *share) bucketFree() bool {
 	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// Lacks reports whether a run has to wait, because nothing is free or runs that have waited longer come first. If so, it
-// makes sure that the run has a claim.
+// Lacks reports whether the run must wait, because nothing is free or because runs that have waited longer come first. If so, it makes sure
+// that the run has a claim.
 func (k *stake) Lacks(token bool) bool {
 	x, r := k.share, k.run
 	token = x.needs(token) > 0
-	x.call() // slots that have become free since the last call are for waiting claims
+	x.call() // slots that became free since the last call go to waiting claims
 	c := k.claim
 	switch {
 	case c == nil:
@@ -209,7 +208,7 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // the best of its nodes is another one now
+		x.waiting[x.needs(c.token)].Remove(c) // the best of its nodes has changed
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
@@ -220,7 +219,7 @@ func (k *stake) Lacks(token bool) bool {
 			x.promised[x.needs(c.token)]++
 			return !free
 		}
-		r.timers++ // a run that is being stopped has taken it without waiting
+		r.timers++ // a run that is being stopped has taken the slot without waiting
 	}
 	c.state, c.token = claimWaits, token
 	x.waiting[x.needs(token)].Add(c, c.Due)
@@ -257,7 +256,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports, without side effects, whether the run waits for a slot, or for a token if its node needs one.
+// waits reports whether the run waits for a slot, and whether it waits for a token, which it does only if its node needs one. It changes
+// nothing.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false
@@ -265,7 +265,7 @@ func (k *stake) waits(token bool) (waits, forToken bool) {
 	return true, token && k.Rated() && k.share.slotFree()
 }
 
-// nextToken is when the next token falls due, as far as is known; zero if there is one.
+// nextToken returns when the next token falls due, as far as is known; zero if a token is free.
 func (k *stake) nextToken() time.Time {
 	x := k.share
 	due, now := int64(0), x.pool.now()
@@ -299,7 +299,7 @@ func (k *stake) Drop() {
 	x.call()
 }
 
-// call calls back the runs whose turn has come. If others wait for a token, it arms the timer for the next one.
+// call calls back the runs whose turn has come. If other runs wait for a token, it arms the timer for the next one.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
 		x.waiting[x.needs(c.token)].Remove(c)
@@ -318,7 +318,7 @@ func (x *share) call() {
 	}
 }
 
-// next returns the claim that has waited longest of the claims that could have what they need, or nil.
+// next returns the claim that has waited longest among the claims that could be served now, or nil.
 func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil
@@ -331,11 +331,11 @@ func (x *share) next() (c *claim) {
 	return c
 }
 
-// arm sets the timer for the first of the awaited, if there is one.
+// arm sets the timer for the first token of awaited, or stops it if awaited is empty.
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
-			p.timer.Stop() // a timer that has fired finds nothing left to do
+			p.timer.Stop() // if it has fired, ring finds nothing to do
 		}
 		return
 	}
@@ -357,7 +357,7 @@ func (p *pool) ring() {
 	p.arm()
 }
 
-// joinPool connects the lines of the outermost run with the pool, before the run begins.
+// joinPool connects the lines of the outermost run to the pool, before the run begins.
 func (r *Run) joinPool() {
 	p := r.cfg.pool
 	if p == nil {
@@ -367,20 +367,20 @@ func (r *Run) joinPool() {
 		r.join(r.st.WholeSlots(), p.whole)
 	}
 	for i := range r.plan.groups {
-		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // else the tree does
+		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // otherwise the tree does
 			r.shareKey(lines, r.plan.groups[i].Name)
 		}
 	}
 }
 
-// shareKey connects the slots of a key with the slots of other runs, if they have limits in common.
+// shareKey connects the slots of a key to the slots of other runs, if the pool bounds keys.
 func (r *Run) shareKey(lines *machine.Slots, key string) {
 	if p := r.cfg.pool; p.boundsKeys() {
 		r.join(lines, p.key(key))
 	}
 }
 
-// forget drops a stake of a run that leaves.
+// forget removes the stake of a run that leaves.
 func (x *share) forget(k *stake) {
 	last := len(x.stakes) - 1
 	x.stakes[k.index] = x.stakes[last]
@@ -389,12 +389,12 @@ func (x *share) forget(k *stake) {
 	x.stakes = x.stakes[:last]
 }
 
-// isFar reports whether other processes have what claims wait for.
+// isFar reports whether other processes hold the slots or tokens that claims wait for.
 func (x *share) isFar() bool {
 	return x.far != nil && (x.limit == 0 || x.taken() < x.limit) && (!x.far.hasSlot(x.taken()) || x.bucketFree() && !x.far.hasToken())
 }
 
-// bound is the bound that a claim waits for, with the pool locked.
+// bound returns the bound that a claim waits for. The caller holds pool.mu.
 func (k *stake) bound() Bound {
 	x := k.share
 	if !x.isFar() {
@@ -407,7 +407,8 @@ func (k *stake) bound() Bound {
 	return b
 }
 
-// holders are the ids of the other runs that hold slots, the first of them by id, with the pool locked.
+// holders returns the ids of other runs that hold slots, sorted, at most whyMost. For other processes that do not name their runs it
+// returns the process. The caller holds pool.mu.
 func (k *stake) holders() (ids []string) {
 	for _, other := range k.share.stakes {
 		if _, used := other.lines.Bounds(); used > 0 && other.run != k.run {
@@ -442,7 +443,7 @@ func (r *Run) join(lines *machine.Slots, x *share) {
 	r.shared.all = append(r.shared.all, k)
 }
 
-// claimed lets the run's nodes contend for the slot of its claim, with the run's lock held.
+// claimed lets the run's nodes contend for the slot of its claim. The caller holds the run's lock.
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
@@ -451,7 +452,7 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 	c.state = claimHeard
 	switch c.at = c.lines.Offer(); {
-	case c.state != claimHeard: // offer has ended the claim
+	case c.state != claimHeard: // Offer has ended the claim
 	case c.at == nil:
 		c.Drop()
 	default:
@@ -459,8 +460,8 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 }
 
-// yieldTurns is called with the run's lock held before that is released. A run that cannot use its turn now, since its own limits
-// are in the way, gives it to the next.
+// yieldTurns passes on the turns that the run cannot use now because of its own limits. The caller holds the run's lock and is about to
+// release it.
 func (r *Run) yieldTurns() {
 	if r.shared == nil || len(r.shared.heard) == 0 {
 		return
@@ -480,7 +481,7 @@ func (r *Run) yieldTurns() {
 
 // leavePool returns the run's slots to the pool and ends its claims, when the run ends.
 func (r *Run) leavePool() {
-	if r.shared == nil { // it shares nothing, or was discarded before it joined, or has left
+	if r.shared == nil { // it shares nothing, was discarded before it joined, or has left already
 		return
 	}
 	r.st.LeavePool()
@@ -491,7 +492,7 @@ func (r *Run) leavePool() {
 		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
 		k.share.forget(k)
-		k.Drop() // with no run left, it gives back what other processes share
+		k.Drop() // when no run is left, this also returns what is shared with other processes
 	}
 	r.shared = nil
 }

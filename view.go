@@ -11,25 +11,24 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of
-// its ancestors. An ancestor that still runs, which is possible only behind an early join, shows its current status.
+// View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of the node's
+// ancestors. An ancestor may still be running behind a join that decides early; it shows its current status then.
 //
-// For any other node its methods return [Idle], nil and nil, and the guard or condition that asked fails with
-// [ErrNotAncestor]: a guard as its GuardErrors say, a condition and the test of a loop with [CauseConditionError]. To ask
-// without an error there is [View.Has]. In a graph that declares its Inputs, a guard or condition that asks for a root input
-// which is not declared fails in the same way, with [ErrUnknownInput]. Asking for a node that a trigger has pruned is no
-// mistake. The View of a [Step] returns [Idle], nil and nil without an error.
+// For a node that is not an ancestor, the methods return [Idle], nil and nil, and the guard or condition that asked fails with
+// [ErrNotAncestor]: a guard as its GuardErrors say, a condition or the test of a loop with [CauseConditionError]. [View.Has] asks without
+// an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same way, with
+// [ErrUnknownInput]. A node that a trigger has pruned may be asked for. The View of a [Step] returns [Idle], nil and nil without an error.
 //
-// A condition, the test of a loop and a guard in Go fail, with [ErrUnreadFailure], if they read the output of an ancestor that failed, was
-// aborted or was cancelled and do not ask for its status or its error as well: see [View.Unread].
+// A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of an ancestor that failed, was
+// aborted or was cancelled and asks for neither its status nor its error: see [View.Unread].
 type View struct {
-	data  *ViewData // of a View that was made from data, which has no run; else nil
+	data  *ViewData // for a View that was made from data and has no run; else nil
 	run   *Run
 	ref   machine.Ref
-	judge bool // of a guard, a condition or the test of a loop
-	blind bool // of a guard that is a text: it may read the output of a failed node, see Unread
+	judge bool // the View belongs to a guard, a condition or the test of a loop
+	blind bool // the View belongs to a guard that is a text, which may read the output of a failed node, see Unread
 
-	reader *Step // of a memoized node: what it reads is noted; else nil
+	reader *Step // for a memoized node: the Step that records what it reads; else nil
 }
 
 // ID returns the id of the node to which the View belongs.
@@ -40,10 +39,10 @@ func (v View) ID() string {
 	return v.node().ID
 }
 
-// everyNode is the ref of a View that sees all nodes of its run, for a loop's test.
+// everyNode is the ref of a View that sees all nodes of its run, which the test of a loop gets.
 const everyNode machine.Ref = math.MaxInt32
 
-// node is the node to which the View belongs.
+// node returns the node to which the View belongs.
 func (v View) node() *node {
 	if v.ref == everyNode {
 		return v.run.outer.plan.node(v.run.within.ref)
@@ -51,7 +50,7 @@ func (v View) node() *node {
 	return v.run.plan.node(v.ref)
 }
 
-// base is the context with the caller's values.
+// base returns the context with the caller's values.
 func (v View) base() context.Context {
 	if v.data != nil {
 		return context.Background()
@@ -105,7 +104,7 @@ func (v View) Has(id string) bool {
 	return ok
 }
 
-// given is the data of a node of a View that was made from data.
+// given returns the data of a node, for a View that was made from data.
 func (v View) given(id string) NodeData {
 	n, ok := v.data.node(id)
 	if !ok && v.judge {
@@ -155,8 +154,8 @@ func (v View) Output(id string) any {
 	return v.run.clone(value)
 }
 
-// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and for
-// a map that completed although some of its items failed, a [*MapError].
+// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]. For a map that
+// completed although some of its items failed, it returns a [*MapError].
 func (v View) Err(id string) error {
 	if v.data != nil {
 		v.data.asks.asksFor(id)
@@ -177,11 +176,14 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
-// Unread returns the error with which a condition, the test of a loop or a guard in Go fails that reads the output of this ancestor, and does not
-// ask for its status or its error: a default in place of the output of a node that failed would decide, unnoticed. The error matches
-// [ErrUnreadFailure] and names the node and its cause. It is nil for an ancestor that has not failed, been aborted or been cancelled, or that
-// failed under ContinueOnFail, for a loser that was superseded, for what is no ancestor, and in a guard that is a text, whose GuardErrors allow.
-// An [Expression] calls it for each node whose output its text names, reached or not, without its status or error.
+// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads the output of this ancestor and
+// asks for neither its status nor its error. Without the error, a default in place of the failed node's output would decide unnoticed. The
+// error matches [ErrUnreadFailure] and names the node and its cause.
+//
+// Unread returns nil for an ancestor that has not failed, been aborted or been cancelled, or that failed under ContinueOnFail; for a
+// superseded node; and for a node that is not an ancestor. It returns nil in a guard that is a text and whose GuardErrors allow. An
+// [Expression] calls it for each node whose output its text names without its status or error, even if the evaluation does not reach that
+// name.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil
@@ -219,7 +221,7 @@ func (v View) unreadError(id string, err error) error {
 	return unreadError(id, err, true)
 }
 
-// unread is the error of a test of a node, or of a loop, that has read the output of a failed one.
+// unread returns the error of a node's or a loop's test that has read the output of a failed node.
 func (p *Plan) unread(r machine.Ref, id string, err error) error {
 	mayJoin := false
 	if r != everyNode {
@@ -237,15 +239,15 @@ func unreadError(id string, err error, mayJoin bool) error {
 	return fmt.Errorf("%w: the output of node %s was read, and it has none (%s): %s", ErrUnreadFailure, quoteID(id), errorText(err), ways)
 }
 
-// asks notes that a guard or a condition asked for the status or the error of a node, with the lock held.
+// asks records that a guard or a condition asked for the status or the error of a node. The caller holds the run's lock.
 func (v View) asks(r machine.Ref) {
 	if v.judge && v.run.st.Bad(r) {
 		v.run.slipsOf(v.ref).ask(r)
 	}
 }
 
-// RunStatus returns the final status of the run, as computed from its nodes. It is meant for the end node, which sees all of
-// them terminal; any other node gets [RunRunning].
+// RunStatus returns the final status of the run, as computed from its nodes. It is for the end node, which sees all of them terminal; other
+// nodes get [RunRunning].
 func (v View) RunStatus() RunStatus {
 	if v.data != nil {
 		return v.data.RunStatus
@@ -259,10 +261,10 @@ func (v View) RunStatus() RunStatus {
 	return status
 }
 
-// ancestor looks up a node that the View may show.
+// ancestor returns the node with this id if the View may show it.
 func (v View) ancestor(id string) (machine.Ref, bool) { return v.run.plan.sees(v.ref, id) }
 
-// sees looks up a node if another one may see it. It takes constant time where the intervals of ancestry decide.
+// sees returns the node with this id if r may see it. It takes constant time if the intervals of ancestry decide.
 func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	target, ok := p.find(id)
 	if !ok || target >= r {
@@ -274,7 +276,7 @@ func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	return noRef, false
 }
 
-// ask is ancestor for methods that record an error if the node is not an ancestor.
+// ask is like ancestor, but records an error if the node is not an ancestor.
 func (v View) ask(id string) (machine.Ref, bool) {
 	v.reads(readNode, id)
 	r, ok := v.ancestor(id)
@@ -290,11 +292,11 @@ func (v View) reads(kind, name string) {
 	}
 }
 
-// slips are what an evaluation of a guard or a condition asked its View for, as far as it may be a mistake. K identifies nodes.
+// slips are the possible mistakes of one evaluation of a guard or a condition, in what it asked its View for. K identifies nodes.
 type slips[K comparable] struct {
-	err   error // the first question about something that it cannot see
-	seen  []K   // the failed nodes whose outputs it read, in this order
-	asked []K   // the failed nodes for whose status or error it asked
+	err   error // from the first question about something that it may not see
+	seen  []K   // the failed nodes whose outputs it read, in order
+	asked []K   // the failed nodes whose status or error it asked for
 }
 
 func (s *slips[K]) read(k K) {
@@ -309,7 +311,7 @@ func (s *slips[K]) ask(k K) {
 	}
 }
 
-// unread returns the first failed node whose output was read, and for whose status and error the evaluation did not ask.
+// unread returns the first failed node whose output was read without asking for its status or error.
 func (s *slips[K]) unread() (k K, ok bool) {
 	for _, k := range s.seen {
 		if !slices.Contains(s.asked, k) {
@@ -319,7 +321,7 @@ func (s *slips[K]) unread() (k K, ok bool) {
 	return k, false
 }
 
-// slipsOf returns what is kept of a node's running evaluation, with the lock held.
+// slipsOf returns the slips of a node's running evaluation. The caller holds the run's lock.
 func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	s := r.slips[ref]
 	if s == nil {
@@ -333,7 +335,8 @@ func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	return s
 }
 
-// noteSlip keeps the error of a guard or a condition that asked for something it cannot see, for its caller: the first such error.
+// noteSlip keeps the first error of a guard or a condition that asked for something it may not see. The caller of the guard or condition
+// reads it with slip.
 func (r *Run) noteSlip(ref machine.Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -342,7 +345,7 @@ func (r *Run) noteSlip(ref machine.Ref, err error) {
 	}
 }
 
-// slip returns, once, the mistakes that slipsOf has kept for a node, together with the error of the guard or the condition itself.
+// slip returns and removes the mistakes that slipsOf has kept for a node, joined with the error of the guard or condition itself.
 func (r *Run) slip(ref machine.Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
@@ -371,8 +374,8 @@ func (r *Run) slip(ref machine.Ref, err error) error {
 	return joinSlip(s.err, err)
 }
 
-// notAncestor is the error for a node that is not an ancestor of another one. It searches for a similar name only among the
-// nearest ancestors, so that a mistake in a large graph costs no more than in a small one.
+// notAncestor returns the error for a node that is not an ancestor of r. It searches for a similar name only among the nearest ancestors,
+// so that a mistake in a large graph costs no more than in a small one.
 func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	const most = 50
 	var near []string
@@ -394,10 +397,11 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
 }
 
-// Param returns a parameter of the step as a T: a number from JSON, such as 3.0, as an integer if it is one, and a list from JSON, or the output of
-// a map, as a list of its elements, which must not be null then. Otherwise the error matches [ErrType] if the value has another
-// type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or it is
-// null. Where there is none since an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly] instead.
+// Param returns a parameter of the step as a T. It converts a number from JSON, such as 3.0, to an integer if it is one, and a list from
+// JSON, or the output of a map, to a list of its elements, none of which may be null. Otherwise the error matches [ErrType] if the value
+// has another type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or the value
+// is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly]
+// instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
 	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
@@ -415,7 +419,7 @@ func Root[T any](s *Step, name string) (T, error) {
 	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
 }
 
-// noParam says why the step has no value for a parameter.
+// noParam returns an error that says why the step has no value for a parameter.
 func (s *Step) noParam(name string) error {
 	if err := s.tooEarly("", name); err != nil {
 		return err
@@ -435,20 +439,21 @@ func (s *Step) noParam(name string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, text)
 }
 
-// early are the edges of a node that had not resolved when its early join began it.
+// early are the edges of a node that had not resolved when its early join started it.
 type early struct {
 	Join  string      `json:"join"`
 	Edges []earlyEdge `json:"edges"`
 }
 
-// earlyEdge is such an edge: the node that it comes from, the parameter that it would feed, and the status of that node now.
+// earlyEdge is such an edge: its source, the parameter that it would feed, and the source's current status.
 type earlyEdge struct {
 	From   string `json:"from"`
 	Param  string `json:"param,omitempty"`
 	Status Status `json:"status"`
 }
 
-// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing counts only while it is open.
+// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing counts only while its source has not
+// ended.
 func (s *Step) early() *early {
 	r, ref, flags := s.run.home(s.ref, s.flags)
 	net := &r.plan.net
@@ -474,7 +479,7 @@ func (s *Step) early() *early {
 	return x
 }
 
-// tooEarly returns the error for a parameter, or an input from a node, for which an early join did not wait; nil if there is no such edge.
+// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node id; else nil.
 func (s *Step) tooEarly(id, param string) error {
 	var x *early
 	if c := s.given(); c != nil {
@@ -530,8 +535,8 @@ func (s *Step) lackedKeys(name string) string {
 	return b.String()
 }
 
-// lackedKey names the members of the source's output if the edge's Key is not among them. ok is false if the source did not
-// complete or has the key.
+// lackedKey describes the members of the source's output if the edge's Key is not among them. ok is false if the source did not complete or
+// has the key.
 func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.Lock()
 	status := r.st.Status(e.From)
@@ -546,7 +551,7 @@ func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
 }
 
-// noUpstream says why no edge from a node has delivered a value.
+// noUpstream returns an error that says why no edge from a node has delivered a value.
 func (s *Step) noUpstream(id string) error {
 	if err := s.tooEarly(id, ""); err != nil {
 		return err
@@ -554,7 +559,7 @@ func (s *Step) noUpstream(id string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
 }
 
-// emptyEdge is the text of noUpstream if there is no edge, or if the edge resolved in time and delivered nothing.
+// emptyEdge returns why no edge from a node delivered a value: there is no edge, or its value does not exist.
 func (s *Step) emptyEdge(id string) string {
 	if c := s.given(); c != nil {
 		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))
@@ -586,7 +591,7 @@ func (s *Step) emptyEdge(id string) string {
 	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))
 }
 
-// noRoot says why there is no root input of a name.
+// noRoot returns why there is no root input with this name.
 func (s *Step) noRoot(name string) string {
 	if c := s.given(); c != nil {
 		return "the call has no such input" + instead(name, slices.Sorted(maps.Keys(c.Root)))
