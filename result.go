@@ -34,8 +34,8 @@ type Result struct {
 	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], even if no node was left to stop.
 	// RedriveRequest is the request for the redrive that began this epoch of the run, see [Redrive].
 	StopRequest, RedriveRequest Request
-	// Output is the end node's output. Without an end node it is the output of the only leaf, or with several leaves a map[string]any of
-	// the outputs of the completed leaves, by id.
+	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
+	// leaves that completed, by id.
 	Output any
 	// Start is when the run began, and Duration how long it took, by the monotonic clock.
 	Start    time.Time
@@ -230,9 +230,9 @@ func (r *Result) Count(status Status) (n int) {
 	return n
 }
 
-// Output returns the output of a completed node as a T, converted as by [Param]. The error matches [ErrType] if the output has another
-// type, [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run is suspended and the
-// node has not ended, it matches [ErrSuspended], too.
+// Output returns the output of a completed node as a T, converted as [Param] does. The error matches [ErrType] if the
+// output has another type, [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run
+// is suspended and the node has not ended, it matches [ErrSuspended], too.
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
