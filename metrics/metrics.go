@@ -1,24 +1,25 @@
-// Package metrics counts and times runs with the standard library alone: for Prometheus, and for package expvar.
+// Package metrics counts and times runs using only the standard library: for Prometheus, and for package expvar.
 //
 //	var m metrics.Metrics
 //	http.Handle("/metrics", &m)  // in the text format of Prometheus
 //	expvar.Publish("kahn", &m)   // as JSON
 //	runner := kahn.Runner{Options: m.Options()}
 //
-// The labels are the workflow, which is the name of the graph, the kind of the node, and a status or an outcome; never the id of a run or
-// of a node, of which there would be too many:
+// The labels are the workflow (the name of the graph), the kind of the node, and a status or an outcome. The ids of runs and nodes are
+// never labels: there would be too many.
 //
 //   - kahn_runs_active: runs in flight, by workflow
-//   - kahn_run_duration_seconds: lives of runs, from their start to their end or their rest, by workflow and status
+//   - kahn_run_duration_seconds: lives of runs, from a start to the end or a suspension, by workflow and status
 //   - kahn_attempts_active: running attempts, by workflow and kind
-//   - kahn_attempt_queue_seconds: times between readiness and start of an attempt, by workflow and kind
-//   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome, which is "ok", "suspended" or a cause such as "timeout"
-//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, nodes that never began included
+//   - kahn_attempt_queue_seconds: times from an attempt's readiness to its start, by workflow and kind
+//   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome: "ok", "suspended" or a cause such as "timeout"
+//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, including nodes that never began
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
-//   - kahn_compensation_duration_seconds: compensations of nodes, from their first attempts to their ends, by workflow, kind of the node, and status, which
-//     is "done" or "failed"; their attempts count in no other metric
+//   - kahn_compensation_duration_seconds: compensations of nodes, from the first attempt to the end, by workflow, kind of the node, and
+//     status: "done" or "failed". Attempts to compensate count in no other metric
 //
-// The nodes inside composites count, too, and a composite counts as one attempt of its own. The module otel gives the same to OpenTelemetry, with traces.
+// Nodes in composites count, too, and a composite counts as one attempt of its own. Module otel exports the same metrics to OpenTelemetry,
+// with traces.
 package metrics
 
 import (
@@ -30,7 +31,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Metrics counts and times any number of runs. The zero value is ready for use; it must not be copied.
+// Metrics counts and times any number of runs. The zero value is ready for use. A Metrics must not be copied.
 type Metrics struct {
 	mu     sync.Mutex // guards the fields below, and the fields of all runs
 	series map[key]*series
@@ -48,7 +49,7 @@ type run struct {
 type node struct {
 	kind            string
 	attempt         int       // the last attempt that has begun
-	queued, started time.Time // zero if it is neither
+	queued, started time.Time // zero if it is not queued, or not started
 }
 
 // Options returns the options of a run, or of a [kahn.Runner] for all of its runs.
@@ -69,7 +70,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	return nil, func(res *kahn.Result) { // all events have been delivered
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for _, n := range x.nodes { // it was left behind
+		for _, n := range x.nodes { // its step was left behind
 			m.stop(x, n)
 		}
 		x.plan = nil
@@ -78,7 +79,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	}
 }
 
-// stop ends the running attempt of a node, and reports whether there was one.
+// stop ends the running attempt of a node. It reports whether there was one.
 func (m *Metrics) stop(x *run, n *node) bool {
 	if n.started.IsZero() {
 		return false
@@ -88,7 +89,7 @@ func (m *Metrics) stop(x *run, n *node) bool {
 	return true
 }
 
-// event takes an event of a run.
+// event handles an event of a run.
 func (x *run) event(e event.Event) {
 	if e.Node == "" {
 		return
@@ -116,7 +117,7 @@ func (x *run) event(e event.Event) {
 	}
 	n := x.nodes[path]
 	if n == nil {
-		declared, _ := x.plan.At(path) // a node of a graph that a step has returned is not declared, and has no kind here
+		declared, _ := x.plan.At(path) // a node of a graph that a step returned is not declared, and has no kind here
 		n = &node{kind: declared.Kind}
 		x.nodes[path] = n
 	}
@@ -128,7 +129,7 @@ func (x *run) event(e event.Event) {
 		if !n.queued.IsZero() {
 			m.of(attemptQueue, x, n.kind, "").observe(e.Time.Sub(n.queued))
 		}
-		if e.Attempt > max(1, n.attempt) { // else it is entered again, after an answer
+		if e.Attempt > max(1, n.attempt) { // otherwise its attempt is entered again, after an answer
 			m.of(nodeRetries, x, n.kind, "").value++
 		}
 		n.attempt, n.queued, n.started = e.Attempt, time.Time{}, e.Time
@@ -147,13 +148,13 @@ func (x *run) event(e event.Event) {
 	}
 }
 
-// statuses are the statuses that the events at the end of nodes stand for.
+// statuses maps the events at the end of nodes to the nodes' statuses.
 var statuses = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped,
 }
 
-// usageOf returns what a node has used that has ended, without what was used inside it.
+// usageOf returns the usage of an ended node, without the usage of nodes in it.
 func usageOf(e event.Event) map[string]float64 {
 	switch payload := e.Payload.(type) {
 	case event.Completion:
@@ -164,7 +165,7 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// endOf returns the outcome of the attempt that an event ends, if it ends one, and the status of the node, if it has ended.
+// endOf returns the outcome of the attempt that an event ends, or "", and the node's status if the node has ended.
 func endOf(e event.Event) (outcome string, status kahn.Status, ended bool) {
 	status, ended = statuses[e.Type]
 	switch payload := e.Payload.(type) {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// family is a metric: all series of one name.
+// family is a metric: all series with the same name.
 type family int
 
 const (
@@ -27,7 +27,7 @@ const (
 	usageTotal
 )
 
-// families describe the metrics. Each has the label workflow; kind says whether it has the label kind, and last names its third label.
+// families describes the metrics. Each has the label workflow.
 var families = [...]struct {
 	name, help, typ string
 	kind            bool   // it has the label kind
@@ -45,7 +45,7 @@ var families = [...]struct {
 	usageTotal:           {"kahn_usage_total", "What steps have used, by the names of the host.", "counter", true, "name"},
 }
 
-// bounds are the upper bounds of the buckets of histograms, in seconds: steps take between a millisecond and hours.
+// bounds are the upper bounds of the histograms' buckets, in seconds: steps take from a millisecond to hours.
 var bounds = [...]float64{0.001, 0.005, 0.025, 0.1, 0.25, 1, 2.5, 10, 30, 60, 300, 1800, 7200}
 
 // key identifies a series.
@@ -56,13 +56,13 @@ type key struct {
 
 // series is a number, or a histogram.
 type series struct {
-	value   int64 // of a number, plus sum
+	value   int64 // for a number, which is value plus sum
 	count   uint64
 	sum     float64
-	buckets [len(bounds)]uint64 // the durations up to each bound, and above the one before
+	buckets [len(bounds)]uint64 // durations up to each bound and above the previous one
 }
 
-// of returns a series, with the lock held.
+// of returns a series. The caller holds m.mu.
 func (m *Metrics) of(f family, x *run, kind, last string) *series {
 	k := key{f, x.workflow, kind, last}
 	s, ok := m.series[k]
@@ -92,7 +92,7 @@ type labelled struct {
 	series
 }
 
-// all returns copies of the series, sorted.
+// all returns copies of all series, sorted.
 func (m *Metrics) all() []labelled {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,7 +106,7 @@ func (m *Metrics) all() []labelled {
 	return list
 }
 
-// labels returns the labels of a series, and further ones, in braces.
+// labels returns the labels of a series, followed by further labels, in braces.
 func (k key) labels(more ...string) string {
 	list := []string{label("workflow", k.workflow)}
 	if families[k.family].kind {
@@ -147,12 +147,13 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 			f.name, s.labels(), number(s.sum), f.name, s.labels(), s.count)
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // a client that is gone needs no answer
+	_, _ = w.Write(b.Bytes()) // if it fails, the client is gone
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// String returns the metrics as a JSON object, for package expvar: a number for each series, and of a histogram the count and the sum.
+// String returns the metrics as a JSON object, for package expvar: a number for each series, and the count and the sum for a
+// histogram.
 func (m *Metrics) String() string {
 	object := map[string]any{}
 	for _, s := range m.all() {
@@ -163,6 +164,6 @@ func (m *Metrics) String() string {
 			object[f.name+s.labels()] = s.value
 		}
 	}
-	text, _ := json.Marshal(object) // numbers and strings can be encoded
+	text, _ := json.Marshal(object) // numbers and strings can always be encoded
 	return string(text)
 }

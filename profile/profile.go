@@ -1,4 +1,5 @@
-// Package profile shows the steps of runs in the profiles and execution traces of the Go runtime. Its functions return options of runs.
+// Package profile shows the steps of runs in the profiles and execution traces of the Go runtime. Its functions return options for
+// runs.
 package profile
 
 import (
@@ -10,7 +11,7 @@ import (
 )
 
 // Labels labels the work of steps in profiles: every attempt runs with the pprof labels kahn.workflow (the name of the graph), kahn.node
-// (the node's path) and kahn.kind, and so do goroutines that inherit them. The labels are set by a middleware: see [kahn.Use].
+// (the node's path) and kahn.kind. Goroutines that it starts inherit them. A middleware sets the labels: see [kahn.Use].
 func Labels() kahn.Option {
 	return kahn.PerRun(func() []kahn.Option {
 		var workflow string
@@ -28,9 +29,9 @@ func Labels() kahn.Option {
 	})
 }
 
-// Trace shows the run in execution traces, see package runtime/trace: as a task "kahn.run", with the graph's name and the run's id in its
-// log, and every attempt as a region of the task that has the node's path for its type. The task begins and ends with the run: see
-// [kahn.Around]; the regions are set by a middleware. While no trace is being taken it costs next to nothing.
+// Trace shows the run in execution traces, see package runtime/trace. The run is a task "kahn.run", with the graph's name and the run's
+// id in its log, and every attempt is a region of the task whose type is the node's path. The task begins and ends with the run: see
+// [kahn.Around]. A middleware begins and ends the regions. While no trace is being taken, Trace costs next to nothing.
 func Trace() kahn.Option {
 	return kahn.PerRun(func() []kahn.Option {
 		task := kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {

@@ -10,19 +10,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Via says how one node held up another.
+// Via says how one node delayed another.
 type Via string
 
-// The ways to hold up a node.
+// The ways to delay a node.
 const (
 	ViaNothing    Via = ""           // the node was ready when the run began
-	ViaDependency Via = "dependency" // it was the last of the node's predecessors to end
-	ViaSlot       Via = "slot"       // the node was ready, and got the slot, of the run, a group or a key, that became free
-	ViaWave       Via = "wave"       // it was the last to end before the node's wave began
-	ViaComposite  Via = "composite"  // the node is inside it
+	ViaDependency Via = "dependency" // the delaying node was the last predecessor to end
+	ViaSlot       Via = "slot"       // the node was ready, and got the slot that became free, of the run, a group or a key
+	ViaWave       Via = "wave"       // the delaying node was the last to end before the node's wave began
+	ViaComposite  Via = "composite"  // the node is inside the delaying one
 )
 
-// constraint is the event that held up a node: the end of another one, or of an attempt of it, or the start of a composite.
+// constraint is the event that delayed a node: the end of another node or of one of its attempts, or the start of a
+// composite.
 type constraint struct {
 	node  int // or -1
 	via   Via
@@ -32,7 +33,8 @@ type constraint struct {
 
 var nothing = constraint{node: -1}
 
-// analysis holds, for each node of a run, the constraint that held it up. Its slices are by node of the timeline.
+// analysis holds, for each node of a run, the constraint that delayed it. Its slices are indexed by node of the
+// timeline.
 type analysis struct {
 	*timeline
 	preds [][]int // the sources of the in-edges
@@ -41,8 +43,8 @@ type analysis struct {
 	path  []int // the critical path, from its beginning
 }
 
-// analyse finds for each node the last constraint on its start, and from these the critical path, and how much later each
-// node could have ended without a longer run.
+// analyse finds, for each node, the last constraint on its start. From these constraints it finds the critical path, and
+// how much later each node could have ended without making the run longer.
 func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	a := &analysis{timeline: t, preds: make([][]int, len(t.nodes)), binds: make([]constraint, len(t.nodes))}
 	for e := range p.Edges() {
@@ -67,7 +69,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	}
 	if last >= 0 {
 		a.path = append(a.path, a.descend(last))
-		// A path is never longer than the number of nodes; events that are not in order could make it a cycle.
+		// A path is never longer than the number of nodes. The bound matters if the events are out of order, which
+		// could make a cycle.
 		for b := a.binds[a.path[0]]; b.node >= 0 && len(a.path) < len(a.nodes); b = a.binds[b.node] {
 			a.path = append(a.path, b.node)
 		}
@@ -77,8 +80,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	return a
 }
 
-// chain returns the chain of dependencies in which the nodes took longest together, from its beginning, and that time: what the run would have
-// taken if no node had waited for a slot. Composites count as a whole.
+// chain returns the chain of dependencies whose nodes took the longest time in total, from its beginning, and that time: the run would have
+// taken this long if no node had waited for a slot. A composite counts as one node.
 func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
 	last := -1
@@ -86,7 +89,7 @@ func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 		before[id] = -1
 		n := &a.nodes[id]
 		if n.started == 0 {
-			continue // what follows it was not held up by it
+			continue // it delayed none of its successors
 		}
 		for _, from := range a.preds[id] {
 			if until[from] > 0 && (before[id] < 0 || until[from] > until[before[id]]) {
@@ -118,7 +121,7 @@ func (a *analysis) descend(id int) int {
 	return id
 }
 
-// lastEvent orders nodes by their ends, nodes without an end last.
+// lastEvent returns the event by which to order nodes by their ends, nodes without an end last.
 func (n *life) lastEvent() int {
 	if n.ended == 0 {
 		return math.MaxInt
@@ -126,14 +129,14 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided is the event that decided whether the node runs.
+// decided returns the event that decided whether the node runs.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
-// begun is the event with which the node began, or ended without a beginning.
+// begun returns the event with which the node began, or ended without beginning.
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
-// bindSlots goes through the starts and ends of attempts. A node that was ready while all slots that were ever in use were
-// taken, or all slots of one of its groups or its key, was held up by the last attempt that gave one back.
+// bindSlots goes through the starts and ends of attempts. Suppose a node was ready while all slots that were ever used
+// were taken, or all slots of one of its groups or its key. Then the last attempt that released such a slot delayed it.
 func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	type pool struct {
 		key  bool
@@ -165,7 +168,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 		return of
 	}
 
-	full := nothing // the last end at which all slots had been taken
+	full := nothing // the last end at which all slots were taken
 	byPool := map[pool]constraint{}
 	busy := 0
 	for _, b := range a.bounds {
@@ -185,7 +188,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 			busy++
 			n := &a.nodes[s.node]
 			if n.started != b.event {
-				continue // another attempt
+				continue // an end of another attempt
 			}
 			last := full
 			for _, pool := range pools(s.node) {
@@ -200,9 +203,9 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack goes back from the node that ended last. A node may end so much later that what it holds up does not begin
-// later than that has slack for; where another node held up more, up to the end of that one. What a node inside a
-// composite has no slack for, the composite has none to begin.
+// findSlack goes backwards from the node that ended last. A node's slack is how much later it could have ended without
+// delaying the nodes that it delayed. If another node delayed such a node more, the slack reaches to that node's end.
+// A composite has no more slack than its nodes.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {

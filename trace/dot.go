@@ -7,14 +7,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// DOT returns the graph of a plan in the language of Graphviz. With a result, which may be nil, nodes have the colours of
-// their statuses and labels with the reason why they were skipped or stopped. The same plan and result give the same text.
+// DOT returns the graph of a plan in Graphviz's language. With a result, which may be nil, nodes have the colours of their
+// statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text.
 //
-// Edges that wait for success are plain, for failure dashed and red, for any end bold; edges that deliver data only, side
-// edges among them, are dotted. A group is a cluster of the nodes that name it first.
+// Edges that wait for success are plain, edges that wait for failure are dashed and red, and edges that wait for any end
+// are bold. Edges that only deliver data, including side edges, are dotted. A group is a cluster of the nodes that name it
+// first.
 func DOT(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.DOT(p, res) }
 
-// DOT is the function [DOT], drawn in another way.
+// DOT is the function [DOT], drawn as d says.
 func (d Drawing) DOT(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder
@@ -72,7 +73,7 @@ func (d Drawing) DOT(p *kahn.Plan, res *kahn.Result) string {
 
 var dotEscapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "&", "&amp;")
 
-// dotText quotes the lines of a label. In a label \n ends a line and HTML entities are known.
+// dotText quotes the lines of a label. In a label \n ends a line, and HTML entities are decoded.
 func dotText(lines ...string) string {
 	var quoted []string
 	for _, text := range lines {

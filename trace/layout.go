@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// The layout of SVG pictures is layered: a node is in the layer after the last of its predecessors, long edges are chains of empty places,
-// the order within a layer comes from barycentre sweeps, and the positions keep the distances and move a node least from the middle of its
-// neighbours.
+// The layout of SVG pictures is layered: a node is in the layer after its last predecessor's, and a long edge is a chain of empty places.
+// Barycentre sweeps order the places in a layer. Positions keep the minimum distances, and otherwise are as close as possible to the
+// middle of a node's neighbours.
 
-// size is how much space a box takes along its layer, and across.
+// size is the space that a box takes along its layer, and across.
 type size struct{ along, across float64 }
 
-// laidOut is where everything is: along is the place in a layer, across the place of the layer.
+// laidOut holds the positions: along is the position in a layer, across the position of the layer.
 type laidOut struct {
 	along, across []float64 // the centre of each box
 	ways          [][]spot  // of each line, from box to box
@@ -50,22 +50,22 @@ func layers(n int, lines []line) []int {
 }
 
 const (
-	// mostSteps bounds the search for edges that a longer way replaces; the rest of the edges are kept.
+	// mostSteps bounds the search for edges that a longer path replaces; edges that it does not reach are kept.
 	mostSteps = 20_000_000
-	// mostPlaces bounds the empty places of long edges; the rest of them are drawn straight.
+	// mostPlaces bounds the empty places of long edges; long edges beyond it are drawn straight.
 	mostPlaces = 200_000
-	// straight is by how much a long edge may miss an empty place, so that it needs no bend there.
+	// straight is how far a long edge may pass from an empty place without a bend there.
 	straight = 4
 )
 
-// reduce removes the lines that a longer way replaces and that say nothing else.
+// reduce removes lines that a longer path replaces and that carry no other information.
 func (p *picture) reduce() {
 	layer := layers(len(p.boxes), p.lines)
 	out := make([][]int, len(p.boxes))
 	for _, l := range p.lines {
 		out[l.tail] = append(out[l.tail], l.head)
 	}
-	longer := make([]map[int]bool, len(p.boxes)) // of the boxes that a line leads to: the boxes that a longer way leads to, too
+	longer := make([]map[int]bool, len(p.boxes)) // by box: which of its lines' targets a longer path also reaches
 	mark := make([]int, len(p.boxes))            // 1 + the box from which it was reached by two lines or more
 	steps := 0
 	for from, own := range out {
@@ -99,7 +99,7 @@ func (p *picture) reduce() {
 	p.lines = slices.DeleteFunc(p.lines, func(l line) bool { return l.style == styleSuccess && l.text == "" && longer[l.tail][l.head] })
 }
 
-// isotonic returns the positions that are nearest to the wished ones, by least squares, and at least their distances apart.
+// isotonic returns the positions nearest to the desired ones, by least squares, that keep the minimum distances.
 func isotonic(wish, distance []float64) []float64 {
 	type block struct {
 		sum   float64
@@ -128,13 +128,13 @@ func isotonic(wish, distance []float64) []float64 {
 	return places
 }
 
-// mesh is a picture with the empty places of long edges, which follow the boxes.
+// mesh is a picture with the empty places of long edges, which are numbered after the boxes.
 type mesh struct {
 	layer    []int
-	along    []float64 // how much space each place takes
+	along    []float64 // the space that each place takes
 	up, down [][]int
 	rows     [][]int   // the places of each layer, in order
-	at       []float64 // the number of each place in its layer, later its position
+	at       []float64 // the index of each place in its layer, later its position
 	via      [][]int   // the empty places of each line
 }
 
@@ -169,7 +169,7 @@ func newMesh(sizes []size, lines []line) *mesh {
 	return m
 }
 
-// middle is the mean of the neighbours' places, or the own place without any.
+// middle returns the mean of the neighbours' places, or without neighbours the own place.
 func (m *mesh) middle(place int, neighbours []int) float64 {
 	if len(neighbours) == 0 {
 		return m.at[place]
@@ -181,7 +181,7 @@ func (m *mesh) middle(place int, neighbours []int) float64 {
 	return sum / float64(len(neighbours))
 }
 
-// sweep goes through the layers, there and back, and has each arranged by the one before it.
+// sweep goes through the layers, forwards and backwards, and arranges each by the layer before it.
 func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	for k := range times {
 		for i := range m.rows {
@@ -194,7 +194,7 @@ func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	}
 }
 
-// order puts the places of each layer in an order with few crossings.
+// order sorts the places of each layer so that few lines cross.
 func (m *mesh) order() {
 	number := func(row []int) {
 		for i, place := range row {
@@ -244,7 +244,7 @@ func (m *mesh) position() {
 	})
 }
 
-// layOut places the boxes of a picture, the layers with a gap between them.
+// layOut places the boxes of a picture, with a gap between layers.
 func layOut(sizes []size, lines []line, gap float64) laidOut {
 	m := newMesh(sizes, lines)
 	m.order()

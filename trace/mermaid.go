@@ -9,16 +9,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Mermaid returns the flowchart of a plan in the notation of Mermaid. With a result, which may be nil, nodes have the
-// colours of their statuses and labels with the reason why they were skipped or stopped. The same plan and result give the
-// same text.
+// Mermaid returns the flowchart of a plan in Mermaid's notation. With a result, which may be nil, nodes have the colours of
+// their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text.
 //
-// Edges that wait for success are plain arrows, for failure arrows with a cross, for any end thick; edges that deliver data
-// only, side edges among them, are dotted. A group is drawn around the nodes that name it first. Mermaid itself refuses,
-// unless configured otherwise, to draw more than 500 edges or 50,000 characters.
+// Edges that wait for success are plain arrows, edges that wait for failure have a cross, and edges that wait for any end
+// are thick. Edges that only deliver data, including side edges, are dotted. A group is drawn around the nodes that name it
+// first. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
 
-// Mermaid is the function [Mermaid], drawn in another way.
+// Mermaid is the function [Mermaid], drawn as d says.
 func (d Drawing) Mermaid(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder
@@ -84,8 +83,8 @@ func mermaidShape(s shape) (open, shut string) {
 	return "[", "]"
 }
 
-// mermaidText makes a text fit for a quoted label. Beside quotes a label has two layers of meaning, HTML and Markdown
-// (a label "1. fetch" is a list), and so everything but words becomes a character code.
+// mermaidText makes a text fit for a quoted label. Besides quotes, HTML and Markdown have meaning in labels (a label
+// "1. fetch" is a list). So everything but words becomes a character code.
 func mermaidText(text string) string {
 	runes := []rune(text)
 	word := func(i int) bool {

@@ -41,7 +41,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
 }
 
-// The tracks. Lanes of slots follow one after the other, and then the lanes of attempts without a slot.
+// The tracks. The lanes of slots come first, and then the lanes of attempts without a slot.
 const (
 	pid         = 1
 	tidCritical = 1
@@ -49,7 +49,7 @@ const (
 	tidLanes    = 3
 )
 
-// spanColours are colours that Chrome knows by name.
+// spanColours are colour names that Chrome knows.
 var spanColours = map[kahn.Status]string{
 	kahn.Running: "thread_state_running", kahn.Completed: "good", kahn.Failed: "terrible", kahn.Retrying: "bad", kahn.Aborted: "grey",
 	kahn.Cancelled: "grey", kahn.Skipped: "white", kahn.Suspended: "thread_state_sleeping",
@@ -58,13 +58,12 @@ var spanColours = map[kahn.Status]string{
 // WritePerfetto writes the timeline of a run in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. events are
 // the run's events, in order; deltas and logs may be missing: see [Recorder].
 //
-// Each slot of the run that was in use is a track with the attempts that held it. Waits for a slot, for the next attempt
-// and for a signal are on one track, "waits". The critical path is a track, its attempts are in the category
-// "critical" and have another colour, and arrows lead along it. Nodes that never began are instants on a track of
-// their own.
+// Each slot of the run that was used is a track, with the attempts that held it. Waits for a slot, for the next attempt and
+// for a signal are on one track, "waits". The critical path is a track; its attempts have the category "critical" and
+// another colour, and arrows lead along it. Nodes that never began are instants on a track of their own.
 func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 	if res == nil {
-		res = &kahn.Result{} // of a run that was refused
+		res = &kahn.Result{} // the run did not begin
 	}
 	p := res.Plan()
 	a := analyse(p, res, newTimeline(p, events))
@@ -89,13 +88,13 @@ func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 	return out.w.Flush()
 }
 
-// perfetto writes events, one a line.
+// perfetto writes events, one per line.
 type perfetto struct {
 	*analysis
 	plan *kahn.Plan
 	w    *bufio.Writer // remembers its first error
 	n    int
-	err  error // of JSON
+	err  error // of encoding JSON
 }
 
 func (o *perfetto) write(e traceEvent) {
@@ -177,8 +176,8 @@ func (o *perfetto) attempts() {
 	}
 }
 
-// waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices of one name on one track: so each wait is a
-// slice with the name of the track, and in it a slice with the name of its node.
+// waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices with the same name on one track. So
+// each wait is a slice with the track's name that contains a slice with the node's name.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {
@@ -209,7 +208,7 @@ func (o *perfetto) notRun(res *kahn.Result) {
 	}
 }
 
-// criticalPath draws the path on a track of its own, and the arrows from node to node.
+// criticalPath draws the path on a track of its own, and arrows from node to node.
 func (o *perfetto) criticalPath() {
 	previous := -1
 	for i, id := range o.path {

@@ -8,19 +8,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Drawing says how pictures are drawn. The zero value is how the functions [Mermaid] and [DOT] draw.
+// Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// Reduced leaves out the edges that a longer way replaces: plain edges that have no label and deliver nothing by name. What
-	// remains is the transitive reduction of the graph, and the edges that say something.
+	// Reduced leaves out redundant edges: plain edges without a label that deliver nothing by name, and that a longer path
+	// replaces. The transitive reduction of the graph remains, with the edges that carry information.
 	Reduced bool
-	// LeftToRight draws from left to right, not from above.
+	// LeftToRight draws from left to right instead of from top to bottom.
 	LeftToRight bool
 	// Errors adds the first line of its error to each node that failed by itself.
 	Errors bool
 }
 
-// picture is the common form of the pictures. Nodes are called n0, n1, ... in the order of declaration, so that
-// no id is read as a keyword of the notation.
+// picture is the common form of the pictures. Nodes are called n0, n1, ... in declaration order, so that no id is
+// taken for a keyword of the notation.
 type picture struct {
 	name   string
 	boxes  []box
@@ -54,7 +54,7 @@ const (
 	shapeEnd
 )
 
-// style is the line style of an edge, by the outcome that it waits for.
+// style is the line style of an edge, by the outcome that the edge waits for.
 type style uint8
 
 const (
@@ -64,10 +64,10 @@ const (
 	styleData
 )
 
-// colours are the colours of a node in a finished run.
+// colours are the colours of a node.
 type colours struct{ fill, stroke string }
 
-// palette has the colours of the statuses, in the order in which they are declared.
+// palette has the colours of the statuses, in the order of their declaration.
 var palette = []struct {
 	status kahn.Status
 	colours
@@ -80,7 +80,7 @@ var palette = []struct {
 	{kahn.Skipped, colours{"#f1f3f5", "#868e96"}},
 }
 
-// draw makes the picture of a plan, or with a result of the run.
+// draw makes the picture of a plan; with a result, of the run.
 func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 	pic := picture{name: p.Name()}
 	groups := map[string]int{}
@@ -97,7 +97,7 @@ func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 			b.text = append(b.text, clean(n.Label))
 		}
 		if len(n.Groups) > 0 {
-			b.group = groups[n.Groups[0]] // a node can be drawn in one place only
+			b.group = groups[n.Groups[0]] // a node can be drawn in only one place
 		}
 		if res != nil {
 			r, _ := res.Node(id)
@@ -132,7 +132,8 @@ func shapeOf(n *kahn.Node) shape {
 	return shapeStep
 }
 
-// outcome is a node's status in words, with the reason: "skipped: condition_branch(ok? answered "true", not "false")".
+// outcome returns a node's status in words, with the reason: "skipped: condition_branch(ok? answered "true", not
+// "false")".
 func outcome(r kahn.NodeResult) string {
 	text := r.Status.String()
 	switch {
@@ -155,7 +156,7 @@ func outcome(r kahn.NodeResult) string {
 	return clean(text)
 }
 
-// errorLine is the first line of the error of a node that failed by itself.
+// errorLine returns the first line of the error of a node that failed by itself.
 func errorLine(r kahn.NodeResult) string {
 	own, ok := r.Err.(*kahn.NodeError)
 	if !ok || r.Status != kahn.Failed {
@@ -177,7 +178,7 @@ func styleOf(e kahn.Edge, side bool) style {
 	return styleSuccess
 }
 
-// edgeText says what an edge waits for and what it delivers: "true", "failure (timeout)", "as rows".
+// edgeText describes what an edge waits for and what it delivers: "true", "failure (timeout)", "as rows".
 func edgeText(e kahn.Edge) string {
 	var parts []string
 	if e.Label != "" {
@@ -203,7 +204,7 @@ func edgeText(e kahn.Edge) string {
 	return clean(strings.Join(parts, ", "))
 }
 
-// members returns the boxes of every group, after the boxes without a group.
+// members returns the boxes without a group, and then the boxes of every group.
 func (p *picture) members() [][]box {
 	members := make([][]box, 1+len(p.groups))
 	for _, b := range p.boxes {

@@ -14,14 +14,15 @@ import (
 )
 
 // Report describes a finished run: how long its nodes took and waited, which failures stopped which nodes, and why nodes did
-// not run. It is designed to be encoded as JSON; times are in nanoseconds, and points in time count from the run's start.
+// not run. It is designed to be encoded as JSON. Durations are in nanoseconds, and points in time count from the run's
+// start.
 type Report struct {
 	Workflow string         `json:"workflow,omitempty"`
 	RunID    string         `json:"run_id"`
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
-	// StopRequest records who asked for the run to stop, and why; RedriveRequest the same of its redrive. Nil if there is none.
+	// StopRequest says who asked to stop the run, and why; RedriveRequest does the same for its redrive. Nil: nobody did.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
@@ -29,27 +30,27 @@ type Report struct {
 	Duration time.Duration       `json:"duration_ns"`
 	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
-	// Work is the time of all attempts together, QueueWait and Backoff the time for which nodes waited for slots and
-	// between attempts. Slots is how many attempts were running at the same time, at most.
+	// Work is the total time of all attempts. QueueWait and Backoff are the total times that nodes waited for slots
+	// and between attempts. Slots is the highest number of concurrently running attempts.
 	Work      time.Duration `json:"work_ns"`
 	QueueWait time.Duration `json:"queue_wait_ns"`
 	Backoff   time.Duration `json:"backoff_ns"`
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
 
-	// Warnings are the errors of guards that could not decide and let their nodes run, each with its node, and then the
-	// Result's.
+	// Warnings are, with their nodes, the errors of guards that could not decide and let their nodes run, followed by
+	// the Result's warnings.
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
-	// DependencyPath is the chain of dependencies whose nodes took longest together, and DependencyTime that time: what the run would have
-	// taken if no node had waited for a slot. Its steps have neither Via nor Wait.
+	// DependencyPath is the chain of dependencies whose nodes took the longest time in total, and DependencyTime is that time: the run
+	// would have taken this long if no node had waited for a slot. Its steps have neither Via nor Wait.
 	DependencyPath []Step        `json:"dependency_path"`
 	DependencyTime time.Duration `json:"dependency_time_ns"`
-	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without nodes inside composites
+	Nodes          []Node        `json:"nodes"`    // in declaration order, without nodes in composites
 	Failures       []Failure     `json:"failures"` // a forest: each tree in preorder, its root an origin
-	// Compensations are the nodes that were undone, or could not be, in the order in which their undoing began, nodes inside
-	// composites included.
+	// Compensations are the nodes that were undone, or could not be, in the order in which their undoing began. Nodes in
+	// composites are included.
 	Compensations []Compensation `json:"compensations,omitempty"`
 }
 
@@ -58,22 +59,22 @@ type Compensation struct {
 	Node     string            `json:"node"` // its path
 	Status   kahn.Compensation `json:"status"`
 	Attempts int               `json:"attempts"`
-	Certain  bool              `json:"certain"` // whether it has certainly had an effect: it has completed
+	Certain  bool              `json:"certain"` // it completed, and so has certainly had an effect
 	Start    time.Duration     `json:"start_ns"`
 	Duration time.Duration     `json:"duration_ns"` // so far, if it has not ended
 	Error    string            `json:"error,omitempty"`
 }
 
-// Step is one node on the critical path, for which the next node waited.
+// Step is one node on the critical path; the next node waited for it.
 type Step struct {
-	Node string `json:"node"` // its path, if it is inside a composite
-	// Via says why the node itself waited for the one before it: for its end, or for the slot that it gave back.
+	Node string `json:"node"` // its path, if it is in a composite
+	// Via says why the node waited for the node before it: for that node's end, or for the slot that it released.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until the next node could start: at its own end, or at the end of the attempt whose slot became
-	// free.
+	// Duration is the time until the next node could start: at this node's end, or at the end of the attempt whose slot
+	// became free.
 	Duration time.Duration `json:"duration_ns"`
-	// Wait is the time for which it was ready and had no slot.
+	// Wait is how long the node was ready without a slot.
 	Wait time.Duration `json:"wait_ns"`
 }
 
@@ -84,16 +85,16 @@ type Node struct {
 	Tier     int           `json:"tier"`
 	Attempts int           `json:"attempts"`
 	Start    time.Duration `json:"start_ns"`    // of the first attempt
-	Duration time.Duration `json:"duration_ns"` // from there to the node's end
-	// QueueWait, Backoff and SignalWait are how long it waited for slots, between attempts, and for signals.
+	Duration time.Duration `json:"duration_ns"` // from then to the node's end
+	// QueueWait, Backoff and SignalWait are how long the node waited for slots, between attempts, and for signals.
 	QueueWait  time.Duration `json:"queue_wait_ns"`
 	Backoff    time.Duration `json:"backoff_ns"`
 	SignalWait time.Duration `json:"signal_wait_ns,omitempty"`
-	// Slack is how much later the node could have ended without a longer run, all else being as it was. It is zero on the
-	// critical path, and for nodes that did not run.
+	// Slack is how much later the node could have ended without making the run longer, if nothing else changed. It is
+	// zero on the critical path, and for nodes that did not run.
 	Slack    time.Duration `json:"slack_ns"`
 	Critical bool          `json:"critical,omitempty"`
-	// Why says why the node did not run. It is empty for a node that did.
+	// Why says why the node did not run. It is empty if the node ran.
 	Why string `json:"why,omitempty"`
 }
 
@@ -104,12 +105,12 @@ type Failure struct {
 	Depth  int         `json:"depth"`            // 0 for an origin
 	Status kahn.Status `json:"status"`
 	Cause  string      `json:"cause"`
-	// Origins are all nodes whose failure reached this one, where they are more than the root of its tree.
+	// Origins are all nodes whose failures reached this one, unless the only one is the root of its tree.
 	Origins []string `json:"origins,omitempty"`
 	Error   string   `json:"error,omitempty"` // of an origin, shortened to about a kilobyte
 }
 
-// said is a request, or nil if both texts are empty.
+// said returns a request, or nil if it is empty.
 func said(q kahn.Request) *kahn.Request {
 	if q == (kahn.Request{}) {
 		return nil
@@ -117,11 +118,11 @@ func said(q kahn.Request) *kahn.Request {
 	return &q
 }
 
-// NewReport makes the report of a run. events are the run's events, in order; deltas and logs may be missing: see
+// NewReport returns the report of a run. events are the run's events, in order; deltas and logs may be missing: see
 // [Recorder].
 func NewReport(res *kahn.Result, events []event.Event) *Report {
 	if res == nil {
-		res = &kahn.Result{} // of a run that was refused
+		res = &kahn.Result{} // the run did not begin
 	}
 	p := res.Plan()
 	a := analyse(p, res, newTimeline(p, events))
@@ -135,7 +136,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	r.StopRequest, r.RedriveRequest = said(res.StopRequest), said(res.RedriveRequest)
 	for i := range a.spans {
 		s := &a.spans[i]
-		if !a.nodes[s.node].composite { // the time of a composite is its nodes'
+		if !a.nodes[s.node].composite { // a composite's time is its nodes' time
 			r.Work += s.end - s.start
 		}
 		if s.status == kahn.Retrying {
@@ -170,7 +171,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
-	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // not of a Result that was read
+	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // false for a Result that was decoded
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{
@@ -194,9 +195,9 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	return r
 }
 
-// compensations reads what was undone from the events of a run.
+// compensations collects the undone nodes from the events of a run.
 func compensations(events []event.Event) (list []Compensation) {
-	at := map[string]int{} // by path: the unfinished ones
+	at := map[string]int{} // by path: unfinished compensations
 	for _, e := range events {
 		undo, is := e.Payload.(event.Compensation)
 		if !is {
@@ -221,7 +222,7 @@ func compensations(events []event.Event) (list []Compensation) {
 	return list
 }
 
-// failures arranges failed and stopped nodes as trees, each node below the node that caused its end.
+// failures arranges failed and stopped nodes as trees: each node is below the node that caused its end.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 	bad := func(ref machine.Ref) bool {
 		switch results[ref].Status {

@@ -9,21 +9,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// SVG returns the picture of a plan as an image that a browser shows without a tool. With a result, which may be nil, nodes have the colours
-// of their statuses and labels with the reason why they were skipped or stopped. The same plan and result give the same text, which has no
-// scripts and refers to nothing.
+// SVG returns the picture of a plan as an image that browsers display without a tool. With a result, which may be nil, nodes have the
+// colours of their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. It
+// contains no scripts and no references.
 //
-// Edges are drawn as by [DOT]. A group is not drawn around its nodes: their labels name it.
+// Edges are drawn as by [DOT]. No frame is drawn around the nodes of a group: their labels name it.
 func SVG(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.SVG(p, res) }
 
 const (
 	fontSize   = 13
 	lineHeight = 17
-	charWidth  = 7.2 // of the mean character
+	charWidth  = 7.2 // of an average character
 	margin     = 16
 )
 
-// SVG is the function [SVG], drawn in another way.
+// SVG is the function [SVG], drawn as d says.
 func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	boxes := make([]svgBox, len(pic.boxes))
@@ -68,7 +68,7 @@ func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	return out.String()
 }
 
-// gap is the distance between layers: from left to right the texts of edges have to fit.
+// gap returns the distance between layers. From left to right the texts of edges must fit into it.
 func (d Drawing) gap(pic *picture) float64 {
 	const least, most = 56, 180
 	if !d.LeftToRight {
@@ -114,7 +114,7 @@ func newSVGBox(pic *picture, b box) svgBox {
 	return s
 }
 
-// wrap breaks a text into lines, at spaces where there are some.
+// wrap breaks a text into lines, at spaces if possible.
 func wrap(text string, most int) (lines []string) {
 	runes := []rune(text)
 	for len(runes) > most {
@@ -133,7 +133,7 @@ func wrap(text string, most int) (lines []string) {
 	return append(lines, string(runes))
 }
 
-// write draws the box around a centre.
+// write draws the box around its centre.
 func (s *svgBox) write(out *strings.Builder, x, y float64) {
 	left, right, top, bottom := x-s.w/2, x+s.w/2, y-s.h/2, y+s.h/2
 	paint := fmt.Sprintf("fill=\"%s\" stroke=\"%s\"", s.fill, s.stroke)

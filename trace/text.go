@@ -13,7 +13,7 @@ import (
 )
 
 // WriteText writes the report for people: a summary, the critical path, the nodes that ran in the order of their starts,
-// the failures below their origins, what was undone, and the nodes that did not run with the reason.
+// the failures below their origins, the undone nodes, and the nodes that did not run, with the reasons.
 func (r *Report) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w) // remembers its first error
 	fmt.Fprintf(out, "run %s", r.RunID)
@@ -131,7 +131,8 @@ func (r *Report) WriteText(w io.Writer) error {
 	return out.Flush()
 }
 
-// seconds renders a time: to the microsecond below a minute, beyond that as hours, minutes and seconds.
+// seconds renders a duration: below a minute in seconds, to the microsecond, and otherwise in hours, minutes and
+// seconds.
 func seconds(d time.Duration) string {
 	if d.Abs() < time.Minute {
 		return fmt.Sprintf("%.6fs", d.Seconds())

@@ -10,46 +10,46 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// timeline is the sequence of attempts and waits of a run, from its events. All times are since the run's start. Events are
-// identified by their ids; 0 stands for an event that did not happen.
+// timeline is the sequence of attempts and waits of a run, taken from its events. All times count from the run's start.
+// Events are identified by their ids; 0 means that an event did not happen.
 type timeline struct {
 	waves   bool
 	end     time.Duration // of the last event
-	nodes   []life        // by Ref, then nodes inside composites, as they come
+	nodes   []life        // by Ref, followed by nodes in composites, in the order of their first events
 	spans   []span        // in the order of their starts
 	bounds  []bound       // the starts and ends of spans, in the order of the events
 	waits   []wait        // in the order of their ends
-	slots   int           // how many attempts held a slot at the same time, at most
-	inlines int           // the same for attempts that take no slot
+	slots   int           // the highest number of attempts that held a slot at the same time
+	inlines int           // the same for attempts without a slot
 }
 
 // life is the history of a node.
 type life struct {
 	path                   string
-	queued, started, ended int           // the events: the first queued, the first started, the last one
+	queued, started, ended int           // ids of events: the first that queued it, the first that started it, and its end
 	queuedAt, start, end   time.Duration // their times
 	status                 kahn.Status   // Idle for a node that did not end
-	after                  constraint    // the event that led to the node's first one
-	within                 int           // the composite that the node is inside, or -1
-	lastInside             int           // of a composite: the node inside it that ended last, or -1
-	first, last            int           // its spans; meaningful only if it was started
+	after                  constraint    // the event that led to the node's first event
+	within                 int           // the composite that contains the node, or -1
+	lastInside             int           // for a composite: the node in it that ended last, or -1
+	first, last            int           // its spans; meaningful only if it has started
 	current                int           // the span that has not ended, or -1
-	waiting                waitKind      // what it waits for, since
+	waiting                waitKind      // what it waits for since the time in since
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
 	seen, composite        bool
 }
 
-// span is an attempt: from its start to the retry, the suspension or the end of its node.
+// span is an attempt, from its start to its node's retry, suspension or end.
 type span struct {
 	node       int
 	attempt    int
 	start, end time.Duration
-	inline     bool        // it took no slot: it was not queued, or is a composite's
-	lane       int         // from 0, among the attempts with slots or the ones without
-	status     kahn.Status // what the node became at its end; Running if it has no end
+	inline     bool        // it took no slot: the node was not queued, or is a composite
+	lane       int         // from 0, among the attempts with slots or among those without
+	status     kahn.Status // the node's status after it; Running if it has no end
 	cause      kahn.CauseKind
-	usage      map[string]float64 // of the last span of a node: what it has used in all attempts
+	usage      map[string]float64 // for the last span of a node: its usage in all attempts
 }
 
 // bound is the start or the end of a span.
@@ -59,7 +59,7 @@ type bound struct {
 	end   bool
 }
 
-// wait is a period in which a node was held up.
+// wait is a period in which a node waited.
 type wait struct {
 	node     int
 	kind     waitKind
@@ -79,7 +79,7 @@ const (
 
 var waitNames = [waitKinds]string{"", "queue", "backoff", "signal"}
 
-// endStatus is the status of the node after an event that ends its attempt.
+// endStatus is the status of a node after an event that ends its attempt.
 var endStatus = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
@@ -106,12 +106,12 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	return t
 }
 
-// reader is the state of newTimeline while it reads.
+// reader is the state of newTimeline.
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led holds the node of each event that may have led to others; for the start of a wave, the node that was the last to
-	// end before it.
+	// led holds the node of each event that may have led to others. For the start of a wave it holds the last node to end
+	// before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }
@@ -122,8 +122,8 @@ func (r *reader) add(path string) int {
 	return r.ids[path]
 }
 
-// node finds the node of an event. One that begins anew after its end is another node: it is inside a composite that
-// is performed anew.
+// node finds the node of an event. A node that begins again after its end counts as another node: it is in a
+// composite that is performed again.
 func (r *reader) node(e event.Event) int {
 	path := cmp.Or(e.Path, e.Node)
 	if id, ok := r.ids[path]; ok && (r.nodes[id].ended == 0 || path == e.Node) {
@@ -197,7 +197,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 	}
 }
 
-// begin notes the event that led to the first one of a node, and so also the composite that the node is inside.
+// begin records the event that led to a node's first event, and so also the composite that contains the node.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {
@@ -213,7 +213,7 @@ func (r *reader) begin(id, parent int, inside bool) {
 	}
 }
 
-// layOut gives every span a lane, as few as there were spans at the same time.
+// layOut assigns a lane to every span. It uses as few lanes as there were concurrent spans.
 func (t *timeline) layOut() {
 	slots, inlines := &lanes{}, &lanes{}
 	for _, b := range t.bounds {
@@ -237,7 +237,7 @@ func (t *timeline) layOut() {
 	t.slots, t.inlines = slots.n, inlines.n
 }
 
-// resume ends the wait of the node.
+// resume ends the node's wait.
 func (t *timeline) resume(id int, at time.Duration) {
 	n := &t.nodes[id]
 	if n.waiting != waitNone {
@@ -267,9 +267,9 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// lanes hands out the smallest number that is free, and so as few numbers as there are holders at the same time.
+// lanes hands out the smallest free number, and so as few numbers as there are concurrent holders.
 type lanes struct {
-	n        int // numbers ever handed out
+	n        int // numbers handed out so far
 	returned intHeap
 }
 

@@ -1,8 +1,8 @@
-// Package trace shows a run: as a picture of its graph ([Mermaid], [DOT], [SVG]; see [Drawing]), as a timeline to be opened in Perfetto or Chrome
-// ([WritePerfetto]), and as a report ([NewReport]) that names the critical path, the origins of failures, and for each node
+// Package trace shows a run in three forms: as a picture of its graph ([Mermaid], [DOT], [SVG]; see [Drawing]), as a timeline for Perfetto
+// or Chrome ([WritePerfetto]), and as a report ([NewReport]). The report has the critical path, the origins of failures, and for each node
 // that did not run the reason.
 //
-// Pictures need a plan and, for colours and reasons, a result. The others need the run's events too:
+// Pictures need a plan and, for colours and reasons, a result. Timelines and reports also need the run's events:
 //
 //	var rec trace.Recorder
 //	res, err := kahn.Execute(ctx, g, step, kahn.OnEvent(rec.Event))
@@ -21,8 +21,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Recorder keeps the events of one run that a timeline or a report is made from: all but deltas and logs. The zero value is
-// ready to use, and its methods may be called concurrently.
+// Recorder keeps the events of one run that timelines and reports need: all but deltas and logs. The zero value is ready to
+// use, and its methods may be called concurrently.
 type Recorder struct {
 	mu     sync.Mutex
 	events []event.Event
@@ -45,13 +45,13 @@ func (r *Recorder) Events() []event.Event {
 	return slices.Clip(r.events)
 }
 
-// maxLine is how many characters of an id, a reason or an error are shown in one place.
+// maxLine is the maximum number of characters shown of an id, a reason or an error.
 const maxLine = 200
 
 // clean makes a text fit for one line of a picture or report.
 func clean(text string) string { return foreign.Line(text, maxLine) }
 
-// list names the first of some ids: "a, b, c and 2 more".
+// list names the first ids: "a, b, c and 2 more".
 func list(ids []string) string {
 	const most = 3
 	var names []string

@@ -6,10 +6,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// explain returns, by Ref, the reason why a node did not run. The text is empty for nodes that ran.
+// explain returns, by Ref, why a node did not run. The text is empty for nodes that ran.
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
-	// A skip that spread from another node has the reason of that one. Predecessors have smaller Refs.
+	// A skip that spread from another node has that node's reason. Predecessors have smaller Refs.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]
@@ -39,7 +39,7 @@ func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string
 	return whys
 }
 
-// why puts in words how a node has ended.
+// why describes how a node has ended.
 func why(res *kahn.Result, id string) string {
 	y, err := res.Why(id)
 	if err != nil {
