@@ -12,32 +12,32 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value
-// means that the policy is taken from the graph's Defaults, then from the run's, and then is a single
-// attempt: repeating an unknown side effect is worse than reporting a failure.
+// Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value takes the policy
+// from the graph's Defaults, else from the run, else it means a single attempt: repeating an unknown side effect is worse than reporting a
+// failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
 //
 // As an option, a Retry is the policy of the run: it applies to nodes without a policy, if the Defaults of their graph have
 // none.
 type Retry struct {
-	// MaxAttempts is the total number of attempts, the first included. Zero means 1 where another field is set, which is in [Plan.Warnings].
+	// MaxAttempts is the total number of attempts, including the first. Zero means 1; [Plan.Warnings] reports it if another field is set.
 	MaxAttempts int
-	// InitialDelay is the delay after the first attempt. Zero means 500 ms, a negative value no delay at all.
+	// InitialDelay is the delay after the first attempt. Zero means 500 ms, a negative value no delay.
 	InitialDelay time.Duration
 	// Multiplier is the factor from one delay to the next. Zero means 2.
 	Multiplier float64
-	// MaxDelay caps the delay before jitter. Zero means 8 s, or InitialDelay if that is longer; a negative value means no cap. One
-	// that is shorter than InitialDelay is in [Plan.Warnings].
+	// MaxDelay caps the delay before jitter. Zero means 8 s, or InitialDelay if that is longer; a negative value means no cap.
+	// [Plan.Warnings] reports a MaxDelay that is shorter than InitialDelay.
 	MaxDelay time.Duration
 	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
 	Jitter Jitter
-	// RetryOn lists the causes that are retried, out of [CauseTimeout], [CauseStepError], [CauseRateLimit],
-	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means
-	// none. The failure of a nested run counts as a step error.
+	// RetryOn lists the causes that are retried. It may contain [CauseTimeout], [CauseStepError], [CauseRateLimit], [CauseContractOutput]
+	// and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means none. The failure of a nested run counts
+	// as a step error.
 	RetryOn []CauseKind
-	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; if it asks for a longer one, the node fails at
-	// once. Zero means 5 min.
+	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; if the error asks for a longer wait, the node fails at once.
+	// Zero means 5 min.
 	MaxRetryAfter time.Duration
 }
 
@@ -62,10 +62,10 @@ func (j Jitter) String() string { return jitterNames.Name(j) }
 // MarshalText encodes j as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitterNames.Parse(j, text) }
 
-// noRetryOr returns the reason n, or if there is none the reason for a failure of this kind outside an attempt.
+// noRetryOr returns n, or if n is zero the reason for a failure of this kind outside an attempt.
 func noRetryOr(n event.NoRetry, kind CauseKind) event.NoRetry {
 	switch {
 	case n != 0:
@@ -83,18 +83,18 @@ const (
 	defaultMaxRetryAfter = 5 * time.Minute
 )
 
-// retryable are the causes that a policy may list, and retriedByDefault the causes that an unset RetryOn stands for.
+// retryable are the causes that a policy may list. retriedByDefault are the causes that a nil RetryOn retries.
 const (
 	retryable        = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
 	retriedByDefault = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
 )
 
-// RetryJittered is a policy of n attempts that wait 500 ms, doubling up to 8 s, with half jitter.
+// RetryJittered returns a policy of n attempts that wait 500 ms, doubling up to 8 s, with half jitter.
 func RetryJittered(n int) Retry {
 	return Retry{MaxAttempts: n, InitialDelay: defaultInitialDelay, MaxDelay: defaultMaxDelay, Jitter: JitterHalf}
 }
 
-// RetryStandard is a policy of three attempts that wait 1 s and 2 s, doubling up to 30 s, without jitter.
+// RetryStandard returns a policy of three attempts that wait 1 s and 2 s, doubling up to 30 s, without jitter.
 func RetryStandard() Retry {
 	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
 }
@@ -111,7 +111,7 @@ func (r Retry) equal(o Retry) bool {
 		(r.RetryOn == nil) == (o.RetryOn == nil) && slices.Equal(r.RetryOn, o.RetryOn)
 }
 
-// withDefaults fills in the fields that are unset. Its result has no zero field but RetryOn.
+// withDefaults fills in the unset fields. In its result only RetryOn may be zero.
 func (r Retry) withDefaults() Retry {
 	if r.MaxAttempts == 0 {
 		r.MaxAttempts = 1
@@ -134,7 +134,7 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long a backoff of an earlier life still lasts: its rest, but no longer than any delay of the policy.
+// bound returns how long a backoff from an earlier life still lasts: the remaining time, but no longer than any delay of the policy.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
 		return rest
@@ -142,7 +142,7 @@ func (r Retry) bound(rest time.Duration) time.Duration {
 	return min(rest, max(r.MaxDelay, r.MaxRetryAfter))
 }
 
-// causes is the set of causes that the policy retries.
+// causes returns the set of causes that the policy retries.
 func (r Retry) causes() (set machine.CauseSet) {
 	if r.RetryOn == nil {
 		return retriedByDefault
@@ -156,7 +156,7 @@ func (r Retry) causes() (set machine.CauseSet) {
 	return set
 }
 
-// validate returns the defect of the policy, or nil.
+// validate returns an error that says what is wrong with the policy, or nil.
 func (r Retry) validate() (field string, err error) {
 	switch {
 	case r.MaxAttempts < 0:
@@ -177,8 +177,8 @@ func (r Retry) validate() (field string, err error) {
 	return "", nil
 }
 
-// slip says what is probably a mistake in a valid policy; text is empty if nothing is. An empty RetryOn alone is there to keep the default
-// policy away.
+// slip describes a probable mistake in a valid policy; text is empty if there is none. An empty RetryOn alone is not a mistake: it keeps
+// the default policy away.
 func (r Retry) slip() (field, text string) {
 	if len(r.RetryOn) == 0 {
 		r.RetryOn = nil
@@ -192,7 +192,7 @@ func (r Retry) slip() (field, text string) {
 	return "", ""
 }
 
-// warnOfRetry adds the warning about the policy of a node, or, if id is empty, about the default policy of the graph.
+// warnOfRetry adds a warning about the policy of a node, or if id is empty about the default policy of the graph.
 func (c *compiler) warnOfRetry(id string, r Retry) {
 	field, text := r.slip()
 	switch {
@@ -206,8 +206,8 @@ func (c *compiler) warnOfRetry(id string, r Retry) {
 	}
 }
 
-// delay returns the wait after failed attempt k, from 1, with u drawn from [0, 1). The policy must have its defaults. It
-// is a pure function; the arithmetic saturates instead of overflowing.
+// delay returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The policy must have its defaults. delay is a
+// pure function; its arithmetic saturates instead of overflowing.
 func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
@@ -228,11 +228,11 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides what follows the failure of an attempt, counted from 1: the delay after which there is another one, or why there is none;
-// refused is zero if there is another one. cause is the kind that [CauseOf] returns for err, or the kind of what ended the attempt
-// otherwise, such as its timeout. u is drawn from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure
-// function, and decides for runs, too; a run does not begin a wait that cannot end before the deadlines of the node and the run, and nothing
-// is retried that is being stopped.
+// Next decides what follows after a failed attempt, counted from 1. It returns the delay before the next attempt, or in refused why there
+// is none; refused is zero if there is a next attempt. cause is what [CauseOf] returns for err, or the kind of what else ended the attempt,
+// such as its timeout. u is drawn from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and
+// runs use it, too. A run also does not retry if the wait cannot end before the deadlines of the node and the run, or if the node or the
+// run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -245,7 +245,7 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next is Next for a policy that has its defaults, and an error that may be retried and asks for a wait of at least the hint.
+// next does the work of Next for a policy that has its defaults, and for an error that may be retried and asks for a wait of at least hint.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:
@@ -260,17 +260,17 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 	return max(r.delay(attempt, u), hint), 0
 }
 
-// Rate bounds how often attempts start: Starts in each interval Per, a first attempt and a retry alike. It is a token bucket: a
-// token comes every Per/Starts, the bucket holds at most Burst of them and is full at the start of a run's life, and each attempt
-// takes one when it starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
+// Rate bounds how often attempts start: Starts in each interval Per, counting retries. It is a token bucket: a token arrives every
+// Per/Starts, the bucket holds at most Burst tokens and is full at the start of a run's life, and each attempt takes a token when it
+// starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
 //
-// An attempt that lacks a token waits as if it lacked a slot of [Limit]: it holds nothing, and only OverallTimeout and the
-// run's [Timeout] run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a Test,
-// composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the
-// cleanup nodes and the end node of a run that is being stopped, for such a run is to end soon.
+// An attempt that lacks a token waits as if it lacked a slot of [Limit]: it holds nothing, and only OverallTimeout and the run's [Timeout]
+// run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a Test, composites, mocked nodes, nodes
+// whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup nodes and the end node take
+// no token either, so that the run ends soon.
 //
-// As an option, a Rate bounds the attempts of the whole run with all its nested runs. One that is not positive, or whose burst cannot be
-// counted, is refused with an error that matches [ErrBadOption].
+// As an option, a Rate bounds the attempts of the whole run, including its nested runs. The error matches [ErrBadOption] if the rate is not
+// positive or its burst cannot be counted.
 type Rate struct {
 	// Starts is how many attempts may start in each interval.
 	Starts int
@@ -280,7 +280,7 @@ type Rate struct {
 	Burst int
 }
 
-// String returns the rate as "10 per 1s, burst 5", and "no rate" for the zero value.
+// String returns the rate in the form "10 per 1s, burst 5", or "no rate" for the zero value.
 func (r Rate) String() string {
 	if r == (Rate{}) {
 		return "no rate"
@@ -288,7 +288,7 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d per %v, burst %d", r.Starts, r.Per, max(r.Burst, 1))
 }
 
-// validate refuses a rate at which nothing would ever start, or whose bucket cannot be counted in an int64.
+// validate returns an error for a rate at which nothing would ever start, or whose bucket cannot be counted in an int64.
 func (r Rate) validate() error {
 	switch {
 	case r == Rate{}:
@@ -306,12 +306,12 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// count is the rate as buckets count it.
+// count returns the rate in the form that buckets use.
 func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }
 
-// retryOf is the policy of a node, or the run's default; zero if there is none.
+// retryOf returns the policy of a node, or the run's default; zero if there is none.
 func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 	if p.net.Is(ref, factOnce) {
 		return Retry{}

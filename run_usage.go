@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Usage is what steps have used, by names of the host's choice: tokens, seconds of a machine, cents. See [Step.Use].
+// Usage is what steps have used, by names that the host chooses: tokens, machine seconds, cents. See [Step.Use].
 type Usage map[string]float64
 
 // The names under which [Step.Tokens] counts.
@@ -22,12 +22,12 @@ const (
 	UsageOutputTokens = "output_tokens"
 )
 
-// ErrBudget matches the error of a run that its [Budget] has stopped.
+// ErrBudget is matched by the error of a run that its [Budget] has stopped.
 var ErrBudget = errors.New("over budget")
 
-// Budget stops the run as [Run.AbortAll] does, with [CauseBudget], once check returns an error, which the run's error wraps beside [ErrBudget]. check is
-// called after each report of a step, by the goroutine of the step, with what the run has used in all its lives so far, in a map of its own: the
-// calls of steps at the same time overlap. If it panics, the run is stopped too.
+// Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps that error
+// and [ErrBudget]. check is called after each report of a step, on the step's goroutine, so calls from concurrent steps overlap. Its
+// argument is what the run has used so far in all its lives, in a map that check owns.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -38,16 +38,17 @@ func Budget(check func(Usage) error) Option {
 	})
 }
 
-// maxUsageName is how long the name of a usage may be, in bytes; maxUsageNames how many names a run may use.
+// maxUsageName bounds the length of a usage name in bytes; maxUsageNames bounds how many names a run may use.
 const (
 	maxUsageName  = 100
 	maxUsageNames = 100
 )
 
-// Use adds an amount to what the node has used, over all its attempts, of what the host calls by the name. It counts for the node, for the composites
-// that it is inside, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a store it is
-// written when the attempt ends; of an attempt that dies with its process nothing counts. The amount must not be negative, the name is not empty, is UTF-8, has at
-// most 100 bytes, and a run uses at most 100 names: the node's log says what was refused. Nothing happens after the attempt has ended.
+// Use adds an amount, under a name that the host chooses, to what the node has used over all its attempts. The amount counts for the node,
+// for the composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a
+// store it is written when the attempt ends; if the process dies during the attempt, nothing counts. The amount must not be negative. The
+// name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. The node's log reports refused calls.
+// After the attempt has ended Use does nothing.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
 		if to, is := s.reporter().(interface {
@@ -60,7 +61,7 @@ func (s *Step) Use(name string, amount float64) {
 	s.run.use(s.known(), name, amount)
 }
 
-// Tokens adds to the tokens that the node has used: it is [Step.Use] with the names [UsageInputTokens] and [UsageOutputTokens].
+// Tokens adds to the tokens that the node has used. It calls [Step.Use] with the names [UsageInputTokens] and [UsageOutputTokens].
 func (s *Step) Tokens(input, output int) {
 	if s.given() != nil {
 		s.reporter().Tokens(input, output)
@@ -70,7 +71,7 @@ func (s *Step) Tokens(input, output int) {
 	s.run.use(s.known(), UsageOutputTokens, float64(output))
 }
 
-// Usage returns what the run has used so far in all its lives, attempts that run included, in a map that the caller owns; nil for nothing.
+// Usage returns what the run has used so far in all its lives, including running attempts, in a map that the caller owns; nil if nothing.
 func (r *Run) Usage() Usage {
 	r = r.outermost()
 	r.st.Lock()
@@ -81,7 +82,7 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns what the steps of the run have used in all its lives, by name; nil for nothing. For a nested run it returns the usage of the
+// Usage returns what the steps of the run have used in all its lives, by name; nil if nothing. For a nested run it returns the usage of the
 // outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
@@ -90,7 +91,7 @@ func (r *Result) Usage() Usage {
 	return r.run.Usage()
 }
 
-// Usage returns what the run had used by then in attempts that had ended, by name; nil for nothing.
+// Usage returns what the run had used in ended attempts when the snapshot was taken, by name; nil if nothing.
 func (s *Snapshot) Usage() Usage {
 	if s == nil {
 		return nil
@@ -102,7 +103,7 @@ func (s *Snapshot) Usage() Usage {
 	return sum
 }
 
-// UsageByKind returns what the steps have used whose attempts have ended, by the kinds of their nodes.
+// UsageByKind returns what the steps have used in ended attempts, by the kinds of their nodes.
 func (r *Result) UsageByKind() map[string]Usage {
 	if !r.hasRun() {
 		return nil
@@ -124,14 +125,14 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 	return to
 }
 
-// runUsage is what a run has used: live with the attempts that run, and by kind what is stored, which attempts add when they end. So an attempt that
-// is repeated after a crash counts once.
+// runUsage is what a run has used. live includes running attempts. by is what is stored, by kind; attempts add to it when they end, so an
+// attempt that is repeated after a crash counts once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage
 }
 
-// ended is what was used in attempts that have ended, in a map of its own.
+// ended returns what was used in ended attempts, in a new map.
 func (x *runUsage) ended() (sum Usage) {
 	for _, used := range x.by {
 		sum = plus(sum, used)
@@ -139,13 +140,13 @@ func (x *runUsage) ended() (sum Usage) {
 	return sum
 }
 
-// spent is what a node has used, in ended attempts. It is not written to.
+// spent is what a node has used in ended attempts. It is immutable.
 type spent struct {
 	Own    Usage `json:"own,omitempty"`
-	Inside Usage `json:"inside,omitempty"` // of a composite
+	Inside Usage `json:"inside,omitempty"` // by the nodes inside a composite
 }
 
-// all returns what a node and the nodes inside it have used; nil for nothing.
+// all returns what a node and the nodes inside it have used; nil if nothing.
 func (s *spent) all() Usage {
 	if s == nil {
 		return nil
@@ -161,7 +162,7 @@ func (s *spent) own() Usage {
 	return s.Own
 }
 
-// plus is the sum of both in a new map, or one of them.
+// plus returns the sum of a and b in a new map.
 func plus(a, b Usage) Usage {
 	if len(a) == 0 || len(b) == 0 {
 		if len(a) == 0 {
@@ -223,7 +224,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 	}
 }
 
-// usage is what the run has used, with the lock held.
+// usage returns the usage of the run, which it makes if there is none. The caller holds the run's lock.
 func (r *Run) usage() *runUsage {
 	x := r.remark()
 	if x.usage == nil {
@@ -232,8 +233,8 @@ func (r *Run) usage() *runUsage {
 	return x.usage
 }
 
-// fold adds what an attempt has used, which ends, to the node, to what it is inside and to the run, and gives the run the labels that it has set,
-// with the lock held: what is stored with the end of the attempt.
+// fold is called when an attempt ends, so that its usage and labels are stored together with its end. It adds the usage to the node, to the
+// composites around it and to the run, and gives the run the labels that the attempt has set. The caller holds the run's lock.
 func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]
 	if x != nil && x.labels != nil {
@@ -265,7 +266,7 @@ func (r *Run) fold(ref machine.Ref) {
 	r.outdate() // the record of the run has the sums
 }
 
-// usages are what the run has used by kind, for a snapshot, with the lock held.
+// usages returns what the run has used by kind, for a snapshot. The caller holds the run's lock.
 func (r *Run) usages() map[string]Usage {
 	if x := r.remarked().usage; x != nil && len(x.by) > 0 {
 		return cloneUsages(x.by)
@@ -273,18 +274,18 @@ func (r *Run) usages() map[string]Usage {
 	return nil
 }
 
-// restoreUsage restores what was used in earlier lives.
+// restoreUsage restores the usage of earlier lives.
 func (r *Run) restoreUsage(by map[string]Usage) {
 	for kind, used := range by {
 		total := r.usage()
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		d.stale = true // a former version keeps the record alone
+		d.stale = true // a former version keeps only the record
 	}
 }
 
-// restoreTokens turns the tokens that an older version has written into a usage.
+// restoreTokens converts the tokens that an older version has stored into a usage.
 func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
 	if x.Tokens == [2]int{} {
 		return
@@ -304,19 +305,19 @@ func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
 	r.fold(ref)
 }
 
-// maxSetLabels is how many labels the steps of a run may set; maxLabelText how long a name or a value may be, in bytes.
+// maxSetLabels bounds how many labels the steps of a run may set; maxLabelText bounds the length of a name or a value in bytes.
 const (
 	maxSetLabels = 100
 	maxLabelText = 1000
 )
 
-// SetLabel gives the run a label, or replaces the one with this name, as [Describe] does when it begins: [store.Admin] lists runs by it. Over a
-// store the label is written when the attempt ends, however it does, in the same commit; of an attempt that dies with its process nothing is. It
-// stays when the run continues or is redriven; a fork has labels of its own. A run on Temporal keeps it in its history, and sets no search
-// attribute.
+// SetLabel gives the run a label, or replaces the label with this name, as [Describe] does at the run's start: [store.Admin] lists runs by
+// it. Over a store the label is written in the commit that records the end of the attempt, however the attempt ends; if the process dies
+// during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A run on
+// Temporal keeps the label in its history, and sets no search attribute.
 //
-// The error matches [ErrBadValue] for text that is not UTF-8 or longer than 1,000 bytes, and beyond 100 labels that steps have set. After the
-// end of the attempt nothing happens.
+// The error matches [ErrBadValue] if a text is not UTF-8 or longer than 1,000 bytes, or if steps have set 100 labels already. After the
+// attempt has ended SetLabel does nothing.
 func (s *Step) SetLabel(name, value string) error {
 	for _, text := range []string{name, value} {
 		if !utf8.ValidString(text) || len(text) > maxLabelText {
@@ -356,10 +357,10 @@ func (r *Run) setLabel(s *Step, name, value string) error {
 	return nil
 }
 
-// addLabels gives the run labels, with the lock held.
+// addLabels gives the run labels. The caller holds the run's lock.
 func (r *Run) addLabels(labels map[string]string) {
 	x := r.remark()
-	set := make(map[string]string, len(x.labels)+len(labels)) // a commit may be encoding the one before
+	set := make(map[string]string, len(x.labels)+len(labels)) // a new map, since a commit may be encoding the old one
 	maps.Copy(set, x.labels)
 	maps.Copy(set, labels)
 	x.labels = set
@@ -369,7 +370,7 @@ func (r *Run) addLabels(labels map[string]string) {
 	}
 }
 
-// labels are the labels of the run: given by the host, or set by steps. The lock is held.
+// labels returns the labels of the run, given by the host or set by steps. The caller holds the run's lock.
 func (r *Run) labels() map[string]string {
 	var given map[string]string
 	if r.cfg.spec != nil {
@@ -385,7 +386,7 @@ func (r *Run) labels() map[string]string {
 	return all
 }
 
-// Labels returns the labels of the run, see [Describe] and [Step.SetLabel], in a map that the caller owns; nil for none.
+// Labels returns the labels of the run, see [Describe] and [Step.SetLabel], in a map that the caller owns; nil if there are none.
 func (r *Run) Labels() map[string]string {
 	r = r.outermost()
 	r.st.Lock()

@@ -495,7 +495,7 @@ func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err 
 		if err == nil {
 			f.answered(&answers[i], sent, now)
 		} else if x := f.share; g.failures >= giveBackTries && x.taken()+x.waiting[0].Len()+x.waiting[1].Len() == 0 {
-			f.owes, f.granted, f.tokens = false, 0, 0 // they are lost with their lease
+			f.owes, f.granted, f.tokens = false, 0, 0 // the grants are lost with their lease
 		}
 		f.share.call()
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these
-// options: modes, failure modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules.
-// In place of [Fire] use [Plan.Prune].
+// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these options: modes,
+// failure modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules. Use
+// [Plan.Prune] instead of [Fire].
 func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -31,12 +31,12 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 }
 
 // RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the
-// snapshot's. Any other option may have another value, which is in force from now on: a limit below the number of nodes that run lets none
-// start until enough have ended. Gates that were handed out and not reported come first, by Ref, then the others, in the order in which
-// they became ready.
+// snapshot's. Any other option may have another value, which applies from now on: if a limit is below the number of running nodes, no node
+// starts until enough have ended. Gates that were handed out and not reported come first, by Ref, then all other nodes, in the order in
+// which they became ready.
 //
-// The error matches [ErrGraphChanged] if the snapshot is of another plan, and [ErrBadValue] if it has another [machine.StateVersion], was taken
-// in the other mode, or is damaged: each node's word is checked against its predecessors'.
+// The error matches [ErrGraphChanged] if the snapshot is of another plan. It matches [ErrBadValue] if the snapshot has another
+// [machine.StateVersion], was taken in the other mode, or is damaged: each node's word is checked against its predecessors'.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -54,13 +54,13 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 
 // The properties of a node that its State does not read.
 const (
-	factTimed = machine.FlagHost << iota // it has a timeout of its own
-	factOwn                              // it has a Do, a Test or inputs to judge: an attempt is more than a call of the host's step function
-	factJudge                            // its output is judged
-	factOnce                             // its mock is called once: there is no retry
+	factTimed = machine.FlagHost << iota // it has a timeout
+	factOwn                              // it has a Do, a Test or inputs to check: an attempt is more than a call of the host's step function
+	factJudge                            // its output is checked
+	factOnce                             // its mock is called once, without a retry
 )
 
-// Values that a State and its vocabulary define, by the names that this package gives them.
+// Values that package machine defines, under this package's names.
 const (
 	noRef = machine.NoRef
 
@@ -78,16 +78,15 @@ var (
 	upstreamNames = enum.Names[machine.UpstreamPolicy]()
 )
 
-// State returns the run's state, to read and to observe: its signals follow the run, and their effects may call the methods
-// of the Run. Only the run drives the State: calls that would change it return [machine.ErrDriven] or, where they have no error, do
-// nothing.
+// State returns the run's state, for reading and observing: its signals follow the run, and their effects may call the methods of the Run.
+// Only the run drives the State: calls that would change it return [machine.ErrDriven] or, if they return no error, do nothing.
 func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
-// WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns it. No status
-// that the node enters after the call is missed, however briefly.
+// WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns that status. It misses no
+// status that the node enters after the call, however briefly.
 //
-// The error matches [ErrNoContext], [ErrUnknownNode], [ErrTransition] if the node is terminal in another status and so will never get there,
-// or [ErrFinished] if the run has ended without the node being terminal; or it is the cause of ctx's end. The status is then the last that
+// The error matches [ErrNoContext], [ErrUnknownNode], [ErrTransition] if the node is terminal in another status, and [ErrFinished] if the
+// run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. With an error, the status is the last that
 // WaitFor has seen.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
@@ -131,7 +130,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 
 func (r *Run) lastStatus(ref machine.Ref) Status { return r.State().Status(ref) }
 
-// reached is the result of WaitFor for a status that ends the wait.
+// reached returns the result of WaitFor for a status that ends the wait.
 func (r *Run) reached(ref machine.Ref, status Status, want uint32) (Status, error) {
 	if want == 0 || want&(1<<status) != 0 {
 		return status, nil
@@ -150,20 +149,20 @@ type waiter struct {
 	got  chan Status
 }
 
-// Note gets every status that the node enters.
+// Note receives every status that the node enters.
 func (w *waiter) Note(_ machine.Ref, status Status) {
 	if w.want&(1<<status) == 0 && !status.Terminal() {
 		return
 	}
 	select {
 	case w.got <- status:
-	default: // it was over before
+	default: // the wait has ended already
 	}
 }
 
-// Watch yields the status of every node as it is now, in topological order, and then the newest status of each node whose
-// status has changed, until the run has ended and its last statuses were yielded, or ctx ends. A slow consumer misses
-// statuses in between, never the last, and does not delay the run. A nil ctx yields nothing.
+// Watch yields the current status of every node, in topological order, and then the newest status of each node whose status has changed. It
+// ends when the run has ended and its last statuses were yielded, or when ctx ends. A slow consumer misses intermediate statuses, never the
+// last one, and does not delay the run. A nil ctx yields nothing.
 func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
 		if ctx == nil {
@@ -229,25 +228,25 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 	w.changed.Insert(int(r))
 	select {
 	case w.wake <- struct{}{}:
-	default: // the reader is awake, or about to see this
+	default: // the reader is awake, or has a wake-up to come
 	}
 }
 
-// bringSignals starts a goroutine that publishes the noted changes to the signals' scope: effects are user code, which may
-// be slow or end its goroutine. It is called with the lock held.
+// bringSignals starts a goroutine that publishes the changes to the signals' scope: effects are user code, which may be slow or end its
+// goroutine. The caller holds the run's lock.
 func (r *Run) bringSignals() {
-	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // else the Coordinator publishes them
+	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // otherwise the Coordinator publishes them
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}
 }
 
-// flushSignals publishes what is pending, on a goroutine of its own, which ends when there is nothing left to publish.
+// flushSignals publishes the pending changes on its own goroutine, and returns when none is left.
 func (r *Run) flushSignals() {
 	s := &r.st
 	returned := false
 	defer func() {
-		if !returned { // an effect has ended the goroutine
+		if !returned { // an effect ended the goroutine
 			go r.flushSignals()
 		}
 	}()
@@ -263,7 +262,7 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// observed waits, no longer than the grace, until effects have seen the end of the run, and returns their errors.
+// observed waits, at most for the grace, until effects have seen the end of the run, and returns their errors.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.Lock()

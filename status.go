@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Runs share the vocabulary of package machine: what a host of [Execute] reads and writes has the same names here.
+// The vocabulary of package machine, for hosts of [Execute], under the same names.
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
@@ -39,14 +39,13 @@ type RunStatus = machine.RunStatus
 const (
 	RunPending   RunStatus = machine.RunPending   // accepted, not started
 	RunRunning   RunStatus = machine.RunRunning   // executing
-	RunSuspended RunStatus = machine.RunSuspended // nothing left to do until a signal arrives
-	RunCompleted RunStatus = machine.RunCompleted // every failure, if there was one, was handled
-	RunFailed    RunStatus = machine.RunFailed    // a failure escaped
+	RunSuspended RunStatus = machine.RunSuspended // waits for a signal, and has nothing else to do
+	RunCompleted RunStatus = machine.RunCompleted // all failures, if any, were handled
+	RunFailed    RunStatus = machine.RunFailed    // a failure was not handled
 	RunCancelled RunStatus = machine.RunCancelled // the run was asked to stop, and some node was stopped
 )
 
-// CauseKind names why a node, or a run, ended other than by completing. The zero value, [CauseNone], belongs to
-// completed and skipped nodes.
+// CauseKind names why a node or a run ended without completing. The zero value, [CauseNone], belongs to completed and skipped nodes.
 type CauseKind = machine.CauseKind
 
 // The kinds of cause. The first group is a node's own failure, the second makes it a victim of a failure elsewhere, the
@@ -69,11 +68,11 @@ const (
 	CauseMapItems           CauseKind = machine.CauseMapItems           // too many items of a map failed
 	CauseGateTimeout        CauseKind = machine.CauseGateTimeout        // a gate's deadline passed
 	CauseStoreError         CauseKind = machine.CauseStoreError         // the store refused a commit
-	CauseStoreRejected      CauseKind = machine.CauseStoreRejected      // the store does not take the value
+	CauseStoreRejected      CauseKind = machine.CauseStoreRejected      // the store can never hold the value
 	CauseCrashed            CauseKind = machine.CauseCrashed            // the process died during each of the last attempts
 	CauseEndFailed          CauseKind = machine.CauseEndFailed          // the end node failed
-	CauseUpstreamFailure    CauseKind = machine.CauseUpstreamFailure    // a failed node upstream
-	CauseUpstreamCancelled  CauseKind = machine.CauseUpstreamCancelled  // a cancelled node upstream
+	CauseUpstreamFailure    CauseKind = machine.CauseUpstreamFailure    // a node upstream failed
+	CauseUpstreamCancelled  CauseKind = machine.CauseUpstreamCancelled  // a node upstream was cancelled
 	CauseSiblingFailure     CauseKind = machine.CauseSiblingFailure     // a member of the same group failed
 	CauseFailFast           CauseKind = machine.CauseFailFast           // the run stops at the first failure
 	CauseAbortAll           CauseKind = machine.CauseAbortAll           // AbortAll was called
@@ -83,20 +82,19 @@ const (
 	CauseCancelNode         CauseKind = machine.CauseCancelNode         // CancelNode was called
 	CauseExternal           CauseKind = machine.CauseExternal           // the call was aborted outside the engine
 	CauseSuperseded         CauseKind = machine.CauseSuperseded         // no other node needs the result any more
-	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // what a node has done could not be undone
+	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // a node could not be undone
 	CauseBudget             CauseKind = machine.CauseBudget             // the run has used more than its budget allows
 )
 
-// Compensation says how far the undoing of what was done has come: of a node, see Compensate of [Node], or of a run.
+// Compensation says how far a node, see Compensate of [Node], or a run has been undone.
 type Compensation = machine.Compensation
 
-// The states of a compensation. The state of a run, and of a composite without a Compensate of its own, is about the nodes
-// inside.
+// The states of a compensation. For a run, and for a composite without a Compensate, the state summarizes the nodes inside.
 const (
-	CompensationNone    Compensation = machine.CompensationNone    // nothing is undone
-	CompensationRunning Compensation = machine.CompensationRunning // it has begun, or its turn is to come
-	CompensationDone    Compensation = machine.CompensationDone    // what was done is undone
-	CompensationFailed  Compensation = machine.CompensationFailed  // it has failed for good
+	CompensationNone    Compensation = machine.CompensationNone    // no node is undone
+	CompensationRunning Compensation = machine.CompensationRunning // it has begun, or waits for its turn
+	CompensationDone    Compensation = machine.CompensationDone    // the node was undone
+	CompensationFailed  Compensation = machine.CompensationFailed  // it has failed permanently
 )
 
 // The kinds of skip.
@@ -113,13 +111,12 @@ const (
 	SkipSuperseded      machine.SkipKind = machine.SkipSuperseded      // no other node needs the result any more
 )
 
-// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the
-// default of the node: [AllSucceeded], for a node with a Test [Boundary], for a Cleanup node [AllDone]. Apart from
-// [AtLeast] the rules are constants.
+// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the node's default:
+// [Boundary] for a node with a Test, [AllDone] for a Cleanup node, [AllSucceeded] for all others. All rules except [AtLeast] are constants.
 //
-// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X,
-// dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over the control edges; a data-only edge delays
-// a node and has no class. A rule has the name of Apache Airflow's trigger rule where there is one. A side edge only delivers data, see
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was
+// skipped; X, dead, because it was routed past; or F, failed. The rules count these classes over the control edges; a data-only edge delays
+// a node and has no class. Rules that exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see
 // [Plan.Edges]: it does not make a node run under the two default rules; the other rules count every edge.
 type Join = machine.Join
 
@@ -138,19 +135,20 @@ const (
 	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
 )
 
-// The skip modes say how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
-// satisfy nothing in any mode.
+// The skip modes say how the skipped predecessors of a node count, whose edges resolve to N. Edges that were routed past (X) satisfy
+// nothing in any mode.
 const (
-	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
+	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, a node with some live inputs runs.
 	SkipCascade machine.SkipMode = machine.SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, when the node behind it was bypassed for a reason of its
-	// own. An N edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N edge that stems
+	// from a branch not taken stays neutral, so the nodes further down that branch do not run.
 	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
 	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
 	SkipStrict machine.SkipMode = machine.SkipStrict
 )
 
-// The upstream policies say what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
+// The upstream policies say what happens to a node whose join has become impossible because predecessors failed, were aborted or were
+// cancelled.
 const (
 	// UpstreamAbort aborts the node.
 	UpstreamAbort machine.UpstreamPolicy = machine.UpstreamAbort
@@ -162,14 +160,14 @@ const (
 	UpstreamSubstitute machine.UpstreamPolicy = machine.UpstreamSubstitute
 )
 
-// Handling reports whether a node that runs handles the failures that reach it, or observes them: an unhandled failure fails the run.
+// Handling says whether a node that runs handles the failures that reach it, or only observes them. An unhandled failure fails the run.
 type Handling uint8
 
 // The choices.
 const (
-	HandlingDefault Handling = iota // the end node, cleanup nodes, AllDone and AllSkipped observe, everything else handles
+	HandlingDefault Handling = iota // the end node, cleanup nodes, AllDone and AllSkipped observe, all other nodes handle
 	Handles                         // the node handles them
-	Observes                        // the node does not
+	Observes                        // the node only observes them
 
 	handlingCount
 )
@@ -182,32 +180,32 @@ func (h Handling) String() string { return handlingNames.Name(h) }
 // MarshalText encodes h as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (h Handling) MarshalText() ([]byte, error) { return handlingNames.Text(h) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (h *Handling) UnmarshalText(text []byte) error { return handlingNames.Parse(h, text) }
 
-// AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
+// AtLeast returns a Join that k satisfied edges satisfy, early. Compile refuses a k below 1 or above the number of control edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }
 
-// Errors of values, and of a State, from package machine.
+// Errors of package machine, about values and about a State.
 var (
 	ErrBadValue    = machine.ErrBadValue
 	ErrUnknownNode = machine.ErrUnknownNode
-	// ErrStale rejects an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
+	// ErrStale is returned for an outcome whose token is not the node's current one. Nothing has changed.
 	ErrStale = machine.ErrStale
-	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*machine.TransitionError].
+	// ErrTransition is returned for a call that the node's status does not allow. Nothing has changed. See [*machine.TransitionError].
 	ErrTransition = machine.ErrTransition
-	// ErrGraphChanged rejects a snapshot of a run of another graph. Nothing was run.
+	// ErrGraphChanged is returned for a snapshot of a run of another graph. No step has run.
 	ErrGraphChanged = machine.ErrGraphChanged
 )
 
-// enumField is a field that holds a value of an enum.
+// enumField is a field whose type is an enum.
 type enumField struct {
 	name  string
 	value int
 	names []string
 }
 
-// wrong says what is wrong with the first field whose value is none of the enum's.
+// wrong describes the first field whose value is outside its enum.
 func wrong(fields ...enumField) (text string, ok bool) {
 	for _, f := range fields {
 		if f.value >= len(f.names) {
@@ -220,7 +218,7 @@ func wrong(fields ...enumField) (text string, ok bool) {
 // wrong names the field, its value and the choices.
 func (f enumField) wrong() string {
 	choices := f.names
-	if choices[0] == "" { // the default
+	if choices[0] == "" { // the default has no name
 		choices = choices[1:]
 	}
 	return fmt.Sprintf("%s %d is none of %s", f.name, f.value, strings.Join(choices, ", "))

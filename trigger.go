@@ -13,29 +13,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ErrUnknownTrigger is in Result.Warnings of a run that was fired with an id of no trigger.
+// ErrUnknownTrigger is in Result.Warnings if the run was fired with an id that names no trigger.
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
-// ErrPrunedInput is the warning that a trigger leaves out a root which feeds nodes that the trigger leads to.
+// ErrPrunedInput warns that a trigger leaves out a root that feeds nodes that the trigger leads to.
 var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 
 // fired holds the arguments of the option Fire.
 type fired struct {
 	trigger string
 	payload any
-	text    json.RawMessage // the payload as the codec has written it; nil if it was not asked
+	text    json.RawMessage // the payload as the codec has written it; nil if it has not
 }
 
-// Fire runs the part of the graph that the trigger leads to: the nodes that follow the node of this id, which is of
-// [KindTrigger], at whatever distance, and the end node. All others are pruned: they are not part of the run, nor are their
-// edges, and Result.Pruned names them. [PruneClosure] prunes less.
+// Fire runs only the part of the graph that the trigger leads to: all nodes that follow, at any distance, the node with this id, which must
+// be of [KindTrigger], and the end node. All other nodes are pruned: they and their edges are not part of the run, and Result.Pruned names
+// them. [PruneClosure] prunes less.
 //
-// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output
-// is null. An id of no trigger prunes nothing, and the Result has a warning that matches [ErrUnknownTrigger].
+// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output is null. If no
+// trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
-// A run that continues from a [Snapshot] or its store stays as it was fired, without this option. If the option is given
-// again, it has to name the same trigger, and PruneClosure if that was given; the payload stays the first one. Anything else
-// is refused with [ErrBadOption].
+// A run that continues from a [Snapshot] or its store stays fired without this option. If the option is given again, it must name the same
+// trigger, with PruneClosure if that was given before; the first payload stays. The run is refused with [ErrBadOption] otherwise.
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
@@ -45,10 +44,10 @@ type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs the nodes that the trigger leads to. A node may lose predecessors that no trigger
-	// leads to: Plan.Warnings lists these nodes.
+	// PruneForward, the default, runs the nodes that the trigger leads to. A node may lose predecessors that no trigger leads to:
+	// Plan.Warnings lists these nodes.
 	PruneForward PruneMode = iota
-	// PruneClosure also runs all nodes that lead there, except other triggers.
+	// PruneClosure also runs all predecessors of those nodes, at any distance, except other triggers.
 	PruneClosure
 
 	pruneModeCount
@@ -62,7 +61,7 @@ func (m PruneMode) String() string { return pruneModeNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m PruneMode) MarshalText() ([]byte, error) { return pruneModeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *PruneMode) UnmarshalText(text []byte) error { return pruneModeNames.Parse(m, text) }
 
 func (m PruneMode) apply(c *config) error {
@@ -73,9 +72,9 @@ func (m PruneMode) apply(c *config) error {
 	return nil
 }
 
-// prunes makes and keeps the pruned plans of a plan with triggers.
+// prunes makes and caches the pruned plans of a plan with triggers.
 type prunes struct {
-	source *Graph // as it was compiled, and with what in force
+	source *Graph // the graph as compiled, with the settings in force
 	force  *force
 
 	mu    sync.Mutex // guards plans
@@ -87,8 +86,9 @@ type pruneKey struct {
 	mode    PruneMode
 }
 
-// Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [machine.State] of its own; [Fire]
-// uses it. The plan is made once. A plan that is pruned already prunes the plan that it is a part of. The error matches [ErrUnknownTrigger].
+// Prune returns the plan of the nodes that run when a trigger fires, for a host that drives its own [machine.State]; [Fire] uses it. Each
+// plan is made once. For a pruned plan, Prune prunes the plan that it is a part of. The error matches [ErrUnknownTrigger] if no trigger has
+// the id.
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	p = p.orEmpty()
 	if p.whole != nil {
@@ -113,7 +113,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if first := x.plans[key]; first != nil { // another goroutine has made it meanwhile: one plan for all
+	if first := x.plans[key]; first != nil { // another goroutine has made it meanwhile
 		return first, nil
 	}
 	if x.plans == nil {
@@ -123,7 +123,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// entire is the plan that a pruned plan is a part of, and any other plan itself.
+// entire returns the plan that a pruned plan is a part of; any other plan returns itself.
 func (p *Plan) entire() *Plan {
 	if p.whole != nil {
 		return p.whole
@@ -131,7 +131,7 @@ func (p *Plan) entire() *Plan {
 	return p
 }
 
-// withPruned returns the plan, and the parts of it that its triggers lead to.
+// withPruned returns the plan and the parts that its triggers lead to.
 func (p *Plan) withPruned() ([]*Plan, error) {
 	list := []*Plan{p}
 	if p.prunes == nil {
@@ -152,8 +152,7 @@ func (p *Plan) withPruned() ([]*Plan, error) {
 	return list, nil
 }
 
-// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, and so
-// holds no lock.
+// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so it holds no lock.
 func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	x := p.prunes
 	active := p.reach(r, mode)
@@ -178,7 +177,7 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	}
 	n := nesting{top: x.force, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
-		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // it is not compiled again: the graph may have changed by now
+		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // not compiled again: the graph may have changed by now
 	}
 	q, ps := n.compilePruned(g)
 	if err := ps.err(); err != nil {
@@ -189,7 +188,7 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// source copies the graph as it is compiled: later changes must not affect the pruned plans.
+// source copies the graph as compiled, since later changes of the graph must not affect the pruned plans.
 func (c *compiler) source() *Graph {
 	g := c.g
 	return &Graph{
@@ -199,7 +198,7 @@ func (c *compiler) source() *Graph {
 	}
 }
 
-// reach returns, by Ref, whether a node is part of a run that a trigger fires.
+// reach reports, by Ref, which nodes are part of a run that a trigger fires.
 func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	active := make([]bool, len(p.names))
 	stack := []machine.Ref{trigger}
@@ -239,10 +238,9 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs warns of lost edges from pruned nodes to active ones behind which no other trigger is: the source is, or
-// follows, a root that is no trigger.
+// prunedInputs warns of lost edges from a pruned node to an active one, if the pruned node is, or follows, a root that is not a trigger.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
-	plain := make([]bool, len(p.names)) // by Ref: a root that is no trigger, or behind one
+	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {
 		row := p.net.In(machine.Ref(r))
 		plain[r] = len(row) == 0 && p.node(machine.Ref(r)).Kind != KindTrigger ||
@@ -258,12 +256,15 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 	return warnings
 }
 
-// Warnings reports parts of the graph that are valid but probably mistakes: guards that ask for nodes or inputs which they cannot see, see [Expression], with errors that
-// match [ErrBadExpression]; retry policies without MaxAttempts, or whose MaxDelay is shorter than their InitialDelay, and groups that bound nothing, with errors that
-// match [ErrBadValue]; several nodes that all deliver one parameter, without a Merge, with errors that match [ErrMergeConflict]; conditions, and gates with declared
-// choices, whose answer no node uses, with errors that match [ErrNoMatch]; early joins of nodes whose required ports are fed by several others, with errors that match
-// [ErrBadJoin]; and for each trigger the nodes that lose a predecessor by it under [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the
-// graph for each trigger.
+// Warnings reports parts of the graph that are valid but probably mistakes:
+//   - guards that ask for nodes or inputs that they cannot see, see [Expression] ([ErrBadExpression]);
+//   - retry policies without MaxAttempts, or with a MaxDelay shorter than InitialDelay, and groups that bound nothing ([ErrBadValue]);
+//   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
+//   - conditions, and gates with declared choices, whose answer no node uses ([ErrNoMatch]);
+//   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);
+//   - for each trigger, nodes that lose a predecessor by it under [PruneForward] ([ErrPrunedInput]).
+//
+// It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {
 	p = p.orEmpty()
 	warnings := slices.Clone(p.warnings)
@@ -278,7 +279,7 @@ func (p *Plan) Warnings() []error {
 	return warnings
 }
 
-// fire replaces the run's plan by the part that its trigger leads to.
+// fire replaces the run's plan with the part that its trigger leads to.
 func (r *Run) fire() error {
 	if r.cfg.from != nil {
 		if err := r.firedBefore(r.cfg.from.file.Fired); err != nil {
@@ -326,7 +327,7 @@ func (r *Run) firedBefore(x *firedState) error {
 	return nil
 }
 
-// payload is the payload that the run was fired with.
+// payload returns the payload that the run was fired with.
 func (r *Run) payload() any {
 	if r.cfg.fired == nil || r.outer != nil {
 		return nil
