@@ -19,7 +19,7 @@ import (
 // NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 type NoMatch uint8
 
-// The choices.
+// The values of NoMatch.
 const (
 	NoMatchSkip NoMatch = iota // every labelled edge is dead, the run continues
 	NoMatchFail                // the condition fails with [CauseNoBranchMatch]
@@ -38,22 +38,22 @@ func (n NoMatch) MarshalText() ([]byte, error) { return noMatchNames.Text(n) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (n *NoMatch) UnmarshalText(text []byte) error { return noMatchNames.Parse(n, text) }
 
-// labeler is implemented by outputs that name the branches to take themselves.
+// labeler is an output that returns the labels of its branches.
 type labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; another label is a problem of
-// Compile. A condition runs after failed predecessors, too (see [Boundary]): its test may look at the results of its
-// ancestors, failed ones included, and handles their failure by completing.
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other
+// label. A condition also runs after failed predecessors (see [Boundary]): its test may look at the results of its
+// ancestors, failed ones included. By completing, the condition handles their failure.
 //
 // A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
-// is taken: an edge that would make a label pointless delivers data only.
+// is taken: beside a labelled edge, a plain edge delivers data only.
 //
 //	g.Add(kahn.Node{ID: "store", In: []kahn.Edge{{From: "any?", Label: "true"}, {From: "fetch", Param: "rows"}}})
 //
-// A continuation that should run whichever branch was taken, or if there is no "false" branch, follows both the end of
-// the branch and, by a plain edge, the condition:
+// A node that should run whichever branch was taken, even if there is no "false" branch, follows both the end of the
+// branch and, by a plain edge, the condition:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "go on", After: []string{"split", "big?"}})
@@ -65,9 +65,9 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 	return n
 }
 
-// Switch returns a condition whose branch is the label that choose returns, or the branch labelled "default". Like [If] it
-// runs after failed predecessors, too, and a node on one of its branches may take data from any other node and still runs
-// only if that branch is taken. Set the Choices of the node to have Compile check the labels of its edges.
+// Switch returns a condition whose branch is the label that choose returns, or else the branch labelled "default". Like
+// [If] it also runs after failed predecessors; a node on one of its branches may take data from any node and still runs
+// only if that branch is taken. If the node's Choices are set, Compile checks the labels of its edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {
@@ -76,8 +76,8 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition with the given output takes, for the [machine.Outcome] of its attempt, and whether
-// any branch matched, which for a node without branches is always so. BranchLabels of an output is user code: it may panic.
+// Route returns the branches that a condition with this output takes, for the [machine.Outcome] of its attempt, and whether any
+// branch matched. A node without branches always matches. An output's BranchLabels method is user code: it may panic.
 func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {
@@ -102,7 +102,8 @@ func (p *Plan) branchNames(r machine.Ref, route []int32) string {
 	return ""
 }
 
-// routeOf is the reverse of labelsOf, for labels that were taken. It leaves out what is no label.
+// routeOf returns the branches with the labels taken, the reverse of labelsOf. It ignores labels that the condition
+// does not have.
 func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
@@ -116,9 +117,9 @@ func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 
 const defaultLabel = "default"
 
-// labelsOf resolves the output of a condition to labels: a bool to "true" or "false", a string to itself, trimmed, a list of
-// strings to several labels, a map or struct to the first of its fields branch, label, result that is a string or a bool, a
-// output with a method BranchLabels() []string to the labels that it returns, and without any to the default branch. Anything else has no label.
+// labelsOf resolves the output of a condition to labels. A bool becomes "true" or "false", a string itself, trimmed, and a list of strings
+// several labels. A map or struct has the label of its first field among branch, label and result that is a string or a bool. An output with a
+// method BranchLabels() []string has the labels that it returns; if there are none, it takes the default branch. Anything else has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -181,7 +182,8 @@ func boolLabel(b bool) string {
 	return "false"
 }
 
-// indirect follows pointers and interfaces, not for ever: a pointer may point to itself. Nil becomes the zero Value.
+// indirect follows pointers and interfaces, but at most ten: a pointer may point to itself. Nil becomes the zero
+// Value.
 func indirect(v reflect.Value) reflect.Value {
 	for range 10 {
 		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
@@ -215,7 +217,7 @@ func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// Labels of one alias class are equivalent when no edge carries the label itself. Gates accept more spellings.
+// Labels of one alias class match each other when no edge has the exact label. Gates accept more spellings.
 var (
 	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 	gateAliases = map[string]bool{
@@ -231,10 +233,10 @@ var (
 // router matches labels against the labelled out-edges of one condition. It is part of the plan and immutable.
 type router struct {
 	labels   []string         // the distinct labels of the out-edges, in order of declaration; a label id is an index
-	byLabel  map[string]int32 // exact matches
+	byLabel  map[string]int32 // the label ids, for exact matches
 	aliases  map[string]bool  // the alias classes of this kind of node
 	fallback int32            // the id of "default", or -1
-	ids      []int32          // 0, 1, 2, ...: a Route of one label is a part of it, so that it costs nothing
+	ids      []int32          // 0, 1, 2, ...: the route of one label is a part of this slice, so it needs no allocation
 }
 
 func newRouter(gate bool) *router {
@@ -257,7 +259,7 @@ func (r *router) add(label string) int32 {
 	return id
 }
 
-// answer renders an answer with the given labels; "" if they equal the labels of the branches taken.
+// answer renders an answer with these labels; it returns "" if the text equals the labels of the branches taken.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""
@@ -272,7 +274,7 @@ func (r *router) answer(value any, labels []string, taken []int32) string {
 	}
 }
 
-// answerText renders an answer: its labels, or if it has none its value.
+// answerText renders an answer: its labels, or its value if it has none.
 func answerText(value any, labels []string) string {
 	if len(labels) == 0 {
 		if isNull(value) {
@@ -292,9 +294,9 @@ func (r *router) names(ids []int32) string {
 	return strings.Join(list, ", ")
 }
 
-// route returns the ids of the labels that the given ones match: exactly, else by alias class, and if none of them
-// matches anything the default. It reports whether anything matched, which for a condition without labelled edges is
-// always so.
+// route returns the ids of the labels that the given labels match: exactly, else by alias class. If none matches, it
+// returns the default's id. matched reports whether there is a match or a default; for a condition without labelled
+// edges it is true.
 func (r *router) route(labels []string) (taken []int32, matched bool) {
 	if len(r.labels) == 0 {
 		return nil, true
@@ -342,16 +344,16 @@ func (unusedAnswer) Error() string {
 // Is reports whether target is [ErrNoMatch].
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
-// checkAnswers warns of conditions, and of gates with declared choices, that have successors and whose answer nothing uses: no edge has a
-// label or delivers data, and no text of a guard or a test after them names them. A function may look at any node before it. The end
-// node sees all results.
+// checkAnswers warns of conditions, and of gates with declared choices, that have successors but whose answer is not used: no edge has a
+// label or delivers data, and no text of a guard or a test after them names them. If a Go function follows, it may look at the answer, so
+// there is no warning. The end node sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
 		return
 	}
 	p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
-	answers := map[machine.Ref]bool{} // of conditions with successors, and whether an edge uses it
+	answers := map[machine.Ref]bool{} // conditions with successors, and whether an edge uses the answer
 	for i := range p.net.Edges() {
 		e := p.net.Edge(i)
 		if n := p.node(e.From); !isRouter(n) || !n.answers() {
@@ -361,7 +363,7 @@ func (c *compiler) checkAnswers() {
 			answers[e.From] = answers[e.From] || uses
 		}
 	}
-	var seen []bool // by Ref: a function after the node may look at it
+	var seen []bool // by Ref: whether a later function may look at the node
 	for _, r := range p.declared {
 		if used, is := answers[r]; !is || used || c.named[[2]string{"", p.names[r]}] {
 			continue
@@ -375,8 +377,8 @@ func (c *compiler) checkAnswers() {
 	}
 }
 
-// answers reports whether the output of the node is nothing but the label of a branch. A test of a kind of the host's computes a value, and
-// a node that declares its Outputs has some.
+// answers reports whether the output of the node is only the label of a branch. In a node of the host's own kind, the test computes a
+// value; a node that declares Outputs has values, too.
 func (n *node) answers() bool {
 	switch {
 	case len(n.Outputs) > 0 || n.composite():
@@ -387,8 +389,8 @@ func (n *node) answers() bool {
 	return n.TestExpr == "" || n.Kind == "" || n.Kind == KindCondition
 }
 
-// seenByFunctions reports for each node whether a function follows that may look at it: a guard or a test in Go, or a text that does not
-// list the nodes that it names.
+// seenByFunctions reports for each node whether a later function may look at it: a guard or a test in Go, or a text that does not list
+// the nodes that it names.
 func (c *compiler) seenByFunctions() []bool {
 	p := c.p
 	seen := make([]bool, len(p.names))
@@ -408,7 +410,7 @@ func (c *compiler) looks(r machine.Ref) bool {
 	return n.When != nil || n.Test != nil || n.WhenExpr != "" && !told("WhenExpr") || n.TestExpr != "" && !told("TestExpr")
 }
 
-// isAnswerOfLoop reports whether a warning is about an answer in the graph of a loop, whose test uses it or may use it.
+// isAnswerOfLoop reports whether a warning is about an answer in the graph of a loop whose test uses it, or may use it.
 func (c *compiler) isAnswerOfLoop(warning error) bool {
 	p, ok := warning.(*Problem)
 	if !ok || !errors.Is(p.Err, unusedAnswer{}) {
@@ -431,19 +433,19 @@ type evaluator = interface {
 	Parse(text string) (Expression, error)
 }
 
-// Expression is a text that the Evaluator of a [Graph] has read. It is kept in the Plan and may be evaluated by any number of runs at
-// once.
+// Expression is a text that the Evaluator of a [Graph] has parsed. The Plan keeps it, and any number of runs may evaluate it at once.
 //
-// An Expression that can find errors in itself has a method Check(ancestor, input func(name string) error) error, too, which is called
-// before anything runs. In conditions, the tests of loops and, if the graph has StrictGuards, guards, an error that it returns is a
-// problem of Compile. In other guards it is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id
-// of a node that the expression will see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether
-// a node exists, as with [View.Has], may ignore the error, or not pass its id to ancestor: then it does not count as naming the node. input returns nil for the name of a root input that a run can
-// have, and an error that matches [ErrUnknownInput] for a name that the graph does not declare among its Inputs.
+// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Check is called before anything
+// runs. Compile reports the error of a condition, of a loop's test and, if the graph has StrictGuards, of a guard. The error of any other guard
+// is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id of a node that the expression will see, and an
+// error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not pass the
+// node's id to ancestor: then it does not count as naming the node. input returns nil for the name of a root input that a run can have, and an
+// error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
-	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View belongs to the node whose
-	// expression is evaluated, and shows only its ancestors. The context has the values of the run's and a deadline of a
-	// second; it does not end with the run, since a cleanup node's guard is evaluated in a stopping one.
+	// Evaluate returns the value of the expression; a guard passes it to [Truthy]. The View is the View of the
+	// expression's node: it shows only the node's ancestors. The context has the values of the run's context and a
+	// deadline of one second. It does not end with the run, since the guard of a cleanup node is evaluated while the run
+	// is being stopped.
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
@@ -452,7 +454,7 @@ type checker interface {
 	Check(ancestor, input func(name string) error) error
 }
 
-// evaluationTimeout is the time that an expression has. It occupies a worker, and no stop interrupts it.
+// evaluationTimeout bounds the evaluation of an expression, which occupies a worker and which no stop interrupts.
 const evaluationTimeout = time.Second
 
 func evaluate(e Expression, v View) (any, error) {
@@ -462,7 +464,7 @@ func evaluate(e Expression, v View) (any, error) {
 }
 
 // Truthy reports whether a guard whose expression has this value lets its node run. It returns false for false, null, zero,
-// the empty string, empty collections and the string "false", which templates produce for false.
+// the empty string, empty collections and the string "false", to which templates render false.
 func Truthy(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -491,8 +493,8 @@ func Truthy(v any) bool {
 	return true
 }
 
-// lowered are the functions and contracts that replace, in the plan, the texts and schemas of a node. The rest of the engine
-// does not know of texts.
+// lowered holds the functions and contracts that replace, in the plan, the texts and schemas of a node. No other part of the
+// engine sees texts.
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
@@ -501,7 +503,7 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the checker of a text, with the name of the field, and whether an error that it finds is only a warning.
+// fieldChecker is the checker of the text in a field. warns says that its error is only a warning.
 type fieldChecker struct {
 	field string
 	checker
@@ -515,8 +517,8 @@ func (l *lowered) look(field string, e Expression, warns bool) {
 	}
 }
 
-// checkTexts runs the checkers of guards and conditions, once ancestry is known. A pruned plan may lack nodes that are there
-// when another trigger fires.
+// checkTexts runs the checkers of guards and conditions, once ancestry is known. It skips a pruned plan, which may lack
+// nodes that the plan of another trigger has.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
 		return
@@ -533,7 +535,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted notes the ids that a text names: nodes of its own graph or, for the text that ends a loop, of the loop's graph.
+// noted returns ancestor, wrapped to record the ids that a text names: nodes of its own graph or, for the test of a
+// loop, of the loop's graph.
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -544,8 +547,8 @@ func (c *compiler) noted(loop string, ancestor func(id string) error) func(id st
 	}
 }
 
-// checkTextsBeside runs the checkers of guards and conditions of a graph that has other problems. Where its nodes cannot be numbered, it is
-// not known which of them are ancestors: a text may name any node of the graph then.
+// checkTextsBeside runs the checkers of guards and conditions of a graph that has other problems. If its nodes cannot be numbered, ancestry
+// is not known: then a text may name any node of the graph.
 func (c *compiler) checkTextsBeside() {
 	if !c.broken {
 		c.number()
@@ -570,7 +573,7 @@ func (c *compiler) checkTextsBeside() {
 	}
 }
 
-// ancestor returns a function that reports whether a node sees the node of an id, for a checker.
+// ancestor returns a function for a checker: it returns an error if node r does not see the node with this id.
 func (p *Plan) ancestor(r machine.Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {
@@ -610,7 +613,7 @@ func (l *lowered) install(c *compiler, r machine.Ref) {
 	}
 }
 
-// lower reads the texts and schemas of a node. This calls user code, which is why Compile holds no lock.
+// lower compiles the texts and schemas of a node. It calls user code, so Compile holds no lock.
 func (c *compiler) lower(i int) {
 	n := c.g.nodes[i]
 	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil && n.Loop == nil {
@@ -622,7 +625,7 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
-				v.blind = true // a problem of a text allows: a path that it did not reach must not let its node run
+				v.blind = true // GuardAllow must not let a node run because of a path that the run has not reached
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}
@@ -633,7 +636,7 @@ func (c *compiler) lower(i int) {
 		}
 	}
 	if n.TestExpr != "" {
-		// A condition that cannot decide fails its node whatever the policy, so there is nothing to wait for.
+		// A condition that cannot decide fails its node under every policy, so Compile reports the problem now.
 		e, err := c.parse(n, "TestExpr", n.TestExpr)
 		if err != nil {
 			c.keep(err)
@@ -650,7 +653,7 @@ func (c *compiler) lower(i int) {
 	c.lowered[int32(i)] = &l
 }
 
-// parse reads a text. Without an evaluator it reports that, and returns neither.
+// parse parses a text. Without an evaluator it reports that, and returns nil for both.
 func (c *compiler) parse(n *node, field, text string) (e Expression, err error) {
 	if isNull(c.evaluator) {
 		c.ofNode(n.ID, field, "%w: it has a %s, the graph no Evaluator", ErrNoEvaluator, field)
@@ -668,8 +671,8 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value a guard in Go fails its node, since code that is
-// wrong must not run what it guards, and a guard that is a text lets it run. Under every policy the problem is in the log, in
+// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value, a guard in Go fails its node, since defective
+// code must not run what it guards; a guard that is a text lets its node run. Under every policy the problem is in the log, in
 // NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 

@@ -14,31 +14,31 @@ import (
 
 const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are int32
 
-// compile turns a graph into a plan, in time linear in its nodes and edges but for one sort, or reports all problems.
+// compile turns a graph into a plan, or reports all problems. It takes time linear in the nodes and edges, except for one
+// sort.
 //
-// The steps build on one another: ids, then edges between them, then tiers, which number the nodes, then everything that is
-// indexed by these numbers. A check runs, even if others have found problems, as soon as the results that it needs are
-// there.
+// The steps build on one another: ids, then the edges between them, then tiers, which number the nodes, then everything
+// that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have
+// found problems.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}}
 	return c.compile()
 }
 
-// compileInside compiles a graph that a node of this plan expands into.
+// compileInside compiles a graph that a node of plan p expands into.
 func (p *Plan) compileInside(g *Graph) (*Plan, error) {
-	n := nesting{within: []*Graph{nil}} // it is nested in others, and contains none of them
+	n := nesting{within: []*Graph{nil}} // nil says that g is nested; g contains none of the graphs around it
 	inner, ps := n.compile(g, p.force)
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node, which stands for the items of a map, and has the map's inputs.
+// compileItem compiles a graph of one node, which stands for the items of a map and has the map's inputs.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}
 	return c.compile()
 }
 
-// compilePruned compiles the part of a valid graph that a trigger leads to. Edges that were lost with other nodes are no
-// problem.
+// compilePruned compiles the part of a valid graph that a trigger leads to. It does not report edges to pruned nodes.
 func (n *nesting) compilePruned(g *Graph) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, nil), problems: problems{graph: g.Name}, isPruned: true}
 	return c.compile()
@@ -97,8 +97,8 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds the results that compile's steps pass to one another. Until number has run, a node is identified by its
-// index of declaration.
+// compiler holds the results that the steps of compile pass to one another. Until number has run, a node's index of
+// declaration identifies it.
 type compiler struct {
 	problems
 	g *Graph
@@ -117,7 +117,7 @@ type compiler struct {
 	end    int32            // the end node, or -1
 	b      machine.Builder  // of the net
 	n      *machine.Net     // the plan's; nil until number has run
-	edges  []machine.Edge   // from and to are indices of declaration; the builder's once it is there
+	edges  []machine.Edge   // from and to are indices of declaration; the builder owns the slice once it exists
 	origin []int            // by edge: its index in g.edges; nil while they are the same
 	terms  []*terms         // by edge; nil if no edge has any
 
@@ -137,7 +137,7 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named says what is wrong with a name that has to be there, and only once: the number, from 1, is its place in the list.
+// named says that a required name is empty or taken. number, from 1, is the name's place in its list.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":
@@ -193,7 +193,7 @@ func (c *compiler) indexNodes() {
 	}
 }
 
-// isRouter reports whether the node's output is labelled.
+// isRouter reports whether the node's output has labels.
 func isRouter(n *node) bool {
 	return n.Routes || n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition || n.Kind == KindGate
 }
@@ -217,12 +217,12 @@ func (c *compiler) resolveEdges() {
 			ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), c.didYouMean(s.edge.To, []string{s.node}))
 	}
 	c.edges = make([]machine.Edge, 0, len(c.g.edges))
-	last := int32(-1) // the target of the edge before
+	last := int32(-1) // the target of the previous edge
 	for i := range c.g.edges {
 		e := &c.g.edges[i]
 		from, okFrom := c.find(e.from)
 		to, okTo := last, true
-		if to < 0 || c.names[to] != e.to { // else it is another edge into the same node
+		if to < 0 || c.names[to] != e.to { // else the target is the previous edge's
 			to, okTo = c.find(e.to)
 		}
 		if !okFrom || !okTo || from == to || from == c.end {
@@ -266,7 +266,7 @@ func (c *compiler) resolveEdges() {
 	c.duplicateEdges()
 }
 
-// leaveOut prepares origin for an edge that is not among the compiler's.
+// leaveOut makes origin, since edge i is not among the compiler's edges.
 func (c *compiler) leaveOut(i int) {
 	if c.origin != nil {
 		return
@@ -277,7 +277,7 @@ func (c *compiler) leaveOut(i int) {
 	}
 }
 
-// declaredEdge returns the index of declaration of an edge.
+// declaredEdge returns the index of declaration of a compiler's edge.
 func (c *compiler) declaredEdge(e int32) int {
 	if c.origin == nil {
 		return int(e)
@@ -291,10 +291,10 @@ func (c *compiler) find(id string) (int32, bool) {
 	return int32(i), ok
 }
 
-// name returns the edge's name in problems.
+// name returns how problems name the edge.
 func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
 
-// addTerms keeps the terms of the last edge.
+// addTerms records the terms of the last edge.
 func (c *compiler) addTerms(t *terms) {
 	if c.terms == nil {
 		c.terms = make([]*terms, len(c.edges)-1, len(c.g.edges))
@@ -351,8 +351,8 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	case OnAlways:
 		r.Flags |= machine.EdgeAlways
 	}
-	// A label on an edge into the end node is a branch like any other. One that a plain step's output cannot name is
-	// ignored there, as is one on an edge that does not wait for success.
+	// A label on an edge into the end node is a branch like any other. It is ignored if the source is a plain step,
+	// whose output has no labels, or if the edge does not wait for success.
 	if e.Label != "" && (to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source)) {
 		r.Flags |= machine.EdgeLabelled
 	}
@@ -362,7 +362,7 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 }
 
 // duplicateEdges reports edges that are declared twice. Parallel edges that differ in parameter, key, label or outcome are
-// no duplicates.
+// allowed.
 func (c *compiler) duplicateEdges() {
 	type key struct {
 		from              machine.Ref
@@ -370,7 +370,7 @@ func (c *compiler) duplicateEdges() {
 		on                On
 	}
 	for to := range c.g.nodes {
-		if !c.b.IsParallel(to) { // so that a map is needed for parallels only
+		if !c.b.IsParallel(to) { // only parallel edges need a map
 			continue
 		}
 		row := c.b.Row(to)
@@ -394,12 +394,12 @@ func (c *compiler) knownMerge(name string) bool {
 	return ok
 }
 
-// mergeNames lists the merge strategies.
+// mergeNames returns the names of the merge strategies.
 func (c *compiler) mergeNames() []string {
 	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, c.g.Merges()...)
 }
 
-// nodeInstead is instead for the id of a node that does not exist.
+// nodeInstead calls instead for an unknown node id.
 func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
@@ -505,7 +505,7 @@ func (c *compiler) checkNode(i int) {
 	}
 }
 
-// controlEdges counts the in-edges of a node that its join rule counts.
+// controlEdges returns the number of in-edges that the join rule of a node counts.
 func (c *compiler) controlEdges(i int) (n int) {
 	for _, e := range c.b.Row(i) {
 		if !c.termsOf(e).DataOnly {
@@ -515,7 +515,7 @@ func (c *compiler) controlEdges(i int) (n int) {
 	return n
 }
 
-// checkNames refuses names that are empty or come twice.
+// checkNames reports names that are empty or taken.
 func checkNames(what, field string, names []string, bad report) {
 	if len(names) == 0 {
 		return
@@ -529,7 +529,7 @@ func checkNames(what, field string, names []string, bad report) {
 	}
 }
 
-// levels computes the Kahn tiers, or names the cycles.
+// levels computes the Kahn tiers, or reports the cycles.
 func (c *compiler) levels() {
 	for _, cycle := range c.b.Levels() {
 		c.broken = true
@@ -624,27 +624,28 @@ func (c *compiler) schedule() {
 	}, priorities)
 }
 
-// Problem is one problem of a [GraphError] or a warning of a plan, and its place in the graph. It unwraps to the error behind it, such as [ErrBadJoin].
+// Problem is a problem in a [GraphError], or a warning of a plan, with its place in the graph. It unwraps to its Err, such as [ErrBadJoin].
 type Problem struct {
-	// Graph is empty if the problem is in the outermost graph. For one in the Sub of a composite it is the path of the composite: ids,
-	// joined by slashes.
+	// Graph is empty if the problem is in the outermost graph. For a problem in the Sub of a composite it is the path of the
+	// composite: ids joined by slashes.
 	Graph string
-	// Node is the id of the node, for [Mux.Check] its path, or empty: then an edge or the whole graph has the problem.
+	// Node is the id of the node; in problems from [Mux.Check] it is the path. It is empty if an edge or the whole
+	// graph has the problem.
 	Node string
-	// Edge is the number of the edge in the Edges of its graph, counted from 1, or 0. For a cycle it is the edge that closes it: the
-	// last of its edges in the order of declaration.
+	// Edge is the number, counted from 1, of the edge in the Edges of its graph, or 0. For a cycle, it is the edge that closes the
+	// cycle: the last one in the order of declaration.
 	Edge int
-	// Field is the Go field, such as "Join", "Gate.Timeout" or "Groups[2].Limit", of the node, the edge or the graph. It is empty if
-	// several fields have the problem together. Indices in it begin with 0.
+	// Field is the Go field of the node, the edge or the graph, such as "Join", "Gate.Timeout" or "Groups[2].Limit". It is empty if
+	// several fields together have the problem. Its indices begin at 0.
 	Field string
-	// Suggestion is what the author probably meant to write instead of a name that does not exist, or empty.
+	// Suggestion is the existing name that the author probably meant, or empty.
 	Suggestion string
-	// Cycle lists the nodes of a cycle, each followed by its successor and the last one by the first. Err matches [ErrCycle] then.
+	// Cycle lists the nodes of a cycle, each followed by its successor and the last one by the first. Err then matches [ErrCycle].
 	Cycle []string
 	// Err is the error without the names of graph, node and edge.
 	Err error
 
-	owner string // in Error, if the compiler has found the problem: `edge "x" -> "y": `
+	owner string // the start of Error, such as `edge "x" -> "y": `, if the compiler found the problem
 }
 
 // Error names the graph, if it is not the outermost one, and the node or the edge.
@@ -669,7 +670,7 @@ func (p *Problem) Error() string {
 // Unwrap returns Err.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// insideOf returns the problem as one of the graph around: id is the composite.
+// insideOf returns the problem as a problem of the enclosing graph: id is the composite.
 func insideOf(id string, err error) error {
 	p, ok := err.(*Problem)
 	if !ok {
@@ -682,10 +683,10 @@ func insideOf(id string, err error) error {
 	return &inner
 }
 
-// report adds a problem of a node, with the field that has it.
+// report adds a problem in a field of a node.
 type report func(kind error, field, format string, args ...any)
 
-// problems collects the problems of a graph, up to a number that people still read.
+// problems collects the problems of a graph, up to a number that people can read.
 type problems struct {
 	graph string
 	list  []error
@@ -694,7 +695,7 @@ type problems struct {
 
 const maxProblems = 100
 
-// newProblem makes a problem of a message. A hint among args is the Suggestion.
+// newProblem returns a problem with a message. A hint among args becomes the Suggestion.
 func newProblem(format string, args ...any) *Problem {
 	p := &Problem{Err: fmt.Errorf(format, args...)}
 	for _, arg := range args {
@@ -705,14 +706,15 @@ func newProblem(format string, args ...any) *Problem {
 	return p
 }
 
-// problemOf makes a problem of a node as newProblem does.
+// problemOf returns a problem of a node, like newProblem.
 func problemOf(node, field, format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	p.Node, p.Field, p.owner = node, field, "node "+quoteID(node)+": "
 	return p
 }
 
-// add adds a problem of the graph as a whole, ofNode one of a node. They return it, so that the caller can add to it.
+// add adds a problem of the whole graph, ofNode a problem of a node. They return the problem, so that the caller can
+// add details.
 func (ps *problems) add(format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	ps.keep(p)
@@ -725,7 +727,7 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 	return p
 }
 
-// warn adds what is valid and probably a mistake to the warnings of the plan.
+// warn adds a warning to the plan: p is valid, but probably a mistake.
 func (c *compiler) warn(p *Problem) { c.p.warnings = append(c.p.warnings, p) }
 
 // ofEdge adds a problem of an edge, by its index of declaration.
@@ -746,7 +748,7 @@ func (ps *problems) keep(err error) {
 	ps.list = append(ps.list, err)
 }
 
-// inside adds the problems, if there are any, of the sub-graph of a node.
+// inside adds the problems of a node's sub-graph, if it has any.
 func (ps *problems) inside(id string, err error) {
 	if sub, ok := err.(*GraphError); ok {
 		for _, p := range sub.Problems {
@@ -763,12 +765,12 @@ func (ps *problems) err() error {
 	return &GraphError{Graph: ps.graph, Problems: ps.list, More: ps.more}
 }
 
-// hint is the end of a message about an unknown name, with the name that was probably meant.
+// hint is the end of a message about an unknown name, and the name that was probably meant.
 type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// instead is the function instead for a problem that is to be added. The choices are listed only if the hint is kept.
+// instead calls the function instead for a problem to be added. It lists the choices only if the problem is kept.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -778,7 +780,7 @@ func (ps *problems) instead(written string, choices func() []string) hint {
 	return hint{instead(written, names), meant}
 }
 
-// mostLikely is didYouMean where many problems may have many choices: a problem that is not kept gets no suggestion.
+// mostLikely calls didYouMean, for many problems with many choices: a problem that is not kept gets no suggestion.
 func (ps *problems) mostLikely(written string, choices []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -786,15 +788,15 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 	return ps.didYouMean(written, choices)
 }
 
-// didYouMean is the function didYouMean for a problem that is to be added.
+// didYouMean calls the function didYouMean for a problem to be added.
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}
 }
 
-// checkMerges warns of nodes to one of whose parameters several nodes deliver that all run, unless something fails or skips itself, though
-// nothing says how the values are merged: all but the last are lost. Behind branches, guards, triggers and rules that tolerate failures, one
-// value stands in for another.
+// checkMerges warns of a parameter to which several nodes deliver that normally all run, if no merge strategy is set: all values but the
+// last are lost. Behind branches, guards, triggers and rules that tolerate failures there is no warning, since there one value stands in for
+// another.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {
@@ -839,7 +841,7 @@ func (c *compiler) joinsAll(r machine.Ref) bool {
 	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
 }
 
-// runsAnyway reports for each node whether it runs unless something fails, is stopped or skips itself.
+// runsAnyway reports for each node whether it runs unless a node fails, is stopped or skips itself.
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
 	for r := range runs { // in the order of tiers

@@ -22,37 +22,37 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling
-// their steps. It is an option, and may be shared by any number of runs: of the runs that want the same output at the same time
-// one asks the Cache and calls the step, and the others wait for its node to end. Only outputs of completed nodes are kept, until they are undone.
+// Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling their steps. It is an
+// option, and any number of runs may share it. If several runs want the same output at the same time, one of them asks the Cache and calls the
+// step; the other runs wait for its node to end. A Memo keeps only outputs of completed nodes, until these nodes are undone.
 //
-// The inputs of a node are its Config, its parameters and what its predecessors delivered, of an item its value, and beside them what its step
-// has read: root inputs, the index of an item, results of farther ancestors. A change of anything else is a hit, and so is an item that has
-// moved. See docs/memo.md for what is in a key; [Node.MemoKey] replaces it.
+// The inputs of a node are its Config, its parameters and what its predecessors delivered; for an item, its value. What the step has read
+// counts, too: root inputs, the index of an item, results of earlier ancestors. A change of anything else is a hit; an item that has moved is
+// a hit, too. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces it.
 //
-// A node that finds its output is not started: its Result says Memoized, of which run, and when. If the inputs have no JSON form, or the Cache
-// fails, the step is called and the node's log says why. The zero value keeps everything in memory.
+// A node whose output is found does not start: its Result says Memoized, from which run, and when. If the inputs have no JSON form, or the
+// Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
 type Memo struct {
-	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts that hold a checksum: a damaged text is a miss, and a warning in the
-	// node's log. Its methods are called from the goroutines of steps, with their contexts. Nil: a map in memory that grows with every
-	// output, and whose values the runs share, as they are. See [store.DirCache] and package store/sqlite for caches that last.
+	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts with a checksum: a damaged text is a miss, and a warning in the
+	// node's log. The goroutines of steps call its methods, with the steps' contexts. Nil: a map in memory that grows with every
+	// output, and whose values the runs share without copying. See [store.DirCache] and package store/sqlite for persistent caches.
 	Cache interface {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error
 	}
-	// MaxAge is how old an output may be to be a hit; 0 means any age.
+	// MaxAge is the greatest age at which an output is a hit; 0 means any age.
 	MaxAge time.Duration
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	values  map[string]memoEntry
 	flights map[string]*flight // by key
 }
 
-// The single flight is not golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
-// calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting; and all waiters share the
-// error of the caller, which may have been cancelled or timed out.
+// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan;
+// but DoChan calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. And all
+// waiters would share the error of the caller, which may have been cancelled or timed out.
 
-// Refresh makes the run call the steps of all nodes that its [Memo] would have an output for, and replace these.
+// Refresh makes the run call the steps of all nodes, even if its [Memo] has their outputs, and replace these outputs.
 func Refresh() Option {
 	return optionFunc(func(c *config) error {
 		c.refresh = true
@@ -60,17 +60,18 @@ func Refresh() Option {
 	})
 }
 
-// flight is one attempt that looks for an output, or produces it, for all attempts that want it at the same time.
+// flight is an attempt that looks for an output, or produces it, for all attempts that want the output at the same
+// time.
 type flight struct {
 	memo     *Memo
 	key      string
-	expanded chan struct{} // closed when the step has returned a graph, which may want the slots of the waiting callers
-	landed   chan struct{} // closed at the end of the flight; the fields below are fixed then
+	expanded chan struct{} // closed when the step has returned a graph, whose nodes may want the slots of the waiting callers
+	landed   chan struct{} // closed at the end of the flight; the fields below do not change afterwards
 	entry    memoEntry
 	reads    []string // what the step has read
 	of       string   // the key of the output
-	by       memoKey  // by which its leader has asked
-	ok       bool     // there is an output
+	by       memoKey  // the key by which the leader asked
+	ok       bool     // entry has an output
 }
 
 func (m *Memo) apply(c *config) error {
@@ -84,10 +85,11 @@ func (m *Memo) apply(c *config) error {
 	return nil
 }
 
-// errBoardAgain is the result of an attempt whose node waited for a flight without its slots, in vain: it takes them, and boards, again.
+// errBoardAgain is the result of an attempt whose node waited for a flight without its slots, and got no output: it takes slots and
+// joins again.
 var errBoardAgain = errors.New("the output that the node waited for did not come")
 
-// through performs an attempt of a node that is memoized: it finds the output, or calls perform.
+// through performs an attempt of a memoized node: it finds the output, or calls perform.
 func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	s := w.step
 	if _, d := s.resumption(); d != nil {
@@ -106,7 +108,7 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 		w.standAside()
 		expanded, yielded := f.expanded, false
 		if s.run.plan.net.Is(s.ref, machine.FlagInline) {
-			expanded = nil // it is a composite, and holds no slots
+			expanded = nil // the node is a composite, and holds no slots
 		}
 		for waiting := true; waiting; {
 			select {
@@ -132,7 +134,7 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	}
 }
 
-// memoOf returns the memo of a node; nil if its output is not kept.
+// memoOf returns the memo of a node; nil if the node's output is not kept.
 func (r *Run) memoOf(ref machine.Ref) *Memo {
 	if m := r.cfg.memo; m != nil && r.plan.node(ref).Memo != "" && r.cfg.test == nil {
 		return m
@@ -140,7 +142,7 @@ func (r *Run) memoOf(ref machine.Ref) *Memo {
 	return nil
 }
 
-// beginReading has an attempt note what its step reads.
+// beginReading makes an attempt record what its step reads.
 func (r *Run) beginReading(s *Step) {
 	s.flags |= stepMemo
 	r.st.Lock()
@@ -148,9 +150,9 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight: the nodes inside the expanded node may want slots that its run
-// shares with this one. An attempt that has started, as a retry has, would have to begin anew to get its slots back, and so keeps them: it does
-// not wait where slots are shared.
+// yieldSlots releases the slots of an attempt that waits for a flight: the nodes inside the expanded node may want slots that its run shares
+// with this run. An attempt that has started, such as a retry, would have to start again to get its slots back. So it keeps them, and does not
+// wait if slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
@@ -161,8 +163,8 @@ func (r *Run) yieldSlots(s *Step) bool {
 	return ok
 }
 
-// join returns the flight for a key, and whether the caller leads it. Join before asking the cache: then only the leader can
-// find that there is no output, and produces it.
+// join returns the flight for a key, and whether the caller leads it. Call join before asking the cache: then only the
+// leader can find that there is no output, and produces it.
 func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,8 +179,8 @@ func (m *Memo) join(key string) (*flight, bool) {
 	return f, true
 }
 
-// fly finds the output, or produces and keeps it. The flight lands also if the step panics or ends its goroutine. If the step has returned
-// a graph, the worker has the flight afterwards.
+// fly finds the output, or produces and keeps it. The flight lands even if the step panics or calls Goexit. If the step has returned a
+// graph, w keeps the flight.
 func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
@@ -202,7 +204,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	case res.inside:
 		close(f.expanded)
 		f.by, w.flight = k, f
-	case res.err == nil && s.Err() == nil: // a value after the timeout does not count
+	case res.err == nil && s.Err() == nil: // a value returned after the timeout is ignored
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
@@ -222,7 +224,7 @@ func (f *flight) land() {
 	}
 }
 
-// dropFlight ends the flight of an attempt whose node is not going to be expanded.
+// dropFlight ends the flight of an attempt whose node will not be expanded.
 func (w *worker) dropFlight() {
 	if f := w.flight; f != nil {
 		w.flight = nil
@@ -230,7 +232,7 @@ func (w *worker) dropFlight() {
 	}
 }
 
-// board notes that a node which has been expanded has a flight, with the lock held. f may be nil.
+// board records the flight of a node that has been expanded. f may be nil. The caller holds the run's lock.
 func (t *tree) board(at place, f *flight) {
 	switch {
 	case f == nil:
@@ -241,8 +243,8 @@ func (t *tree) board(at place, f *flight) {
 	t.flights[at] = f
 }
 
-// landFlight ends the flight of a node that was expanded, with the lock held: the node has ended, is attempted again, or is left. The flight of a
-// node that has completed has the output.
+// landFlight ends the flight of an expanded node, which has ended, is attempted again, or is abandoned. If the node has completed, the flight has
+// the output. The caller holds the run's lock.
 func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	if r.tree == nil {
 		return
@@ -255,8 +257,8 @@ func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	}
 }
 
-// landFlights ends the flights of all nodes of a tree whose run ends without having ended them. Its map iterator has no room in the frame
-// of conclude: see attemptAndFinish.
+// landFlights ends the flights that are left in a tree when its run ends. It is not inlined, because its map iterator has no room in the
+// frame of conclude: see attemptAndFinish.
 //
 //go:noinline
 func (t *tree) landFlights() {
@@ -266,14 +268,14 @@ func (t *tree) landFlights() {
 	}
 }
 
-// memoKey is what an output is kept by, before its step is called: as far as the inputs are known by then.
+// memoKey is the part of an output's key that is known before the step is called.
 type memoKey struct {
-	base   string // of all inputs but the inputs that count only if the step reads them
-	flight string // of base and of the inputs of the run, which the step may read
-	fixed  bool   // it is the host's own, see Node.MemoKey: what the step reads is no matter
+	base   string // the hash of all inputs except those that count only if the step reads them
+	flight string // the hash of base and of the run's inputs, which the step may read
+	fixed  bool   // from Node.MemoKey: what the step reads does not matter
 }
 
-// memoKey identifies the output that the step is going to produce.
+// memoKey returns the key of the output that the step will produce.
 func (s *Step) memoKey() (memoKey, error) {
 	n := s.node()
 	form := map[string]any{"node": n.MemoName, "memo": n.Memo}
@@ -321,9 +323,10 @@ func (s *Step) memoKey() (memoKey, error) {
 	return memoKey{base, flight, false}, nil
 }
 
-// inputsHash identifies all inputs of the run, which it encodes once; empty if one has no form, which a step may not read.
+// inputsHash returns the hash of all inputs of the run, which it encodes once; "" if one has no JSON form: a memoized step
+// must not read such an input.
 func (r *Run) inputsHash() string {
-	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // the other keys are Refs
+	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys are Refs
 	x := made.(*hashedInputs)
 	x.once.Do(func() {
 		inputs := map[string]any{}
@@ -342,8 +345,8 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams are the parameters that a node gets whether its step reads them or not. Others are inputs only if it does: a node that
-// declares none has all inputs of the run, and an item has its map's, with the list.
+// memoParams returns the parameters that are inputs of a node whether its step reads them or not. Others are inputs only if the
+// step reads them: a node that declares no parameters has all inputs of the run, and an item has its map's, with the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -358,13 +361,13 @@ func (r *Run) memoParams(s *Step) map[string]any {
 	return m
 }
 
-// memoPath is the path of a node, and for an item the path of its map: an item that has moved is the same.
+// memoPath returns the path of a node; for an item it returns the path of its map, so that an item may move.
 func (r *Run) memoPath(ref machine.Ref) string {
 	r, ref, _ = r.home(ref, 0)
 	return r.path(ref)
 }
 
-// with is the key of an output whose step has read some inputs.
+// with returns the key of an output whose step has read some inputs.
 func (k memoKey) with(s *Step, reads []string) (string, error) {
 	if len(reads) == 0 || k.fixed {
 		return k.base, nil
@@ -385,14 +388,14 @@ func memoHash(form map[string]any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// FileRef is a file as a value: where it is, and the SHA-256 of its content, as hex digits. See [File].
+// FileRef is a file as a value: its path, and the SHA-256 of its content, in hex. See [File].
 type FileRef struct {
 	Path, SHA256 string
 }
 
-// File returns the file with the given path as a value, for inputs, parameters and outputs: what depends on it depends on its content. Only the
-// digest is in keys of a [Memo]: a file that was touched or moved is the same. Codec [store.Blobs] keeps the content beside the value, so
-// that [FileRef.Restore] makes the file again in another process or after it was removed.
+// File returns the file at path as a value, for inputs, parameters and outputs: a step that uses it depends on the file's content. Only the
+// digest is in keys of a [Memo], so a file may be touched or moved. The codec [store.Blobs] keeps the content beside the value, so that
+// [FileRef.Restore] can restore the file in another process or after it was removed.
 func File(path string) (FileRef, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -406,10 +409,10 @@ func File(path string) (FileRef, error) {
 	return FileRef{Path: path, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// pathKey is the name of the member of a FileRef's JSON that is not in keys.
+// pathKey is the member of a FileRef's JSON that keys leave out.
 const pathKey = "$file"
 
-// fileJSON is a FileRef, with its digest as the reference to a blob.
+// fileJSON is the JSON form of a FileRef: its digest is a reference to a blob.
 type fileJSON struct {
 	Path    string  `json:"$file"`
 	Content blobRef `json:"content"`
@@ -419,12 +422,12 @@ type blobRef struct {
 	Key string `json:"$blob"`
 }
 
-// MarshalJSON writes the content as a reference to a blob: {"$file": path, "content": {"$blob": digest}}.
+// MarshalJSON encodes the content as a reference to a blob: {"$file": path, "content": {"$blob": digest}}.
 func (f FileRef) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fileJSON{f.Path, blobRef{f.SHA256}})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON decodes the JSON that MarshalJSON returns.
 func (f *FileRef) UnmarshalJSON(data []byte) error {
 	var x fileJSON
 	if err := json.Unmarshal(data, &x); err != nil {
@@ -437,7 +440,8 @@ func (f *FileRef) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Content returns the content of the file. The error matches [ErrBadValue] if it is not what it was when the value was made.
+// Content returns the content of the file. The error matches [ErrBadValue] if the content has changed since the value was
+// made.
 func (f FileRef) Content() ([]byte, error) {
 	data, err := os.ReadFile(f.Path)
 	if err != nil {
@@ -453,11 +457,10 @@ func (f FileRef) check(data []byte) error {
 	return nil
 }
 
-// BlobKey returns the key under which [store.Blobs] keep the content, the digest.
+// BlobKey returns the digest, under which [store.Blobs] keeps the content.
 func (f FileRef) BlobKey() string { return f.SHA256 }
 
-// Restore makes sure that the file is there with its content, which it takes from the blobs if the file has gone or has changed. The file appears
-// whole or not at all.
+// Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file or nothing.
 func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
 		return nil
@@ -483,7 +486,7 @@ func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	return nil
 }
 
-// What a step reads has a name, of its kind and of what it is.
+// The name of what a step reads is a kind, followed in some kinds by a name.
 const (
 	readRoot     = "root:"
 	readParam    = "param:"
@@ -497,7 +500,7 @@ const (
 	readLoop     = "iteration"
 )
 
-// keyed reports whether what a step may read is in the node's key anyway.
+// keyed reports whether the node's key has this in any case, read or not.
 func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
 	switch kind {
@@ -520,7 +523,7 @@ func (s *Step) keyed(kind, name string) bool {
 	return false
 }
 
-// read notes what the step of a memoized node reads.
+// read records what the step of a memoized node reads.
 func (s *Step) read(kind, name string) {
 	if s.flags&stepMemo == 0 || s.keyed(kind, name) {
 		return
@@ -539,13 +542,13 @@ func (s *Step) readsSoFar() []string {
 	return slices.Clone(s.run.extra(s.ref).reads)
 }
 
-// sights are what is read inside a memoized composite and comes from outside it. All of that passes through the runs nested in the composite,
-// which note it. Nil notes nothing.
+// sights records what is read inside a memoized composite and comes from outside it. It all passes through the runs nested in the composite,
+// which call note. A nil sights records nothing.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
 	reads   []string
-	depends bool // on an answer from outside, or on its lack
+	depends bool // the output depends on an answer from outside, or on its absence
 }
 
 func (x *sights) note(kind, name string) {
@@ -559,14 +562,15 @@ func (x *sights) note(kind, name string) {
 	}
 }
 
-// seenBy notes what is read from the outermost run, for all composites around the run.
+// seenBy records a read from the outermost run, for all composites around this run.
 func (r *Run) seenBy(kind string) {
 	for ; r.outer != nil; r = r.outer {
 		r.seen.note(kind, "")
 	}
 }
 
-// depends notes that a node waits, or was answered: what becomes of the composites around it is not only a matter of their inputs.
+// depends records that a node waits, or was answered: then the outputs of the composites around it depend on more than their
+// inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {
 		if x := r.seen; x != nil {
@@ -577,7 +581,8 @@ func (r *Run) depends() {
 	}
 }
 
-// keepWhole gives the output of a composite to the memo. A failure that was handled inside would be hidden, and is not kept.
+// keepWhole gives the output of a composite to the memo. If a failure was handled inside, the output is not kept, since a
+// hit would hide the failure.
 func (w *worker) keepWhole(c *conclusion, seen *sights) {
 	r, s := w.run, w.step
 	r.st.Lock()
@@ -591,21 +596,22 @@ func (w *worker) keepWhole(c *conclusion, seen *sights) {
 	}
 }
 
-// standAside lets others begin while the worker waits for a flight: see single.alone.
+// standAside lets other nodes begin while the worker waits for a flight: see single.alone.
 func (w *worker) standAside() {
 	if w.alone {
 		w.run.control(func(int64) { w.evaluated() })
 	}
 }
 
-// ownParams are the names of the parameters that a node has by itself, which are in its key. all: it gets all inputs of the run beside these.
+// ownParams returns the names of the parameters that a node has by itself, which are in its key. all reports whether the node also gets all
+// inputs of the run.
 func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	r, ref, _ = r.home(ref, 0)
 	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
 	return names, all
 }
 
-// reread returns the value of what a step of the node has read, as another step of it would read it.
+// reread returns the current value of what a step of the node has read.
 func (s *Step) reread(read string) any {
 	kind, name, named := strings.Cut(read, ":")
 	if named {
@@ -655,12 +661,12 @@ func (s *Step) reread(read string) any {
 	return []any{v}
 }
 
-// memoEntry is what is kept by a key: an output, or the sets of inputs that steps have read under which there are some.
+// memoEntry is the value of a key: an output, or the sets of inputs that steps have read, whose keys have outputs.
 type memoEntry struct {
 	reads [][]string
 	value any
-	has   bool   // there is a value
-	run   string // the id of the run that has called the step
+	has   bool   // value is an output
+	run   string // the id of the run that called the step
 	at    time.Time
 }
 
@@ -668,10 +674,10 @@ func (e *memoEntry) hit() attemptResult {
 	return attemptResult{value: e.value, hit: &event.Hit{Run: e.run, At: e.at}}
 }
 
-// maxReads is how many sets of inputs are kept for a key: a step whose reads depend on nothing that the Memo knows must not make each look-up longer.
+// maxReads bounds the sets of inputs kept for a key: a step whose reads vary without a reason that the Memo knows must not slow each look-up.
 const maxReads = 16
 
-// find looks for the output under each set of inputs that steps have read.
+// find looks for the output under the key of each set of inputs that steps have read.
 func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	first, err := m.get(s, k.base)
 	if err != nil {
@@ -700,7 +706,7 @@ func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	return false, nil
 }
 
-// keep keeps the output of a step, by its key and what it has read, and gives it to a flight. f may be nil.
+// keep keeps the output of a step, by its key and what the step has read, and puts it into f. f may be nil.
 func (m *Memo) keep(s *Step, k memoKey, reads []string, value any, f *flight) {
 	if err := m.keeps(s, k, reads, value, f); err != nil {
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))
@@ -741,8 +747,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos drops the outputs of a node that is about to be undone, and of the composites around it, that this run has given to the memo: no later run
-// may hit the output of something that was undone. A failure of the Cache does not keep the node from being undone, and goes to its log.
+// forgetMemos drops the outputs that this run has given to the memo for a node that is about to be undone, and for the composites around it: no
+// later run may get the output of something undone. If the Cache fails, the node is undone nevertheless, and its log says so.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {
@@ -758,7 +764,7 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// drop drops the output of a node that this run has given to the memo. by is the step of the compensation for which that is done.
+// drop drops the output of a node that this run has given to the memo. by is the step of the compensation.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {
@@ -777,7 +783,7 @@ func (m *Memo) drop(by, of *Step) error {
 	for _, reads := range first.reads {
 		key, err := k.with(of, reads)
 		if err != nil {
-			continue // it has read something else
+			continue // it has read other inputs
 		}
 		e, err := m.get(by, key)
 		if err == nil && e.has && e.run == run {
@@ -790,7 +796,8 @@ func (m *Memo) drop(by, of *Step) error {
 	return nil
 }
 
-// get returns what there is by a key: the zero entry for nothing, and for a damaged entry, which the node's log reports.
+// get returns the entry for a key. It returns the zero entry for no entry, and for a damaged one, which the node's log
+// reports.
 func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	if m.Cache == nil {
 		m.mu.Lock()
@@ -826,7 +833,7 @@ func (m *Memo) put(s *Step, key string, e memoEntry) error {
 	return m.Cache.Put(s, key, data)
 }
 
-// entryJSON is an entry as a cache has it, behind the checksum of its text.
+// entryJSON is an entry in a cache, after the checksum of its text.
 type entryJSON struct {
 	Reads [][]string      `json:"reads,omitempty"`
 	Run   string          `json:"run,omitempty"`
@@ -867,7 +874,8 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a node, whose output may come from its fallback after all, with the lock held.
+// hitOf returns the hit of a node, or nil if its output came from its fallback after all. The caller holds the run's
+// lock.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit
