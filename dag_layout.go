@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. From here on
+// number gives the nodes their Refs, by tier and then by declaration, and applies the defaults to each node. Afterwards
 // edges name nodes by Ref.
 func (c *compiler) number() {
 	n := len(c.g.nodes)
@@ -19,7 +19,7 @@ func (c *compiler) number() {
 		Plan
 		own shared
 	}{}
-	p := &both.Plan // field by field: a literal would be made beside it and copied
+	p := &both.Plan // field by field: the compiler would build a literal elsewhere and copy it
 	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
 	p.shared, p.force, p.index = &both.own, c.force, c.index
 	c.p, c.n = p, &p.net
@@ -46,7 +46,7 @@ func (c *compiler) number() {
 	}
 }
 
-// resolve works out the node's facts from its fields and the graph's defaults.
+// resolve derives the node's facts from its fields and the graph's defaults.
 func (c *compiler) resolve(r machine.Ref) {
 	n, d := c.p.node(r), &c.force.Defaults
 	f := machine.NodeSpec{Join: n.Join, Ports: len(n.Ports)}
@@ -123,12 +123,12 @@ func (c *compiler) resolve(r machine.Ref) {
 	}
 }
 
-// observes reports whether the node, whose join rule is join, observes failures if it does not say otherwise.
+// observes reports whether the node, with this join rule, observes failures by default.
 func (n *node) observes(join Join) bool {
 	return n.Kind == KindEnd || n.Cleanup || join == AllDone || join == AllSkipped
 }
 
-// branches numbers the labels of conditions, and the causes that edges let through.
+// branches numbers the labels of conditions, and registers the causes that catch edges accept.
 func (c *compiler) branches() {
 	p := c.p
 	for i, t := range p.terms {
@@ -147,7 +147,7 @@ func (c *compiler) branches() {
 	}
 }
 
-// groupNames lists the names of groups.
+// groupNames returns the names of groups.
 func groupNames(groups []Group) []string {
 	names := make([]string, len(groups))
 	for i := range groups {
@@ -173,8 +173,8 @@ func (c *compiler) checkGroups() {
 	}
 }
 
-// checkMembers reports the groups that a node names twice, and, in the outermost graph, the groups that nodes name at any depth and that
-// neither their graph nor a graph around it declares.
+// checkMembers reports groups that a node names twice. In the outermost graph it also reports groups that nodes at any depth name, and
+// that neither their graph nor a graph around it declares.
 func (c *compiler) checkMembers() {
 	for _, n := range c.g.nodes {
 		seen := make(map[string]bool, len(n.Groups))
@@ -204,17 +204,17 @@ func (c *compiler) checkMembers() {
 	}
 }
 
-// membership is a group that a node names.
+// membership says that a node names a group.
 type membership struct {
-	path  string // of the composite whose graph has the node, from the graph that is asked; empty for a node of that graph itself
-	g     *Graph // that has the node
+	path  string // of the composite whose graph has the node, seen from the graph given to undeclared; empty for a node of that graph
+	g     *Graph // the node's graph
 	node  string
-	index int // of the group among the node's groups
+	index int // of the group in the node's Groups
 	name  string
 }
 
-// undeclared returns the groups that nodes of a graph, or of the graphs in it, name and that neither their graph nor one around it declares, up to
-// this one. Each is there once, with the first path to it. known are the results so far.
+// undeclared returns the groups that nodes of graph g, or of the graphs in it, name, and that neither their graph nor one around it, up to g,
+// declares. Each membership appears once, with the first path to it. known has the results so far.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
@@ -253,7 +253,7 @@ func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	return list
 }
 
-// group lists the members of groups and of keys.
+// group collects the members of groups and of keys.
 func (c *compiler) group() {
 	p := c.p
 	if len(c.g.Groups) == 0 && !c.has.member && !p.composite {
@@ -287,7 +287,7 @@ func (c *compiler) group() {
 				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
 				p.lacks = append(p.lacks, name)
 			}
-			if !ok || p.lastMember(g) == r { // see checkMembers
+			if !ok || p.lastMember(g) == r { // checkMembers reports both
 				wrong = true
 				continue
 			}
@@ -322,7 +322,7 @@ func (c *compiler) group() {
 	}
 }
 
-// bounds are the limits and rates of the groups.
+// bounds returns the limits and rates of the groups.
 func (p *Plan) bounds() []machine.Bound {
 	bounds := make([]machine.Bound, len(p.groups))
 	for i := range p.groups {
@@ -337,7 +337,7 @@ func (c *compiler) join(r machine.Ref, g int32) {
 	c.p.groups[g].members = append(c.p.groups[g].members, r)
 }
 
-// lastMember is the node that joined a group last, or noRef.
+// lastMember returns the node that joined a group last, or noRef.
 func (p *Plan) lastMember(g int32) machine.Ref {
 	members := p.groups[g].members
 	if len(members) == 0 {
@@ -346,8 +346,8 @@ func (p *Plan) lastMember(g int32) machine.Ref {
 	return members[len(members)-1]
 }
 
-// bindInputs groups the edges of each parameter, settles their merge strategy, and finds required ports that nothing
-// feeds. The net is complete then, but for order and groups.
+// bindInputs groups the edges of each parameter, chooses their merge strategy, and finds required ports without a
+// source. Afterwards the net lacks only order and groups.
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
@@ -390,7 +390,8 @@ func (c *compiler) bindInputs() {
 	c.b.Finish()
 }
 
-// checkEarly warns of an early join of a node that waits for several others all the same, since they feed its required ports.
+// checkEarly warns of an early join that has no effect, because the node's required ports need the values of several
+// predecessors.
 func (c *compiler) checkEarly(r machine.Ref, in *inputs) {
 	n := c.p.node(r)
 	if in == nil || c.isPruned || !c.n.Is(r, machine.FlagEarly) {
@@ -461,7 +462,7 @@ func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	return in
 }
 
-// mergeGroup settles how the edges of one parameter are merged: by the strategy that the edges agree on, else the node's,
+// mergeGroup chooses how the edges of one parameter are merged: by the strategy that the edges name, else the node's,
 // else the last value wins.
 func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)
@@ -480,7 +481,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 		explicit, g.strategy = e.Merge, e.Merge
 	}
 	if len(g.edges) == 1 {
-		g.strategy = MergeLast // one edge declared: there is nothing to merge
+		g.strategy = MergeLast // nothing to merge
 		return
 	}
 	g.fn = c.g.merges[g.strategy]
@@ -511,33 +512,33 @@ func (c *compiler) bindPort(n *node, i int, in *inputs) {
 	c.ofNode(n.ID, fmt.Sprintf("Ports[%d]", i), "%w: %s has neither an edge nor a static value, a default or a root input", ErrUnboundPort, quoteID(port.Name))
 }
 
-// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). It is
-// performed by runs nested in its own run, see run_nested.go, and holds no slot: the nodes that it consists of do.
+// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). Runs
+// nested in its own run perform it, see run_nested.go. It holds no slot: the nodes inside it do.
 
 // maxNesting bounds how deep sub-graphs may be nested: deeper than any graph in practice, and shallow enough for the few
-// functions that follow the nesting by recursion.
+// functions that recurse over the nesting.
 const maxNesting = 100
 
-// composite reports whether the node is performed by nested runs.
+// composite reports whether nested runs perform the node.
 func (n *node) composite() bool { return n.Sub != nil || n.Map != nil || n.Loop != nil }
 
-// ownStep reports whether the node is performed, once or for each item, by a Do or the host's step function.
+// ownStep reports whether a Do or the host's step function performs the node, once or for each item.
 func (n *node) ownStep() bool {
 	return n.Sub == nil && n.Loop == nil && n.Test == nil && n.Kind != KindTrigger && (n.Kind != KindGate || n.Do != nil)
 }
 
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
 type nesting struct {
-	within []*Graph              // being compiled: each is a sub-graph of the one before
-	plans  map[nestedKey]*Plan   // nil for a graph that does not compile; its problems have been reported
-	top    *force                // of the outermost graph
-	forces map[forceKey][]*force // all distinct ones so far
+	within []*Graph              // the graphs being compiled: each is a sub-graph of the previous one
+	plans  map[nestedKey]*Plan   // nil for a graph that does not compile, and whose problems have been reported
+	top    *force                // the force of the outermost graph
+	forces map[forceKey][]*force // all distinct forces so far
 	seen   []compiledGraph
 
 	outermost [1]*Graph // the memory of within for a graph without sub-graphs
 }
 
-// compileAll compiles a graph and all that it contains.
+// compileAll compiles a graph and all graphs in it.
 func (n *nesting) compileAll(g *Graph) (*Plan, error) {
 	p, ps := n.compile(g, nil)
 	if err := ps.err(); err != nil {
@@ -546,13 +547,13 @@ func (n *nesting) compileAll(g *Graph) (*Plan, error) {
 	return p, nil
 }
 
-// nestedKey identifies the plan of a sub-graph: the graph, and the settings of the graphs around it.
+// nestedKey identifies the plan of a sub-graph: the graph, and the settings that it inherits.
 type nestedKey struct {
 	g     *Graph
 	outer *force
 }
 
-// compiledGraph is the version of a graph that was compiled, to report whether the graph has changed since.
+// compiledGraph is the version of a graph that was compiled, to detect later changes.
 type compiledGraph struct {
 	g       *Graph
 	version uint64
@@ -563,14 +564,14 @@ func (x *compiledGraph) changed() bool {
 	return x.g.version != x.version || !x.baked.of(x.g)
 }
 
-// force holds the settings that a graph inherits from the graphs around it where it has none itself.
+// force holds the settings that apply to a graph: its own, else those of the graphs around it.
 type force struct {
 	Defaults
 	evaluator evaluator
 	schemas   schemaCompiler
 }
 
-// inForce returns the settings that apply to a graph that is compiled within others.
+// inForce returns the settings that apply to graph g in a graph with the settings outer.
 func (n *nesting) inForce(g *Graph, outer *force) *force {
 	f := force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
@@ -605,7 +606,7 @@ func (f *force) same(o *force) bool {
 	return sameDefaults(f.Defaults, o.Defaults) && same(f.evaluator, o.evaluator) && same(f.schemas, o.schemas)
 }
 
-// forceKey is the part of a force that can be compared: few forces share one.
+// forceKey is the comparable part of a force: few forces have equal keys.
 type forceKey struct {
 	skipMode          machine.SkipMode
 	onUpstreamFailure machine.UpstreamPolicy
@@ -683,7 +684,7 @@ func (c *compiler) checkComposite(i int, bad report) {
 	}
 }
 
-// checkPaths refuses ids that could be taken for the path of a node inside a composite.
+// checkPaths reports ids that look like the path of a node inside a composite.
 func (c *compiler) checkPaths() {
 	if !c.has.composite {
 		return
@@ -706,7 +707,8 @@ func (c *compiler) checkPaths() {
 	}
 }
 
-// nest connects the plan to the plans of its sub-graphs, and checks that the composites provide what these need from outside.
+// nest connects the plan to the plans of its sub-graphs, and checks that the composites provide the inputs that their graphs
+// need.
 func (c *compiler) nest() {
 	p := c.p
 	if p.composite = c.has.composite; !p.composite {
@@ -742,7 +744,7 @@ func (c *compiler) nest() {
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
 			p.memoized = insideOf(n.ID, sub.memoized)
 		}
-		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // else it is there for its compensation
+		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // else it is in stepless already, for its compensation
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {
@@ -754,7 +756,7 @@ func (c *compiler) nest() {
 	}
 }
 
-// nestItems compiles the plan of an item of a map.
+// nestItems compiles the plan of a map's items.
 func (c *compiler) nestItems(r machine.Ref) {
 	p := c.p
 	item := &Graph{Name: c.g.Name, nodes: []*node{itemNode(c.g.nodes[p.decl[r]])}}
@@ -770,7 +772,7 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups reports whether a group that is named in a nested graph is declared neither by this graph nor by one around it. checkMembers finds out which.
+// nestGroups reports whether a nested graph names a group that neither it nor a graph around it declares. checkMembers finds the group.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {
@@ -812,7 +814,7 @@ func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 
 const untilField = "Loop.UntilExpr"
 
-// parseUntil reads the text that ends a loop, if the node is one and has one.
+// parseUntil parses the text that ends a loop, if the node is a loop with such a text.
 func (c *compiler) parseUntil(n *node) Expression {
 	if n.Loop == nil || n.Loop.UntilExpr == "" {
 		return nil
@@ -824,7 +826,7 @@ func (c *compiler) parseUntil(n *node) Expression {
 	return until
 }
 
-// checkUntil runs the checker of the text that ends a loop. It sees all nodes of the loop's graph.
+// checkUntil runs the checker of the text that ends a loop. The text sees all nodes of the loop's graph.
 func (c *compiler) checkUntil(r machine.Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
 	if check, ok := l.until.(checker); ok && sub != nil {
@@ -844,7 +846,7 @@ func (c *compiler) nestLoop(r machine.Ref) {
 	p.loops[r] = p.node(r).Loop.again(until)
 }
 
-// instanceInput reports whether the composite gives each of its runs an input of this name.
+// instanceInput reports whether the composite gives each of its nested runs an input with this name.
 func (n *node) instanceInput(name string) bool {
 	return n.Map != nil && (name == inputItem || name == inputIndex) ||
 		n.Loop != nil && (name == inputIteration || name == inputPrevious)

@@ -33,7 +33,7 @@ var (
 	ErrBadSchema     = errors.New("bad schema")
 )
 
-// Errors of Execute and Start before anything runs.
+// Errors that Execute and Start return before anything runs.
 var (
 	ErrNoGraph      = errors.New("no graph")
 	ErrNoContext    = errors.New("no context")
@@ -46,42 +46,42 @@ var (
 
 // Errors of a run and its State.
 var (
-	// ErrType is returned where a value has another type than was asked for.
+	// ErrType is returned if a value has another type than requested.
 	ErrType = errors.New("wrong type")
-	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
+	// ErrNoValue is returned if there is no value: the node did not complete, or the edge delivered nothing.
 	ErrNoValue = errors.New("no value")
-	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat what a node has answered which ran because of a
-	// failure, such as a refund: see [DespiteHandlers].
+	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled,
+	// for example by a refund: see [DespiteHandlers].
 	ErrHandlers = errors.New("failures were answered")
-	// ErrTooEarly is returned for an input from a node that had not ended when an early join began the node which asks for it. It names that
-	// node, its status and the join. It does not match ErrNoValue.
+	// ErrTooEarly is returned for an input from a node that had not ended when an early join began the node that reads it. It names the
+	// source node, its status and the join. It does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")
-	// ErrSuspended is matched, beside ErrNoValue, by the error of [Output] for a run that is suspended and has no such output yet.
+	// ErrSuspended is matched, like ErrNoValue, by the error of [Output] if the run is suspended and has no such output yet.
 	ErrSuspended = errors.New("run suspended")
-	// ErrNotAncestor is the error of a guard or a condition that asks its [View], other than with [View.Has], for a node
-	// that is not an ancestor.
+	// ErrNotAncestor is the error of a guard or a condition that asks its [View] for a node that is not an ancestor,
+	// except with [View.Has].
 	ErrNotAncestor = errors.New("not an ancestor")
-	// ErrUnreadFailure is the error of a condition, the test of a loop or a guard in Go that reads the output of a failed node and does not
-	// ask for its status or its error: see [View.Unread].
+	// ErrUnreadFailure is the error of a condition, the test of a loop or a guard in Go that reads the output of a failed node without
+	// asking for its status or its error: see [View.Unread].
 	ErrUnreadFailure = errors.New("unread failure")
 	// ErrGuard is in Result.Warnings for each node whose guard could not decide, with the error of the guard.
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. Plan.Warnings has it for a condition, or a gate with
-	// declared choices, whose answer no node uses.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. It is also in Plan.Warnings, for a condition, or a
+	// gate with declared choices, whose answer no node uses.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
 	// ErrBadVerdict fails an end node whose Verdict has a status other than completed or failed.
 	ErrBadVerdict = errors.New("bad verdict")
-	// A step returns ErrCallAborted when its remote call was aborted outside of the engine, without a request to the engine
-	// to stop the node. The node is cancelled with [CauseExternal].
+	// ErrCallAborted, returned by a step, says that its remote call was aborted from outside, without a request to the
+	// engine to stop the node. The node is cancelled with [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
 	// ErrUnknownGate rejects a signal for a node that does not wait for one.
 	ErrUnknownGate = errors.New("unknown gate")
-	// ErrDuplicateGate fails a step that would wait under a name that another node has, and rejects signals for the same
-	// node in one call.
+	// ErrDuplicateGate fails a step that would wait under another node's name, and rejects several signals for one node
+	// in one call.
 	ErrDuplicateGate = errors.New("duplicate gate")
 	// ErrAnswered rejects a signal for a node that has been answered: the first answer wins.
 	ErrAnswered = errors.New("answered already")
@@ -89,17 +89,17 @@ var (
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
-	// ErrAtRest rejects a request to a run that waits and has returned its Result, or was left, if the request cannot be posted for the run's
-	// next life: the run has no store that is a [store.Inbox]. It continues from its Snapshot, see [Resume].
+	// ErrAtRest rejects a request to a run at rest, which has returned its Result while it waits, or was left, if no [store.Inbox] can take
+	// the request for the run's next life. The run continues from its Snapshot, see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
-	// ErrNotEnded rejects a request for the Result of a run that has not ended, and one for its redrive.
+	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
-	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
+	// ErrCyclicError replaces an error whose chain of causes never ends, and so could not be searched.
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// Causes that context.Cause reports for the context of an attempt that the engine stopped. A caller's context that ended
-// is reported with its own cause. The timeouts also match [context.DeadlineExceeded].
+// context.Cause of the context of an attempt reports why the engine stopped the attempt. If a caller's context ended, it
+// reports that context's cause. The timeouts also match [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
 	ErrNodeStopped       = errors.New("node cancelled")
@@ -108,13 +108,14 @@ var (
 	ErrRunTimeout  error = &timeoutError{"run timed out"}
 	ErrSuperseded        = errors.New("superseded: no other node waits for the result any more")
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
-	// ErrCrashed is matched by the error of a node whose last attempts were all cut short by the death of the process, see [MaxCrashes].
+	// ErrCrashed is matched by the error of a node if the process died during each of its last attempts, see [MaxCrashes].
 	ErrCrashed = errors.New("the process died during each of the last attempts")
-	// ErrCompensation is matched by the errors of compensations that have failed for good. Result.Err has them, each with the path of its node.
+	// ErrCompensation is matched by the errors of compensations that have failed permanently. Result.Err has these errors, each with the path
+	// of its node.
 	ErrCompensation = errors.New("compensation failed")
 )
 
-// sentinels are the errors that a snapshot remembers by name.
+// sentinels are the errors that a snapshot stores by name.
 var sentinels = map[string]error{
 	"timeout": ErrTimeout, "run_timeout": ErrRunTimeout, "cancelled": ErrCancelled, "node_stopped": ErrNodeStopped,
 	"aborted": ErrAborted, "superseded": ErrSuperseded, "late_failure": ErrLateFailure, "goexit": ErrGoexit,
@@ -124,7 +125,7 @@ var sentinels = map[string]error{
 	"rejected": ErrRejected, "crashed": ErrCrashed, "compensation": ErrCompensation, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
 }
 
-// sentinelsOf names the sentinel errors that err wraps, sorted.
+// sentinelsOf returns the sorted names of the sentinel errors that err wraps.
 func sentinelsOf(err error) (names []string) {
 	walkError(err, func(e error) bool {
 		for name, sentinel := range sentinels {
@@ -144,13 +145,13 @@ func (e *timeoutError) Error() string        { return e.text }
 func (e *timeoutError) Timeout() bool        { return true }
 func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// GraphError reports everything that is wrong with a graph.
+// GraphError reports all problems of a graph.
 type GraphError struct {
 	Graph string
-	// Problems holds the first 100 problems, graph-wide ones first, then in the order of declaration. Those of Compile and [Mux.Check] are
-	// of type [*Problem].
+	// Problems holds the first 100 problems: first problems of the whole graph, then the others in the order of declaration. In errors of
+	// Compile and [Mux.Check] each is a [*Problem].
 	Problems []error
-	// More counts the problems that did not fit.
+	// More is the number of further problems.
 	More int
 }
 
@@ -178,7 +179,7 @@ func (e *GraphError) Error() string {
 // Unwrap returns the problems.
 func (e *GraphError) Unwrap() []error { return e.Problems }
 
-// cycleError is the error of the nodes of a cycle: it names them in order. A long list is shortened in the middle.
+// cycleError returns the error for a cycle: it names the nodes in order. A long list is shortened in the middle.
 func cycleError(nodes []string) error {
 	const head, tail = 5, 2
 	names := make([]string, 0, head+tail+2)
@@ -194,11 +195,11 @@ func cycleError(nodes []string) error {
 	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(append(names, quoteID(nodes[0])), " -> "))
 }
 
-// NodeError is the failure of one node. It unwraps to the error of its step.
+// NodeError is the failure of one node. It unwraps to the step's error.
 type NodeError = event.NodeError
 
-// UpstreamError is the error of a node that the failure or cancellation of another node stopped. It unwraps to nothing: the
-// errors of the origins stay with the origins, so that a search finds each failure once.
+// UpstreamError is the error of a node that was stopped by the failure or cancellation of another node. It unwraps to
+// nothing: the origins have their own errors, so a search finds each failure once.
 type UpstreamError struct {
 	Node    string
 	Kind    CauseKind
@@ -223,21 +224,21 @@ func (e *UpstreamError) Error() string {
 	return text
 }
 
-// PanicError is a recovered panic of user code: the value, in the field Value, and the Stack of the goroutine that panicked, as
-// runtime/debug.Stack returns it. Its text is the value's, shortened to about a kilobyte, without the stack. It unwraps to a
-// value of type error.
+// PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that
+// panicked, as runtime/debug.Stack returns it. Its text is the text of the value, shortened to about a kilobyte, without the
+// stack. It unwraps to a value of type error.
 type PanicError = foreign.PanicError
 
-// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not to their victims'
-// errors, and for a cancelled run to the cause of the cancellation. Failures that were handled, such as by a catch edge, are left out, unless
-// the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
+// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
+// they stopped, and for a cancelled run to the cause of the cancellation. Handled failures, such as those with a catch edge, are left out,
+// unless the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
 	Cause  CauseKind // why the whole run was stopped; CauseNone if it was not
 	// Request identifies who asked for the run to stop, and why: see Result.StopRequest.
 	Request Request
-	Errs    []error // *NodeError of each origin in declaration order, then the cause that stopped the run
+	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run
 }
 
 // Error names the status and the first errors, one a line, each shortened to about a kilobyte.
@@ -256,7 +257,7 @@ func (e *RunError) Error() string {
 		fmt.Fprintf(&b, " %v", e.Request)
 	}
 	if len(e.Errs) == 1 && e.Errs[0] == ErrCancelled {
-		return b.String() // it would say the same again
+		return b.String() // the error would repeat the text
 	}
 	sep := ": "
 	if len(e.Errs) > 1 {
@@ -276,7 +277,7 @@ func (e *RunError) Error() string {
 // Unwrap returns the errors.
 func (e *RunError) Unwrap() []error { return e.Errs }
 
-// Permanent wraps an error that no retry policy may retry. It returns nil for a nil error.
+// Permanent wraps an error that no retry policy may retry. It returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -289,11 +290,11 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// AbortRun wraps an error that, returned by a step, fails its node and aborts the rest of the run, whatever the run's
-// failure mode. It is not retried. It returns nil for a nil error.
+// AbortRun wraps the error of a step: the step's node fails, is not retried, and the whole run is aborted, whatever
+// the run's failure mode. It returns nil if err is nil.
 //
-// Inside a sub-graph or a loop the run is the nested one: it ends, and its composite fails like any other node, to be retried
-// or handled as the graph around it says. An item of a map of steps aborts the run that the map is in.
+// In a sub-graph or a loop, AbortRun aborts the nested run: its composite then fails like any other node, and the graph
+// around it may retry or handle the failure. An item of a map of steps aborts the run that contains the map.
 func AbortRun(err error) error {
 	if err == nil {
 		return nil
@@ -301,8 +302,8 @@ func AbortRun(err error) error {
 	return &abortRunError{err}
 }
 
-// NoEffect wraps an error of a step that has changed nothing outside: a node none of whose attempts had an effect is not undone. See
-// Compensate of [Node]. It speaks for its attempt only. It returns nil for a nil error.
+// NoEffect wraps the error of a step that has changed nothing outside. If no attempt of a node had an effect, the node is not
+// undone: see Compensate of [Node]. The error speaks only for its own attempt. NoEffect returns nil if err is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil
@@ -320,8 +321,9 @@ type abortRunError struct{ err error }
 func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
-// RateLimited wraps an error that means "not now". With a retry policy the next attempt waits at least for after, which
-// is neither jittered nor capped by MaxDelay, only by MaxRetryAfter. A nil err stands for a plain "rate limited".
+// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for
+// after. No jitter and no MaxDelay apply to this wait, only MaxRetryAfter. If err is nil, the error is a plain "rate
+// limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")
@@ -337,7 +339,7 @@ type rateLimitedError struct {
 func (e *rateLimitedError) Error() string { return e.err.Error() }
 func (e *rateLimitedError) Unwrap() error { return e.err }
 
-// Skip, returned by a step, skips its node with the reason "self" and the message.
+// Skip returns an error with which a step skips its node, with the reason "self" and the message.
 func Skip(message string) error { return &skipError{message} }
 
 type skipError struct{ message string }
@@ -350,7 +352,7 @@ func quoteID(id string) string   { return foreign.Quote(id) }
 func errorText(err error) string { return foreign.ErrorText(err) }
 func valueText(v any) string     { return foreign.ValueText(v) }
 
-// walkError is foreign.Walk until visit returns false.
+// walkError calls foreign.Walk, and stops when visit returns false.
 func walkError(err error, visit func(error) bool) foreign.Shape {
 	return foreign.Walk(err, func(e error) foreign.Next {
 		if !visit(e) {
@@ -360,7 +362,7 @@ func walkError(err error, visit func(error) bool) foreign.Shape {
 	})
 }
 
-// descend skips the errors of a nested run: that run has inspected and reacted to them.
+// descend skips the errors of a nested run, which has inspected them itself.
 func descend(err error) foreign.Next {
 	if _, ok := err.(*RunError); ok {
 		return foreign.Pass
@@ -368,7 +370,7 @@ func descend(err error) foreign.Next {
 	return foreign.Descend
 }
 
-// errorFacts are the properties of an error of user code that the engine reacts to.
+// errorFacts are the properties of a user's error that the engine reacts to.
 type errorFacts struct {
 	skip      *skipError
 	suspend   *suspendError
@@ -379,7 +381,7 @@ type errorFacts struct {
 	noEffect  bool
 	external  bool
 	deadline  bool
-	unsafe    bool // it must be bounded before it is passed on
+	unsafe    bool // it must be bounded before the engine passes it on
 }
 
 func inspectError(err error) (f errorFacts) {
@@ -408,8 +410,8 @@ func inspectError(err error) (f errorFacts) {
 		case *noEffectError:
 			f.noEffect = true
 		default:
-			// Comparing interfaces panics for an uncomparable dynamic type only when both types are equal, which
-			// cannot be the case for these two.
+			// Comparing interfaces panics only for two values of one uncomparable type, which these errors do not
+			// have.
 			f.external = f.external || e == ErrCallAborted
 			f.deadline = f.deadline || e == context.DeadlineExceeded
 		}
@@ -419,14 +421,14 @@ func inspectError(err error) (f errorFacts) {
 	return f
 }
 
-// bounded returns err, or a stand-in for an error whose chain never ends or whose methods panic: errors.Is must return for
-// every error that the engine passes on.
+// bounded returns err, or a replacement for an error whose chain never ends or whose methods panic: errors.Is must return
+// for every error that the engine passes on.
 func bounded(err error) error {
 	return foreign.Bounded(err, descend, renders)
 }
 
-// renders reports whether an error has a text. It does not render the engine's own errors, which always have one and hold
-// the errors of nested runs.
+// renders reports whether an error has a text. It does not render the engine's own errors, which always have a text and
+// contain the errors of nested runs.
 func renders(err error) bool {
 	switch err.(type) {
 	case nil, *RunError, *NodeError, *MapError, *PanicError:
@@ -435,7 +437,7 @@ func renders(err error) bool {
 	return foreign.Renders(err)
 }
 
-// contain calls user code outside of a worker, and returns its panic as an error. A Goexit ends the goroutine of the caller.
+// contain calls user code outside a worker, and returns its panic as an error. A Goexit ends the goroutine of the caller.
 func contain(f func() error) error { return foreign.Contain(f, panicError) }
 
 func panicError(v any) error { return newPanicError(v) }
@@ -447,8 +449,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead is the part of a message that names the alternatives: the nearest of the choices, and then as many of them as
-// people read.
+// instead returns the part of a message that names the alternatives: the nearest choice, then as many choices as people
+// read.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder
@@ -474,10 +476,10 @@ func instead(written string, choices []string) string {
 	return b.String()
 }
 
-// maxListed bounds how many names are listed for a message about an unknown one.
+// maxListed bounds how many names are collected for a message about an unknown name.
 const maxListed = 10_000
 
-// didYouMean is the end of a message about an unknown name: a suggestion, if one of the choices is similar.
+// didYouMean returns the end of a message about an unknown name: a suggestion, if one of the choices is similar.
 func didYouMean(name string, choices []string) string {
 	if meant, ok := nearest.Name(name, choices); ok {
 		return "; did you mean " + quoteID(meant) + "?"
@@ -485,7 +487,7 @@ func didYouMean(name string, choices []string) string {
 	return ""
 }
 
-// quoteList renders names in a message, the first of them if they are many.
+// quoteList renders the names, or the first of many, for a message.
 func quoteList(names []string) string {
 	const most = 20
 	var b strings.Builder
@@ -502,13 +504,14 @@ func quoteList(names []string) string {
 	return b.String()
 }
 
-// ErrNoAwait is the error of a step that calls [AwaitRun] where no run can be awaited: its own run is not [Durable], or its store is no [store.Awaiter].
+// ErrNoAwait is the error of a step that calls [AwaitRun] in a run that is not [Durable], or whose store is no [store.Awaiter].
 var ErrNoAwait = errors.New("no run can be awaited here")
 
-// ErrAwaitCycle is the error of [AwaitRun] if the run awaits this one, by itself or through others: both would wait for ever.
+// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this one, directly or through other runs: both would
+// wait forever.
 var ErrAwaitCycle = errors.New("runs would await one another")
 
-// awaitsRun is the error of a signal for a node that awaits the end of a run.
+// awaitsRun returns the error of a signal for a node that awaits the end of a run.
 func awaitsRun(name, run string) error {
 	return fmt.Errorf("%w: node %s waits for the end of run %s, not for a signal", ErrUnknownGate, quoteID(name), quoteID(run))
 }

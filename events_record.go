@@ -69,7 +69,7 @@ func (k eventKind) passing() bool {
 	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
 }
 
-// terminalEvents are the events of terminal statuses.
+// terminalEvents are the kinds of events for terminal statuses.
 var terminalEvents = [statusCount]eventKind{
 	Completed: evNodeCompleted, Failed: evNodeFailed, Aborted: evNodeAborted, Cancelled: evNodeCancelled, Skipped: evNodeSkipped,
 }
@@ -86,15 +86,15 @@ func (v *verdict) event() eventKind {
 	return evRunFailed
 }
 
-// recorder turns the changes of a run into entries of its log, and finds for each the earlier event that led to it. It is
-// guarded by the run's lock.
+// recorder turns the changes of a run into entries of its log, and finds for each entry the earlier event that led to it.
+// The run's lock guards it.
 type recorder struct {
 	first  uint64   // the id of the run's first event
 	wave   uint64   // the id of the last wave event, or first
 	ended  uint64   // the id of the last event that ended a node, or first
 	latest []latest // by Ref
 
-	restored bool // the run continues from a snapshot, and the consequences have not been recorded
+	restored bool // the run continues from a snapshot, whose consequences have not been recorded yet
 }
 
 // latest is a node's last event that was not passing.
@@ -103,11 +103,11 @@ type latest struct {
 	end bool   // it ended the node
 }
 
-// note remembers an event that is in the log.
+// note remembers an event in the log.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // a composite continues inside, in this attempt; else the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt, a composite continues inside it; else the node begins anew
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -122,7 +122,7 @@ func (rec *recorder) note(id uint64, e *entry) {
 	}
 }
 
-// retract forgets the hidden events of the log, and sets the latest events of the given runs to the events that remain.
+// retract forgets the hidden events of the log, and resets the recorders of the given runs to the remaining events.
 func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
 	of := make(map[*eventScope]*Run, len(runs))
@@ -152,8 +152,8 @@ func (r *Run) retract(runs []*Run) {
 	}
 }
 
-// event logs an event that is no transition of the State, after the transitions before it. It is called with the run's lock
-// held.
+// event logs an event that is not a transition of the State, after the transitions before it. The caller holds the run's
+// lock.
 func (r *Run) event(e entry) {
 	if !r.st.IsLogged() {
 		return
@@ -169,7 +169,7 @@ func (r *Run) event(e entry) {
 	}
 }
 
-// flush turns the state's changes into events, with the run's lock held.
+// flush turns the State's changes into events. The caller holds the run's lock.
 func (r *Run) flush(now int64) {
 	changes := r.st.Changes()
 	if len(changes) == 0 {
@@ -182,13 +182,13 @@ func (r *Run) flush(now int64) {
 	r.st.DropChanges()
 }
 
-// tell is flush for the given changes.
+// tell turns the given changes into events.
 func (r *Run) tell(changes []machine.Change, now int64) {
 	s := &r.st
 	r.log.mu.Lock()
-	ends := 0 // nodes that were ended by the changes so far
+	ends := 0 // the number of nodes that the changes so far have ended
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // the snapshot brings all its ends at once
+		ends, r.recorder.restored = 2, false // a snapshot brings the ends of all its nodes at once
 	}
 	for _, c := range changes {
 		e := entry{ref: c.Ref, at: now, run: r}
@@ -219,8 +219,8 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	}
 }
 
-// append completes an entry of the run by the event that led to it and adds it to the log, both locks held. ends counts the
-// nodes that ended earlier in the same critical section.
+// append completes an entry with the event that led to it and adds it to the log. The caller holds the run's lock and the
+// log's. ends counts the nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := r.recorder
 	id := r.log.last + 1
@@ -254,7 +254,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // the end that decided the successor, which has no event before its check
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // the end that decided the successor, whose check has no event yet
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:
@@ -262,12 +262,13 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case len(r.plan.net.In(e.ref)) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
-		return rec.ended // a critical section settles one node, and its other changes follow from that
+		return rec.ended // a critical section settles one node, which causes its other changes
 	}
 	return cmp.Or(r.parentBySource(e, w), rec.first)
 }
 
-// parentByOrigin returns the id of the last event of the other node that is the reason of a node's end, 0 if there is none.
+// parentByOrigin returns the id of the last event of the node that caused the end of another node; 0 if no other node
+// caused it.
 func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	origin := w.By()
 	if origin == noRef || origin == ref {
@@ -276,8 +277,8 @@ func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	return r.recorder.latest[origin].id
 }
 
-// parentBySource returns the id of the last end of a predecessor that decided on a node: of a failed predecessor if failures decided. It is 0 if
-// no predecessor has ended.
+// parentBySource returns the id of the last end of a predecessor that decided on a node: the end of a failed predecessor if failures decided. It
+// returns 0 if no predecessor has ended.
 func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
 	for _, i := range r.plan.net.In(e.ref) {
@@ -294,8 +295,8 @@ func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	return cmp.Or(failure, latest)
 }
 
-// followsFailure reports whether failed predecessors have caused an event of a node with the given word, rather than other
-// nodes that ended in the same critical section.
+// followsFailure reports whether failed predecessors caused an event of a node with this word, as opposed to other nodes
+// that ended in the same critical section.
 func (k eventKind) followsFailure(w machine.Word) bool {
 	switch k {
 	case evNodeBlocked:
@@ -308,15 +309,15 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	return false
 }
 
-// transition completes the entry of a transition, or reports that the transition is not logged. It has the origins known
-// now.
+// transition completes the entry of a transition. It returns false if the transition is not logged. The entry has the
+// origins known now.
 func (r *Run) transition(e *entry, c machine.Change) bool {
-	if c.Status == Ready { // do not read its record, which may not be in the cache yet
+	if c.Status == Ready { // do not read the record, which may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
-		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // by now it may have been started
+		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // the attempt may have started by now
 		return true
 	}
 	rec := &r.records[c.Ref]
@@ -330,7 +331,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 	case Suspended:
 		e.kind = evNodeSuspended
 		var wait event.Suspension
-		if x := r.extras[c.Ref]; x.wait != nil { // else it was answered in the same critical section
+		if x := r.extras[c.Ref]; x.wait != nil { // else the node was answered in the same critical section
 			wait = event.Suspension{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
 		}
 		e.arg = wait
@@ -346,7 +347,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			}
 			e.arg = done
 		}
-		if r.outer != nil || r.cfg.eventOutputs > 0 { // the log outlives a nested run
+		if r.outer != nil || r.cfg.eventOutputs > 0 { // the log outlives a nested run, so the entry must not refer to it
 			if done = r.completed(c.Ref, done); special || len(done.Labels) > 0 {
 				e.arg = done
 			} else {
@@ -398,8 +399,8 @@ func (r *Run) emit(s *Step, chunk any) {
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return event.Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
 }
 
-// countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so the tree
-// counts the deltas of the nodes in them, by path.
+// countDelta returns the index of a node's next delta. The runs nested in a composite last only as long as its attempts, so
+// the tree counts the deltas of their nodes, by path.
 func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	r.noteDelta(ref, x)
 	if r.outer == nil {
@@ -448,8 +449,8 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 	r.stepEvent(s, evNodeLog, func(*extra) any { return event.LogRecord{Level: level, Message: message} })
 }
 
-// isAtWork reports whether an attempt's step may still report: it was not abandoned, and has not returned a graph, which the attempt
-// performs since then. The lock is held.
+// isAtWork reports whether an attempt's step may still report: the attempt was not abandoned, and its step has not returned a graph.
+// The caller holds the run's lock.
 func (r *Run) isAtWork(s *Step) bool { return r.current(s.ref) == s && !r.st.IsExpanded(s.ref) }
 
 // stepEvent logs an event of a running attempt. Nothing is logged if arg returns nil.
@@ -467,18 +468,18 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 		return
 	}
 	if !r.isAtWork(s) || kind == evNodeDelta && (r.st.Word(s.ref).Is(machine.WordAdmitting) || s.flags&stepAgain != 0) {
-		return // over, or not started, or an earlier life has logged it
+		return // the attempt is over or has not started, or an earlier life has logged the event
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
 		r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: payload})
 	}
 }
 
-// eventMaker turns entries of a run and of its nested runs into the events that one reader sees.
+// eventMaker turns entries of a run and of its nested runs into events for one reader.
 type eventMaker struct {
 	head  Event // the fields that all events share, and the time of the last one
 	start time.Time
-	at    int64 // the time of the last event, since the start
+	at    int64 // the same, in ns since the start
 	run   *Run  // the outermost run of the last event's life
 }
 
@@ -489,20 +490,20 @@ func (r *Run) eventMaker() *eventMaker {
 	return m
 }
 
-// enter counts the times from the start of one life of the run.
+// enter makes later times count from the start of one life of the run.
 func (m *eventMaker) enter(r *Run) {
 	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // without the monotonic clock
 	m.head.Time = m.start
 }
 
-// make makes an entry of a block the event with the given id; ev is the head, or the event before. It is called without
-// locks, and reads nothing of the run that may still change.
+// make turns entry i of a block into the event with the given id. ev is the head, or the previous event. The caller
+// holds no locks, and make reads nothing of the run that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	m.draft(ev, b, i, id)
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft is make without calls of the codec: withOutput encodes the output that a payload carries.
+// draft is make without calls of the codec: withOutput encodes the output in a payload.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)
@@ -562,7 +563,7 @@ func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	ev.Payload = arg
 }
 
-// completedWith is the payload of node.completed with the output, which is encoded for the first reader.
+// completedWith is the payload of node.completed with the output, which is encoded for its first reader.
 type completedWith struct {
 	event.Completion
 	value any
@@ -586,7 +587,7 @@ func (e *endedWith) of(r *Run) event.RunEnd {
 	return e.RunEnd
 }
 
-// withOutput encodes the output that a payload carries, and returns any other payload as it is. It is called without locks.
+// withOutput encodes the output in a payload, and returns any other payload unchanged. The caller holds no locks.
 func (r *Run) withOutput(payload any) any {
 	switch p := payload.(type) {
 	case *completedWith:
@@ -597,7 +598,7 @@ func (r *Run) withOutput(payload any) any {
 	return payload
 }
 
-// eventOutput encodes an output for an event. It is called without locks: the codec is user code.
+// eventOutput encodes an output for an event. The caller holds no locks: the codec is user code.
 func (r *Run) eventOutput(value any) (out event.Output) {
 	data, err := plainValue(r.cfg.codec, value)
 	if out.Bytes, out.Err = len(data), err; err == nil && len(data) <= r.cfg.eventOutputs {
@@ -606,16 +607,17 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 	return out
 }
 
-// completed completes the payload of node.completed. The node is terminal: its word and record do not change any more.
+// completed completes the payload of node.completed. The node is terminal, so its word and record do not change any
+// more.
 func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
-	if rec := &r.records[ref]; rec.attempts > 0 { // a gate is completed by its signal
+	if rec := &r.records[ref]; rec.attempts > 0 { // a gate without attempts is completed by its signal
 		done.Duration = time.Duration(rec.end - rec.start)
 	}
 	done.Labels = r.branchesOf(ref)
 	return done
 }
 
-// endedPayload is the payload of the run's last event.
+// endedPayload returns the payload of the run's last event.
 func (r *Run) endedPayload() event.RunEnd {
 	p := event.RunEnd{
 		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
@@ -638,7 +640,7 @@ func (r *Run) endedPayload() event.RunEnd {
 	return p
 }
 
-// traceID is the option TraceID, or else the run's id in the form of a W3C trace id: the digits of a UUID.
+// traceID returns the option TraceID, or else the run's id in the form of a W3C trace id: the digits of a UUID.
 func (r *Run) traceID() string {
 	r = r.outermost()
 	if known := r.trace.Load(); known != nil {
@@ -648,12 +650,12 @@ func (r *Run) traceID() string {
 	if id == "" {
 		id = event.TraceID(r.ID())
 	}
-	r.trace.Store(&id) // a concurrent caller makes the same
+	r.trace.Store(&id) // a concurrent caller stores the same id
 	return id
 }
 
-// Heartbeat returns an event that says that the run is alive. It has no id, is not kept, and Events does not yield it: it
-// is for hosts that send events over a connection which must not be silent for long.
+// Heartbeat returns an event that says that the run is alive. It has no id, the log does not keep it, and Events does not
+// yield it. Hosts send it over a connection that must not be silent for long.
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()
 	return Event{

@@ -14,33 +14,33 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// maxExpansions bounds how deep nodes may be expanded within one another.
+// maxExpansions bounds how many expanded nodes may be nested in one another.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, whose result is the
-// node's, as with Node.Sub. Events, paths, limits, signals and stops are as in a sub-graph, too. The node's
-// OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
-// span the step and the run. The step releases its slots of the run, of groups and of keys before the nested run begins,
-// except that an item of a map counts against Map.Limit until it has ended.
+// Expand makes the node of a step that returns it a sub-graph: as with Node.Sub, a nested run performs the graph, and its
+// result is the node's. Events, paths, limits, signals and stops are as in a sub-graph, too. The node's OutputSchema,
+// moderation, Routes, Memo, Retry and Fallback apply to the output of the nested run; Timeout and OverallTimeout bound the
+// step and the nested run together. The step releases its slots of the run, of groups and of keys before the nested run
+// begins. But an item of a map counts against Map.Limit until it has ended.
 //
-// inputs are the root inputs of the graph; the node's own parameters are not. The graph is compiled when the step has
-// returned: later changes have no effect. Where its Defaults, Evaluator and Schemas are unset, the values of the graph
-// around it apply, and it may name the groups of that graph.
+// inputs are the root inputs of the graph; it does not get the node's own parameters. The graph is compiled when the
+// step returns, so later changes have no effect. If its Defaults, Evaluator or Schemas are unset, it takes them from
+// the graph around it. It may name the groups of that graph.
 //
-// Snapshots and stores do not hold the graph; they hold state, as with [Suspend]. When the run continues in another life while
-// the nested run has not ended, the step is called again, in the same attempt and without another event, finds the state
-// with [Step.SavedState], and has to return a graph of the same [Plan.Hash]; the nested run then continues from where it was.
-// A step that asks a model for a plan puts the plan into the state. A new attempt begins without a state, and may return
-// another graph.
+// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the
+// nested run has ended, the step is called again, in the same attempt and without another event. It gets the state from
+// [Step.SavedState] and must return a graph of the same [Plan.Hash]; the nested run then continues from its last state. So a
+// step that asks a model for a plan puts the plan into the state. A new attempt begins without a state, and may return another
+// graph.
 //
-// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), names a group that no graph
-// around it declares, lacks a root input ([ErrMissingInput]), a step function, a moderator or a kind ([ErrNoStep],
-// [ErrNoModerator], [ErrUnknownKind]), or has nodes whose paths are ids of nodes around it. It fails with [CauseSubrun] if it is inside 32 nodes that were
-// expanded already, and, with an error that matches [ErrGraphChanged], if the step is called again and returns something else.
+// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), names a group that no graph around it
+// declares, or has nodes whose paths are ids of nodes around it. The same holds if it lacks a root input ([ErrMissingInput]), a step function
+// ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). The node fails with [CauseSubrun] if 32 expanded nodes are around
+// it already, or, with [ErrGraphChanged], if the step is called again and returns something else.
 //
-// Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node the result
-// of Expand is an error like any other. A node that is asked to stop is not expanded but stops; a node that is stopped
-// before its step has returned the graph again ends without its nested run.
+// Only a step, or an item of a map of steps, can expand. For a Test, a Fallback and the end node the result of Expand is
+// an ordinary error. A node that was asked to stop does not expand but stops. If it is stopped before its step has
+// returned the graph again, it ends without its nested run.
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }
@@ -53,28 +53,28 @@ type expandError struct {
 
 func (e *expandError) Error() string { return "expanded into a graph" }
 
-// expansion is the graph that a node is to be expanded into, compiled, and its inputs.
+// expansion is the compiled graph that a node expands into, and its inputs.
 type expansion struct {
 	plan   *Plan
 	inputs map[string]any // not nil
 	state  any
 
-	warnings []error // of the plan, each with the nodes around it
+	warnings []error // of the plan, each with the path of the nodes around it
 
-	// For a node that was expanded in an earlier life: the inside as the snapshot has it, the nested runs made from that,
-	// and the number of signals it has answered.
+	// For a node that was expanded in an earlier life: the nodes inside, as the snapshot has them, in the nested runs
+	// that continue them, and the number of signals answered so far.
 	held    *held
 	answers int
-	back    takenBack // what that takes out of the store, if it is redriven
+	back    takenBack // what a redrive of the inside takes out of the store
 }
 
-// outdated reports whether a signal for a node inside has come since the expansion was computed.
+// outdated reports whether a node inside has got a signal since the expansion was computed.
 func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// expansion concludes an attempt whose step has returned a graph; it calls user code. failed is the conclusion if the graph
-// is refused.
+// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, the result
+// is failed, with the error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {
@@ -114,12 +114,12 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 			return refuse(CauseSubrun, err)
 		}
 	}
-	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause // if it may not
+	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause // for a node that must not be retried
 	failed.err, failed.expand = e, x
 	return failed
 }
 
-// compileExpansion makes the plan of a graph, and checks that a nested run can perform it.
+// compileExpansion compiles the graph, and checks that a nested run can perform it.
 func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	r, ref := w.run, w.task.Ref
 	if g == nil {
@@ -152,13 +152,13 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	return r.checkPerformers(p, within)
 }
 
-// warningsInside returns the warnings of the plan that a node expands into, in the form that a graph containing it would
-// report: items and iterations share their node's.
+// warningsInside returns the warnings of the plan that a node expands into, as a graph that contains it would report
+// them: all items and iterations share the warnings of their node.
 func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
 	for i := range warnings {
 		for c, ref := r, ref; ; ref, c = c.within.ref, c.outer {
-			if c.items == nil { // the run of a map's items is no graph of its own
+			if c.items == nil { // the run of a map's items has no graph of its own
 				warnings[i] = fmt.Errorf("in %s: %w", quoteID(c.plan.names[ref]), warnings[i])
 			}
 			if c.outer == nil {
@@ -169,8 +169,8 @@ func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	return warnings
 }
 
-// warnOfExpansion adds what [Run.warningsInside] returned to the warnings of the whole run, each once, with the lock held. The texts
-// are fixed: no user code renders them.
+// warnOfExpansion adds the warnings from [Run.warningsInside] to the warnings of the outermost run, each once. The caller holds the
+// run's lock. Their texts are fixed, so no user code renders them.
 func (r *Run) warnOfExpansion(warnings []error) {
 	for _, warning := range warnings {
 		x := r.outermost().remark()
@@ -184,7 +184,7 @@ func (r *Run) warnOfExpansion(warnings []error) {
 	}
 }
 
-// within returns a node whose id looks like the path of a node inside the node with the given id.
+// within returns a node whose id looks like the path of a node inside the node named id.
 func (p *Plan) within(id string) (other string, ok bool) {
 	i, _ := slices.BinarySearch(p.slashed, id+"/")
 	if i < len(p.slashed) && strings.HasPrefix(p.slashed[i], id+"/") {
@@ -193,7 +193,7 @@ func (p *Plan) within(id string) (other string, ok bool) {
 	return "", false
 }
 
-// declaring returns the nearest run, this one or one around it, whose graph declares a group; nil if there is none.
+// declaring returns the nearest run, this one or one around it, whose graph declares the group; nil if there is none.
 func (r *Run) declaring(group string) *Run {
 	for ; r != nil; r = r.outer {
 		if r.plan.declaresGroup(group) {
@@ -203,7 +203,7 @@ func (r *Run) declaring(group string) *Run {
 	return nil
 }
 
-// holdExpansion compares the inside the node, as a snapshot has it, with the graph that the step has returned again.
+// holdExpansion compares the graph that the step has returned again with the nodes inside, as a snapshot has them.
 func (w *worker) holdExpansion(x *expansion) error {
 	r, ref := w.run, w.task.Ref
 	r.lock()
@@ -227,8 +227,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the graph with the one before, and takes out of the inside what a redrive runs again. It reports whether the node begins
-// anew, since the graph is another one.
+// redoExpansion compares the returned graph with the previous one, and removes from the inside the nodes that a redrive runs again. anew reports
+// whether the node begins anew, because the graph is a different one.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -256,8 +256,8 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// again is the result of an attempt whose step was called to return the graph of an earlier life once more: any other result
-// is a failure.
+// again checks the result of an attempt whose step was called again to return the graph of an earlier life: every result but
+// this graph is a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -265,7 +265,7 @@ func (w *worker) again(c conclusion) conclusion {
 	return conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseSubrun}, err: fmt.Errorf("%w: the step has returned none", ErrGraphChanged)}
 }
 
-// expandedRun makes the run of a graph that a step has returned, with the lock held.
+// expandedRun makes the run of a graph that a step has returned. The caller holds the run's lock.
 func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 	if root := r.outermost(); root.tree == nil {
 		root.makeTree()
@@ -275,7 +275,7 @@ func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 	return c
 }
 
-// expand makes a composite of the node of an attempt whose step has returned a graph.
+// expand turns the node of an attempt whose step has returned a graph into a composite.
 func (r *Run) expand(step *Step, e *expansion, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
@@ -283,7 +283,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	x.saved, x.left, r.nests = e.state, false, true
 	r.disarm(&x.grace)
 	if r.single != nil && r.single.interrupted == step {
-		r.single.interrupted = nil // it has returned
+		r.single.interrupted = nil // its step has returned
 	}
 	for _, name := range e.plan.lacks {
 		r.lend(name, ref)
@@ -292,7 +292,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.durable.takeBackMore(&e.back)
 	}
 	if e.held == nil {
-		if x.kept != nil { // a redrive begins it anew
+		if x.kept != nil { // a redrive begins the inside anew
 			r.waiters().drop(place{r, ref})
 			r.dropKept(x)
 		}
@@ -312,7 +312,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	r.goOnExpanded(ref, x, e.held, now)
 }
 
-// goOnExpanded makes the nested runs of an expanded node continue where a snapshot has them.
+// goOnExpanded makes the nested runs of an expanded node continue from the state in a snapshot.
 func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	waits := r.waiters()
 	told := waits.drop(place{r, ref})
@@ -324,14 +324,14 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	if h.within.TimedOut != timeoutNone { // it ends as it would have ended then, although what was stopped inside completes
+	if h.within.TimedOut != timeoutNone { // the node times out, as it would have then, even if what was stopped inside completes
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
 	}
 	r.timers++ // until the child's goroutines have returned
 	h.resume(h.within.Inside.Stop, true)
-	if told { // an event has named the waiting nodes
+	if told { // an event has named the waiting nodes already
 		waits.began = waits.began[:min(began, len(waits.began))]
 		for _, k := range waits.kept[keeping:] {
 			k.told = true
@@ -349,8 +349,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// regains reports whether the step of a node has to be called again for the graph that it has returned in an earlier life of the run, since what nodes
-// inside have done may have to be undone.
+// regains reports whether the step of a node must be called again to return its graph of an earlier life, because nodes inside may have to be
+// undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
@@ -363,15 +363,15 @@ func (in *insideState) mayUndo() bool {
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.mayUndo() })
 }
 
-// isOpen reports whether something inside had not ended, or was being undone.
+// isOpen reports whether a node inside had not ended, or was being undone.
 func (in *insideState) isOpen() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return !n.Status.Terminal() || n.Undo != nil && n.Undo.Status == CompensationRunning || n.Inside != nil && n.Inside.isOpen()
 	})
 }
 
-// regain calls the step of a node for the graph that it has returned in an earlier life of the run, and makes the nested run as it was. It calls user
-// code, without the lock.
+// regain calls the step of a node to return its graph of an earlier life, and restores the nested run. It calls user code; the caller does not
+// hold the run's lock.
 func (u *undo) regain(step *Step) error {
 	r := u.run
 	do := r.plan.node(u.ref).Do
@@ -382,7 +382,7 @@ func (u *undo) regain(step *Step) error {
 	return u.regainedBy(step, err)
 }
 
-// regainedBy is the part of regain after the step has returned.
+// regainedBy continues regain after the step has returned.
 func (u *undo) regainedBy(step *Step, err error) error {
 	r, ref := u.run, u.ref
 	facts := inspectError(err)
@@ -417,7 +417,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	h.ref = ref
 	r.lock()
 	defer r.st.Unlock()
-	if u.step != step { // it was given up
+	if u.step != step { // the attempt was abandoned
 		return errAbandoned
 	}
 	h.revive(r.expandedRun(step, x))
@@ -432,7 +432,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	return nil
 }
 
-// end ends the nodes that have not ended, at every depth: what is around them has been stopped.
+// end aborts the nodes inside that have not ended, at every depth, since the run around them was stopped.
 func (in *insideState) end() {
 	in.Due = time.Time{}
 	ended := machine.Facts{Status: Aborted, Cause: CauseAbortAll}
@@ -450,7 +450,7 @@ func (in *insideState) end() {
 	}
 }
 
-// addItems adds the items of a map that have not begun.
+// addItems adds the items of a map that have not begun, as ended.
 func (in *insideState) addItems(id string, ended machine.Facts) {
 	known := map[string]bool{}
 	for i := range in.Nodes {
@@ -463,7 +463,8 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes are the nodes inside an expanded node whose graph is not known, with what was undone of them since it was called again for that.
+// keptNodes returns the nodes inside an expanded node whose graph is not known, with their undos since the step was called to return the
+// graph.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -473,7 +474,7 @@ func (x *extra) keptNodes() []nodeState {
 	return nodes
 }
 
-// addUndos adds to nodes of a snapshot what the run has undone of them, and of the nodes inside.
+// addUndos adds to the nodes of a snapshot what the run has undone of them, and of the nodes inside them.
 func (r *Run) addUndos(nodes []nodeState) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -503,14 +504,14 @@ func (r *Run) addUndos(nodes []nodeState) {
 // isExpansion reports whether the run performs a graph that a step has returned.
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
-// forgetExpansion drops the expansion of an earlier attempt.
+// forgetExpansion drops the graph that an earlier attempt expanded into.
 func (r *Run) forgetExpansion(ref machine.Ref) {
 	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.isExpansion() {
 		x.comp = nil
 	}
 }
 
-// contract ends the expansion of an attempt that is over and to be repeated: the next attempt begins without it.
+// contract drops the expansion of an attempt that has ended and will be repeated: the next attempt begins without it.
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
 		r.dropKept(x)
@@ -518,7 +519,8 @@ func (r *Run) contract(x *extra) {
 	}
 }
 
-// dropKept forgets what a node had inside in an earlier life of the run. What is restored of it is counted by itself.
+// dropKept drops the inside that a node had in an earlier life. A compensation in it no longer counts as busy; the
+// restored nested run counts its own.
 func (r *Run) dropKept(x *extra) {
 	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
 		r.outermost().undo.busy--
@@ -526,7 +528,7 @@ func (r *Run) dropKept(x *extra) {
 	x.kept = nil
 }
 
-// keepExpanded gives the output of an expanded node to the memo, since the attempt of its step had no output to keep.
+// keepExpanded gives the output of an expanded node to the memo. The attempt of its step had no output to keep.
 func (w *worker) keepExpanded(value any) {
 	r, s := w.run, w.step
 	m := r.memoOf(w.task.Ref)
@@ -552,17 +554,18 @@ func (w *worker) keepExpanded(value any) {
 	m.keep(s, k, s.readsSoFar(), value, f)
 }
 
-// keeps reports whether a node was expanded in an earlier life of the run, and its graph is not known.
+// keeps reports whether a node was expanded in an earlier life, and its graph is not known yet.
 func (r *Run) keeps(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil
 }
 
-// errNotKept says that the graph of an expanded node has become known while a signal was looked for.
+// errNotKept says that the graph of an expanded node became known during the search for a signal's node.
 var errNotKept = errors.New("not kept")
 
-// answerKept leaves a signal with what waits inside a node whose graph is not known yet, with the lock held. unknown is the error if
-// nothing does; it is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
+// answerKept leaves a signal with a waiting node inside an expanded node whose graph is not known yet. The caller holds the run's
+// lock. If no such node waits, the error is unknown's. It is errNotKept if more such graphs have become known than seen: the waiting
+// node may be in one of them.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)
@@ -582,7 +585,7 @@ func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func
 	return nil
 }
 
-// reportKept reports what could not be undone of nodes inside a node that was expanded in an earlier life.
+// reportKept reports the failed compensations of nodes inside a node that was expanded in an earlier life.
 func (r *Run) reportKept(of *nodeState, prefix string) {
 	for i := range of.Inside.Past {
 		r.reportKept(&nodeState{ID: of.ID, Inside: &of.Inside.Past[i]}, prefix)
@@ -599,14 +602,14 @@ func (r *Run) reportKept(of *nodeState, prefix string) {
 	}
 }
 
-// undoing reports whether an earlier life has begun to undo something inside, and has not ended that.
+// undoing reports whether an earlier life began to undo a node inside, and did not finish.
 func (in *insideState) undoing() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return n.Undo != nil && n.Undo.Status == CompensationRunning || n.Inside != nil && n.Inside.undoing()
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.undoing() })
 }
 
-// undone is the state of the undoing of what is inside a composite in a snapshot.
+// undone returns how far the undoing of the nodes inside a composite has come, from a snapshot.
 func (in *insideState) undone() (c Compensation) {
 	if in.undoing() {
 		return CompensationRunning

@@ -12,40 +12,40 @@ import (
 )
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
-// signal is the gate's output, and routes like a condition's; in addition to the spellings of true and false, approve
+// signal is the gate's output, and routes like the value of a condition. Besides the spellings of true and false, approve
 // and approved mean true, and reject and rejected mean false.
 //
-// A gate accepts its choices only: Choices if it declares some, else the labels of its out-edges; and for each of these that is
-// approved, approve, true or yes, in any case, these words, likewise for rejected, reject, false and no, and all of them if each label has
-// such a meaning: beside "rejected", a label "aproved" refuses the answer "approved". Any other answer is refused
-// with a [*ChoiceError], and the gate waits on. A choice without an edge takes no branch. A gate with an edge labelled
-// "default", and one with neither Choices nor labelled edges, accepts anything.
+// A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If a choice is approved, approve, true or
+// yes, in any case, all four of these words are choices, and likewise rejected, reject, false and no. If every choice is one of these
+// eight words, all eight are choices: so beside "rejected", the mistyped label "aproved" keeps "approved" from being a choice. Any other
+// answer is refused with a [*ChoiceError], and the gate continues to wait. A choice without an edge takes no branch. A gate with an edge
+// labelled "default", or with neither Choices nor labelled edges, accepts any answer.
 //
-// While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on it
-// and returns, when nothing else is left to do, a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run]
-// that was begun with [Start] lives on until [Run.Signal] answers, or until [Run.Leave].
+// While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on
+// the node, and then returns a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run] begun with [Start]
+// stays in memory until [Run.Signal] answers, or until [Run.Leave].
 type Gate struct {
-	// Timeout is how long the gate waits. It runs on while the run is not in memory: what counts is the wall clock. Zero
-	// means for ever.
+	// Timeout is how long the gate waits. The wall clock counts, so time also passes while the run is not in memory.
+	// Zero means forever.
 	Timeout time.Duration
-	// OnTimeout says what happens then. Default: [GateFail].
+	// OnTimeout says what happens when Timeout has passed. Default: [GateFail].
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer that is one of the choices, if the gate has choices. An error refuses the answer as if it were no choice: the
-	// signal gets an error that matches [ErrChoice] and unwraps to Check's error, and the gate waits on. It is called without a lock: on the
-	// goroutine of the caller of Signal, Resume or Execute, or on one of the run for a signal that was posted to a store. It must not change
-	// the value, and may be called by several goroutines at once. It is no part of [Plan.Hash]. Default: none.
+	// Check judges an answer; if the gate has choices, only an answer that is one of them. An error refuses the answer: the signal gets an
+	// error that matches [ErrChoice] and unwraps to Check's error, and the gate continues to wait. Check is called without a lock, on the
+	// goroutine that calls Signal, Resume or Execute, or on a goroutine of the run for a signal posted to a store. It must not change the
+	// value, and several goroutines may call it at once. [Plan.Hash] does not cover it. Default: none.
 	Check func(answer any) error `json:"-"`
 }
 
 // GateTimeout says what happens to a gate whose Timeout has passed.
 type GateTimeout uint8
 
-// The choices.
+// The values of GateTimeout.
 const (
 	GateFail  GateTimeout = iota // it fails, with the cause gate_timeout
-	GateLabel                    // it completes with the output "timeout", which is also its label: if it has labelled edges, one is "timeout" or "default"
+	GateLabel                    // it completes with the output "timeout", which is also its label: labelled edges must include "timeout" or "default"
 )
 
 var gateTimeoutNames = enum.Of[GateTimeout]("gate timeout", "fail", "label")
@@ -62,21 +62,20 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
-// Decision is a signal that says who has decided, and why. Its Value plays the part of any other signal's value: it routes,
-// and the gate's dependents, or the step that continues, receive it. [NodeResult] and the event node.signalled hold the whole
-// Decision.
+// Decision is a signal that says who decided, and why. Its Value is the value of the signal: it routes, and the gate's
+// dependents, or the step that continues, receive it. [NodeResult] and the event node.signalled hold the whole Decision.
 type Decision struct {
 	Value any
-	// Actor names who has decided.
+	// Actor names who decided.
 	Actor string
 	// Comment is the actor's comment.
 	Comment string
-	// ID identifies the signal among the signals for the same name, so that it may be sent again: see [Run.Signal]. Its value must have
-	// a JSON form then, by which values are compared. Empty: it is another signal each time.
+	// ID identifies the signal among the signals for the same name, so that it may be sent again: see [Run.Signal]. Values are then
+	// compared by their JSON form, so Value must have one. If ID is empty, each signal is a new one.
 	ID string
 }
 
-// decisionOf is a signal as a Decision.
+// decisionOf returns a signal as a Decision.
 func decisionOf(signal any) Decision {
 	switch d := signal.(type) {
 	case Decision:
@@ -90,7 +89,7 @@ func decisionOf(signal any) Decision {
 	return Decision{Value: signal}
 }
 
-// isGate reports whether the node is completed by a signal.
+// isGate reports whether a signal completes the node.
 func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
@@ -99,21 +98,22 @@ func isGate(n *node) bool {
 // [*ChoiceError].
 var ErrChoice = errors.New("no such choice")
 
-// ChoiceError says that an answer is none of the choices of a gate. It matches [ErrChoice].
+// ChoiceError reports an answer that is none of the choices of a gate. It matches [ErrChoice].
 type ChoiceError struct {
 	// Node is the path of the gate.
 	Node string
-	// Answer is the label of the answer, or, if it has none, the answer as text, shortened to about a kilobyte.
+	// Answer is the label of the answer. If the answer has no label, it is the answer as text, shortened to about a
+	// kilobyte.
 	Answer string
 	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the
-	// words that are equivalent to one of them or to its opposite. See [Gate].
+	// words that mean the same as one of them or the opposite. See [Gate].
 	Choices []string
 
-	null bool   // the answer was null, and not the text
-	form string // the type of an answer that has no label, and is not null
+	null bool   // the answer was null, as opposed to the text "null"
+	form string // the type of an answer that is not null and has no label
 }
 
-// Error names the gate and the answer, lists the choices, and suggests one if the answer looks like a typing error.
+// Error names the gate and the answer, lists the choices, and suggests one if the answer looks mistyped.
 func (e *ChoiceError) Error() string {
 	answer := quoteID(e.Answer)
 	switch {
@@ -129,8 +129,9 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices are the answers that a gate accepts or a condition is expected to give: the declared ones, else the labels of its
-// out-edges, and the words that mean the same, see withAliases. Nil: any. A choice without an edge takes no branch.
+// choices returns the answers that a gate accepts or a condition may give: the declared ones, else the labels of its
+// out-edges, and the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no
+// branch.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
 		ref, _ = p.whole.find(p.names[ref])
@@ -150,7 +151,7 @@ func (p *Plan) choices(ref machine.Ref) []string {
 	return n.withAliases(list)
 }
 
-// declaredChoices are the choices that the node itself lists.
+// declaredChoices returns the choices that the node itself declares.
 func (n *node) declaredChoices() []string {
 	if isGate(n) {
 		if n.Gate == nil {
@@ -161,9 +162,9 @@ func (n *node) declaredChoices() []string {
 	return n.Choices
 }
 
-// withAliases adds to labels the words of the alias classes that they are in. If each label is in one, both classes are added: who writes
-// "approved" expects to be answered "rejected". Beside any other label only what is written counts, since that one may be the other answer
-// with a typing error. What a gate answers when its time is up is not checked.
+// withAliases adds to labels the words of the alias classes that they are in. If each label is in one, both classes are added: an author
+// who writes "approved" expects that "rejected" may be answered. Beside any other label only the classes of the labels count, since this
+// label may be the other answer, mistyped. The label of a gate's timeout is not checked.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -198,7 +199,7 @@ func isAlias(classes map[string]bool, label string) bool {
 	return ok
 }
 
-// isChoice reports whether an answer with the given labels is one of the choices, which have their aliases.
+// isChoice reports whether an answer with these labels is one of the choices, which include their aliases.
 func isChoice(labels, choices []string, gate bool) bool {
 	classes := aliases
 	if gate {
@@ -212,10 +213,10 @@ func isChoice(labels, choices []string, gate bool) bool {
 	return len(labels) > 0
 }
 
-// refusedAnswer is the error of an answer that the Check of a gate has refused. It matches [ErrChoice].
+// refusedAnswer is the error for an answer that the gate's Check has refused. It matches [ErrChoice].
 type refusedAnswer struct {
 	node string // the path of the gate
-	err  error  // of Check
+	err  error  // returned by Check
 }
 
 // Error names the gate and says why the answer was refused.
@@ -229,9 +230,9 @@ func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 // Unwrap returns the error of Check.
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
-// refuse returns an error that matches [ErrChoice] and names the gate by path, if the answer is no choice of the gate, or its Check
-// refuses it. Both are user code, and are called without the lock. If BranchLabels panics, refuse returns nil, and the panic fails the gate
-// later; a Check that panics has refused the answer.
+// refuse returns an error that matches [ErrChoice] and names the gate by path, if the answer is no choice of the gate, or its Check refuses
+// it. The answer and Check are user code; the caller does not hold the run's lock. If BranchLabels panics, refuse returns nil, and the
+// panic fails the gate later; a Check that panics refuses the answer.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
@@ -263,12 +264,12 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	return e
 }
 
-// checkChoices reports where the choices of a node do not fit the labels of its out-edges. It reads the graph, before its nodes are numbered.
+// checkChoices reports choices of nodes that do not fit the labels of their out-edges. It reads the graph, before its nodes are numbered.
 func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return
 	}
-	labels := map[int32][]string{} // by gate that answers with a label when its time is up
+	labels := map[int32][]string{} // by gate that answers with a label on timeout
 	seen := map[branchLabel]bool{}
 	c.eachLabel(func(_ int, from int32, label string) {
 		if at := (branchLabel{from, label}); answersInTime(c.g.nodes[from]) && !seen[at] {
@@ -307,7 +308,7 @@ type branchLabel struct {
 	label string
 }
 
-// knownChoices are the choices that a node declares, with their aliases.
+// knownChoices are the declared choices of a node, with their aliases.
 type knownChoices struct {
 	list    []string
 	set     map[string]bool
@@ -330,10 +331,10 @@ func (k *knownChoices) has(label string) bool {
 	return k.set[label] || isAlias(k.classes, label) && k.set[strings.ToLower(label)]
 }
 
-// answersInTime reports whether the node is a gate that answers with a label when its time is up.
+// answersInTime reports whether the node is a gate that answers with a label when its Timeout has passed.
 func answersInTime(n *node) bool { return isGate(n) && n.Gate != nil && n.Gate.OnTimeout == GateLabel }
 
-// eachLabel calls f with the labels of branches: each with its edge and the node that it comes from, by their indices of declaration.
+// eachLabel calls f with the labels of branches: each with its edge and the source node, by their indices of declaration.
 func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 	for i := range c.g.edges {
 		e := &c.g.edges[i]
@@ -351,7 +352,7 @@ func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 	}
 }
 
-// badChoices describes the defect of a list of choices, or returns "".
+// badChoices describes what is wrong with a list of choices, or returns "".
 func badChoices(choices []string) string {
 	seen := make(map[string]bool, len(choices))
 	for _, choice := range choices {
@@ -368,11 +369,11 @@ func badChoices(choices []string) string {
 	return ""
 }
 
-// SuspendMode says what happens to the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
-// in [Waves] SuspendStop.
+// SuspendMode says what happens to the rest of the run while a node is suspended. It is an option. The default is
+// SuspendDrain, or SuspendStop in [Waves].
 type SuspendMode uint8
 
-// The suspend modes.
+// The values of SuspendMode.
 const (
 	suspendDefault SuspendMode = iota
 	SuspendDrain               // everything that does not depend on the suspended node continues
@@ -400,37 +401,38 @@ func (m SuspendMode) apply(c *config) error {
 	return nil
 }
 
-// Suspend, returned by a step, makes its node wait for a signal: the node is suspended, and when the signal comes the step
-// is entered again from its start. It then finds the signal's value with [Step.Resumed] and its own state with
-// [Step.SavedState]; the number of the attempt is the same, its Timeout begins anew.
+// Suspend makes the node of a step that returns it wait for a signal. When the signal arrives, the step is called again
+// from its start. It then gets the signal's value from [Step.Resumed] and its own state from [Step.SavedState]. The number
+// of the attempt is the same; its Timeout begins again.
 //
-// token is the name under which the signal will come, empty for the node's id; it must be neither the id of another node nor
-// a name that another node waits under, else the step fails with an error that matches [ErrDuplicateGate]. info is for the
-// person or program that answers. Both info and state go into a snapshot.
+// token is the name of the signal; if it is empty, the node's id is. It must be neither the id of another node nor a name
+// under which another node waits: else the step fails with an error that matches [ErrDuplicateGate]. info is for the person
+// or program that answers. Snapshots contain info and state.
 //
-// The end node, and a node that was asked to stop, cannot wait: the former fails, the latter stops.
+// The end node cannot wait: it fails. A node that was asked to stop stops instead.
 func Suspend(token string, info, state any) error {
 	return &suspendError{token: token, info: info, state: state}
 }
 
-// SuspendUntil, returned by a step, makes its node sleep until t: then the step is entered again from its start, in the same attempt, with its own
-// state in [Step.SavedState]; [Step.Resumed] says that there was no signal. The node is [Retrying] meanwhile, as in a backoff: it holds no slot,
-// its Timeout begins anew, OverallTimeout runs on, [Execute] waits for it, and [Run.RetryNow] wakes it. The date survives lives: with a store a process
-// may end, and under [Runner.Serve] a run that sleeps for long costs nothing. A t that has passed enters the step again at once.
+// SuspendUntil makes the node of a step that returns it sleep until t. Then the step is called again from its start, in the same attempt, with
+// its own state in [Step.SavedState]; [Step.Resumed] reports that there was no signal. Meanwhile the node is [Retrying], as in a backoff: it
+// holds no slot, OverallTimeout continues, [Execute] waits for it, and [Run.RetryNow] wakes it. Timeout begins again afterwards. The date
+// survives lives: with a store the process may end, and under [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called
+// again at once.
 //
-// The end node, and a node that was asked to stop, cannot sleep: the former fails, the latter stops.
+// The end node cannot sleep: it fails. A node that was asked to stop stops instead.
 func SuspendUntil(t time.Time, state any) error {
 	return &suspendError{state: state, until: expressible(t), sleeps: true}
 }
 
-// SuspendFor is [Suspend] for a wait that ends at the deadline, if no signal has come by then: the step is entered again, and [Step.Resumed] says
-// which of the two it was. A signal that comes later is refused. The zero deadline is never.
+// SuspendFor is [Suspend] with a deadline. If no signal has arrived by then, the step is called again; [Step.Resumed] reports whether there was a
+// signal. A later signal is refused. The zero deadline means never.
 func SuspendFor(token string, info, state any, deadline time.Time) error {
 	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
 }
 
-// expressible brings the time into the years 1 to 9999, which snapshots and stores can express: a later time becomes the last moment of
-// these years, an earlier one the first. The zero time stays zero.
+// expressible limits the time to the years 1 to 9999, which snapshots and stores can express: a later time becomes the last second of
+// these years, an earlier time their first. The zero time stays zero.
 func expressible(t time.Time) time.Time {
 	switch u := t.UTC(); {
 	case t.IsZero():
@@ -439,7 +441,7 @@ func expressible(t time.Time) time.Time {
 		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	case u.Year() < 1:
 		return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
-	case t.Year() > 9999 || t.Year() < 1: // in its own zone
+	case t.Year() > 9999 || t.Year() < 1: // its year is out of range only in its own zone
 		return u
 	}
 	return t
@@ -448,9 +450,9 @@ func expressible(t time.Time) time.Time {
 type suspendError struct {
 	token       string
 	info, state any
-	until       time.Time // when the step is entered again without a signal; zero if never
-	sleeps      bool      // there will be no signal
-	run         string    // the id of the run that is awaited; "" if the wait is for a signal
+	until       time.Time // when the step is called again without a signal; zero means never
+	sleeps      bool      // no signal is expected
+	run         string    // the id of the awaited run; "" if the wait is for a signal
 }
 
 func (e *suspendError) Error() string {
@@ -468,14 +470,14 @@ func (e *suspendError) Error() string {
 // Wait is the wait of a node for a signal, or for the end of a run.
 type Wait struct {
 	Node string
-	// Token is the name under which Run.Signal reaches the node, beside the node's id.
+	// Token is the name under which Run.Signal reaches the node, besides the node's id.
 	Token string
-	// Info is the info that the step passed to Suspend; a text that names the run if Run is set.
+	// Info is the info that the step passed to Suspend. If Run is set, it is a text that names the run.
 	Info any
 	// Since is when the wait began.
 	Since time.Time
-	// Deadline is when the wait ends, zero if never.
+	// Deadline is when the wait ends; zero means never.
 	Deadline time.Time
-	// Run is the id of the run whose end the node waits for, see AwaitRun; "" if it waits for a signal.
+	// Run is the id of the run whose end the node awaits, see AwaitRun; "" if the node waits for a signal.
 	Run string
 }

@@ -21,18 +21,18 @@ type Contribution struct {
 	Value any
 }
 
-// The built-in merge strategies. Two or more edges that are declared for one parameter are merged however many of them
-// deliver, so the shape of the result does not depend on which branch ran.
+// The built-in merge strategies. If two or more edges are declared for one parameter, their values are merged no
+// matter how many edges deliver, so the shape of the result does not depend on which branch ran.
 const (
 	// MergeLast takes the value of the last delivering edge in the order of declaration.
 	MergeLast = "last_write_wins"
-	// MergeConcat joins the values as text, with a blank line in between: strings and []byte as they are, errors as their
-	// texts, everything else as JSON. Nulls are dropped.
+	// MergeConcat joins the values as text, with blank lines in between: strings and []byte as they are, errors as their
+	// texts, all other values as JSON. Nulls are dropped.
 	MergeConcat = "concat"
 	// MergeArray collects the values as []any.
 	MergeArray = "array"
-	// MergeObject collects the values as map[string]any, keyed by the label of the source, or by its id where the label is
-	// empty or not unique among the edges of the parameter.
+	// MergeObject collects the values as map[string]any. The key is the label of the source node, or its id if the label
+	// is empty or not unique among the edges of the parameter.
 	MergeObject = "json_object"
 )
 
@@ -48,7 +48,7 @@ func builtinMerge(name string) bool {
 func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string) (any, error) {
 	value := func(c Contribution) any {
 		if err, is := c.Value.(error); is && asJSON {
-			return errorText(err) // its fields are no contract, and some do not survive a snapshot
+			return errorText(err) // the fields of errors are no contract, and some do not survive a snapshot
 		}
 		return c.Value
 	}
@@ -129,8 +129,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf takes a port from an output. Without a key it is the port named like the edge's label if the output has one,
-// else "output".
+// portOf returns a port of an output. Without a key it is the port named like the edge's label, if the output has
+// such a port, else "output".
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -162,8 +162,8 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether an edge from the node may have a key: any key, if the node declares no ports; else a port, or a key within its
-// value.
+// has reports whether an edge from the node may have this key. If the node declares no ports, it may have any key; else a port, or a
+// path into a port's value.
 func (p *ports) has(key string) bool {
 	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
 		return true
@@ -177,7 +177,7 @@ func (p *ports) has(key string) bool {
 }
 
 // follow finds a key, or else follows it as a path, split at its dots, into maps and the exported fields of structs. At each
-// step, too, the whole rest of the path comes first, as a key.
+// step it first tries the whole remaining path as a key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -211,7 +211,8 @@ func member(output any, name string) (any, bool) {
 	return nil, false
 }
 
-// memberNames lists, sorted, alternatives to a path that leads nowhere: the members of the value at which the path ends.
+// memberNames returns, sorted, the alternatives to a path that leads nowhere: the members of the last value that the
+// path reaches.
 func memberNames(output any, path string) (names []string) {
 	prefix := ""
 	for {
@@ -265,17 +266,17 @@ func lookup(output any, key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [machine.State].
+// source provides the values that edges deliver: a [Run], or the [Values] that a host keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
-	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is the source's, if d delivers it
+	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // the source node's output, if d delivers it
 	failureOf(machine.Ref) error
 	input(name string) (any, bool)
 	clone(any) any
 }
 
-// deliver returns the value that an in-edge delivers to a node that is being checked, or runs. The source node is terminal: its
-// output does not change any more.
+// deliver returns the value that an in-edge delivers to a node that is being checked, or runs. The source node is terminal, so
+// its output does not change any more.
 func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
 	e := p.edgeAt(i)
@@ -284,7 +285,7 @@ func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, o
 	case machine.DeliverOutput:
 		label := e.Label
 		if e.Flags&machine.EdgeLabelled == 0 {
-			label = "" // of an edge into the end node that is no branch
+			label = "" // an edge into the end node whose label is no branch
 		}
 		return portOf(output, e.Key, label)
 	case machine.DeliverError:
@@ -295,7 +296,7 @@ func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, o
 	return nil, false
 }
 
-// defaultOf is what an edge delivers in place of what failed.
+// defaultOf returns what an edge delivers in place of a missing value.
 func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	if e.Default != nil {
 		return e.Default
@@ -306,13 +307,14 @@ func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	return ""
 }
 
-// assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
+// assembled returns a parameter from the first source that has it: edges, static values, root inputs, the port's
+// default.
 func assembled(of source, ref machine.Ref, substituted bool, name string, merged map[string]any) (any, bool) {
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
 	if in := of.graph().inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else it is in merged if anything was delivered
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else merged has the value, if any was delivered
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
 					return v, true
@@ -323,7 +325,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 	return unfed(of, ref, name)
 }
 
-// unfed is assembled for a parameter to which no edge has delivered anything.
+// unfed is assembled for a parameter to which no edge has delivered a value.
 func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
@@ -364,8 +366,8 @@ func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (val
 	return nil, false
 }
 
-// eachOwnParam calls f with the names of the parameters that a node may have of its own, some of them perhaps more than once. inputs
-// reports whether it has the root inputs, too.
+// eachOwnParam calls f with the names of the parameters that a node may have of its own, possibly repeating a name. inputs reports
+// whether the node gets the root inputs, too.
 func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
 	if in != nil {
@@ -382,11 +384,11 @@ func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) 
 	return len(n.Ports) == 0 && len(p.net.In(ref)) == 0
 }
 
-// The Run as a source.
+// A Run is a source.
 func (r *Run) graph() *Plan { return r.plan }
 
-// deliveryTo takes the lock for a node that may run before its predecessors have ended, and in a durable run, whose store may refuse the
-// end of a predecessor while a guard or a merge runs.
+// deliveryTo takes the run's lock in two cases: for a node that may run before its predecessors have ended, and in a durable run, whose
+// store may refuse the end of a predecessor while a guard or a merge runs.
 func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
@@ -399,7 +401,7 @@ func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.D
 }
 
 func (r *Run) failureOf(ref machine.Ref) error {
-	r.st.Lock() // the search for the origins of an aborted source may pass running nodes
+	r.st.Lock() // the search for the origins of an aborted source may visit running nodes
 	defer r.st.Unlock()
 	return r.nodeError(ref)
 }
@@ -408,7 +410,7 @@ func (r *Run) delivered(to machine.Ref, flags stepFlags, i int32) (value any, ok
 	return deliver(r, to, flags&stepSubstituted != 0, i)
 }
 
-// param assembles one parameter of a node whose check, if it has one, has passed.
+// param returns one parameter of a node. If the node has a check, it has passed.
 func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	if r.items != nil {
 		if v, ok := r.items.input(ref, name); ok {
@@ -419,7 +421,8 @@ func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	return r.assembled(ref, flags, name, r.mergedOf(ref))
 }
 
-// mergedOf returns the merged parameters of a node whose check, if it has one, has passed. It takes the lock.
+// mergedOf returns the merged parameters of a node. If the node has a check, it has passed. mergedOf takes the run's
+// lock.
 func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	if !r.plan.net.Is(ref, machine.FlagCheck) {
 		return nil
@@ -427,7 +430,7 @@ func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	r.st.Lock()
 	defer r.st.Unlock()
 	if x := r.extras[ref]; x != nil {
-		merged = x.merged // not written to any more
+		merged = x.merged // no longer written to
 	}
 	return merged
 }
@@ -436,7 +439,7 @@ func (r *Run) assembled(ref machine.Ref, flags stepFlags, name string, merged ma
 	return assembled(r, ref, flags&stepSubstituted != 0, name, merged)
 }
 
-// params assembles all parameters of a node into a fresh map.
+// params collects all parameters of a node in a new map.
 func (r *Run) params(ref machine.Ref, flags stepFlags, clone bool) map[string]any {
 	m := map[string]any{}
 	in, at, with := r.home(ref, flags)
@@ -462,7 +465,7 @@ func (r *Run) params(ref machine.Ref, flags stepFlags, clone bool) map[string]an
 	return m
 }
 
-// eachParam calls f with the names of the parameters that a node may have, some of them perhaps more than once.
+// eachParam calls f with the names of the parameters that a node may have, possibly repeating a name.
 func (r *Run) eachParam(ref machine.Ref, f func(name string)) {
 	if r.items != nil {
 		f(inputItem)
@@ -474,7 +477,7 @@ func (r *Run) eachParam(ref machine.Ref, f func(name string)) {
 	}
 }
 
-// upstream returns the value of the last delivering edge from a node.
+// upstream returns the value of the last delivering edge from the node named id.
 func (r *Run) upstream(ref machine.Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
 	return deliveredFrom(r, ref, flags&stepSubstituted != 0, id)
@@ -487,7 +490,7 @@ func (r *Run) clone(v any) any {
 	return r.cfg.cloneInputs(v)
 }
 
-// checkInputs merges the parameters of a node and checks its required ports. protect calls the functions that merge.
+// checkInputs merges the parameters of a node and checks its required ports. It calls merge functions by protect.
 func checkInputs(of source, ref machine.Ref, substituted bool, protect func(func() error) error, res *checkResult) {
 	p := of.graph()
 	n, in := p.node(ref), p.inputsOf(ref)
@@ -547,7 +550,7 @@ func merge(of source, ref machine.Ref, substituted bool, group *param, protect f
 	return value, true, bounded(err)
 }
 
-// typed returns v as a T. missing says why there is no value.
+// typed returns v as a T. missing returns the error that explains a missing value.
 func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
 	t, is := v.(T)
 	switch {
@@ -570,9 +573,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert sets to, which has another type, to a value that is the same number or list in the form that JSON and maps have: a number that is a
-// float64 or a json.Number is an integer if it is whole and in range, a json.Number a float64, and a []any a list of its elements. Types with
-// a name of their own, such as time.Duration, may count in something else. It returns false for any other value.
+// convert sets to, which has another type than v, to the same number or list, given in the form that JSON and maps have. A whole float64 or
+// json.Number in range becomes an integer, a json.Number a float64, and a []any a list of its elements. convert returns false for any other
+// value, and for a named type such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil
@@ -608,7 +611,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 			return false, nil
 		}
 	}
-	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // beyond, neighbouring integers have one float64
+	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // beyond 1<<53, neighbouring integers share a float64
 		return false, nil
 	}
 	switch {
@@ -622,7 +625,7 @@ func convert(v any, to reflect.Value) (ok bool, err error) {
 	return false, nil
 }
 
-// convertList is convert for a list, element by element. An element that is null has no value.
+// convertList is convert for a list. A null element has no value, which is an error.
 func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	items := reflect.MakeSlice(to.Type(), len(list), len(list))
 	for i, v := range list {
@@ -642,10 +645,10 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	return true, nil
 }
 
-// maxKey is how long a key that a value gives may be, in bytes.
+// maxKey is the greatest length, in bytes, of a key from a value.
 const maxKey = 1000
 
-// findKey finds the key of a node whose KeyFrom names a value. The keys of the items of a map that come from the items are found later.
+// findKey finds the key of a node with a KeyFrom. Keys that come from the items of a map are found later.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]
@@ -664,7 +667,7 @@ func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	}
 }
 
-// key is the key that a value gives.
+// key returns the concurrency key from a value.
 func (x *keySource) key(value any, found bool) (string, error) {
 	if found && x.path != "" {
 		value, found = follow(value, x.path)
@@ -686,7 +689,7 @@ func (x *keySource) key(value any, found bool) (string, error) {
 	return text, nil
 }
 
-// keyText is a scalar as text. A number that has been through JSON has the text that it had before.
+// keyText returns a scalar as text. A number has the same text before and after a round trip through JSON.
 func keyText(value any) (string, bool) {
 	switch v := indirect(reflect.ValueOf(value)); v.Kind() {
 	case reflect.String:
