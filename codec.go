@@ -18,39 +18,40 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Codec turns the values of a run (outputs, inputs, the Info of suspended nodes) into JSON and back, for snapshots and
-// stores. Encode must answer a value that Decode would not give back with an error that matches [ErrNotEncodable]. Both may
-// be called from several goroutines at once.
+// Codec encodes the values of a run (outputs, inputs, the Info of suspended nodes) as JSON and decodes them, for snapshots
+// and stores. If Decode would not return the same value, Encode must return an error that matches [ErrNotEncodable].
+// Several goroutines may call both methods at once.
 type Codec interface {
-	// Encode writes a value.
+	// Encode encodes a value.
 	Encode(value any) (json.RawMessage, error)
-	// Decode reads what Encode wrote.
+	// Decode decodes what Encode returned.
 	Decode(data json.RawMessage) (any, error)
 }
 
-// Types is the Codec that runs use, with the host's own types by the name under which they are written:
+// Types is the Codec that runs use. It maps names to values of the host's own types:
 //
 //	kahn.Encoding(kahn.Types{"order": Order{}, "orders": []*Order(nil)})
 //
-// Values that JSON can express are written as they are: nil, booleans, strings, float64, map[string]any, []any. All other
-// types are written with their names, as {"$type": "int", "value": 7}, so that a value comes back with the type that it had:
-// integers of every size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number
-// and json.RawMessage; lists, and maps by string, of any of these; [Outputs], [EndVerdict] and [FileRef]; and the types registered
-// here, by their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that
-// it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed predecessors, keep their fields too. Encode returns an error
-// that names the type for a value of any other type: it writes nothing that Decode would read as another type.
+// Values that JSON can express are written as they are: nil, booleans, strings, float64, map[string]any, []any. Values of all other types are
+// written with the type's name, as {"$type": "int", "value": 7}, so that they keep their type: integers of every size, exactly; float32; []byte;
+// time.Time, without its monotonic reading, and time.Duration; json.Number and json.RawMessage; lists, and maps by string, of any of these;
+// [Outputs], [EndVerdict] and [FileRef]; and the types registered here, by their own JSON form. An error keeps its text and the sentinel errors
+// of this package and of package context that it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed
+// predecessors, keep their fields, too. For a value of any other type, Encode returns an error that names the type.
 //
-// As an option, Types are the codec of a run that has no [Encoding]. Unlike Encoding they do not encode outputs when their nodes complete, but
-// when a store, a snapshot that is encoded, or [EventOutputs] needs them: that is for packages that know the types of the values of a graph.
+// As an option, Types are the codec of a run without [Encoding]. They do not encode an output when its node completes, as Encoding does, but
+// when a store, [EventOutputs] or the encoding of a snapshot needs it. The option is for packages that know the types of the values of a
+// graph.
 //
-// The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
-// bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict,
-// kahn.file and error are taken: as an option, Types with one of them, or with nil, match ErrBadOption.
+// The nil Types knows only the built-in types. A type with two names is written with the first in alphabetical order. The
+// names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs,
+// verdict, kahn.file and error are taken: the option's error matches [ErrBadOption] if Types has one of them, or a nil
+// value.
 type Types map[string]any
 
-// Encoding is the Codec of the run. With it every output is encoded when its node completes, so an output that cannot be encoded fails its node
-// with [CauseStoreError] then, instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a snapshot is encoded.
-// The error matches [ErrBadOption] if the codec cannot work as it is configured: see [store.CheckCodec].
+// Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded fails its
+// node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a snapshot is encoded.
+// The error matches [ErrBadOption] if the codec's configuration is defective: see [store.CheckCodec].
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -79,7 +80,7 @@ func (t Types) apply(c *config) error {
 	return t.check()
 }
 
-// check returns an error for a registration that would never count.
+// check returns an error for a registration that has no effect.
 func (t Types) check() error {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		switch {
@@ -92,10 +93,10 @@ func (t Types) check() error {
 	return nil
 }
 
-// maxValueDepth bounds the nesting of values that Types encodes: a value that is nested deeper probably contains itself.
+// maxValueDepth bounds the nesting of values that Types encode: a value nested more deeply probably contains itself.
 const maxValueDepth = 1000
 
-// leaves are the built-in types whose own JSON form can be read back without loss.
+// leaves are the built-in types whose own JSON form decodes without loss.
 var leaves = map[string]reflect.Type{
 	"bool": reflect.TypeFor[bool](), "string": reflect.TypeFor[string](), "float32": reflect.TypeFor[float32](),
 	"float64": reflect.TypeFor[float64](), "int": reflect.TypeFor[int](), "int8": reflect.TypeFor[int8](),
@@ -121,19 +122,19 @@ const (
 	typeKey    = "$type"
 )
 
-// types is the codec that Types are: in a run with an index of them, in a single call without.
+// types is the codec behind Types. A run's codec has an index of them, a single call has none.
 type types struct {
 	of    Types
 	index *typeIndex
 }
 
-// typeIndex has the first of the names under which each type was registered. It is made when it is first needed.
+// typeIndex has the first name of each registered type. It is made when it is first needed.
 type typeIndex struct {
 	once  sync.Once
 	names map[reflect.Type]string
 }
 
-// indexed is the codec of a run.
+// indexed returns the codec for a run.
 func (t Types) indexed() types { return types{t, new(typeIndex)} }
 
 func (x *typeIndex) of(t Types) map[reflect.Type]string {
@@ -149,7 +150,7 @@ func (x *typeIndex) of(t Types) map[reflect.Type]string {
 	return x.names
 }
 
-// registered is the first of the names under which a type was registered.
+// registered returns the first name of a registered type.
 func (t types) registered(typ reflect.Type) (found string, ok bool) {
 	if t.index != nil {
 		found, ok = t.index.of(t.of)[typ]
@@ -163,7 +164,7 @@ func (t types) registered(typ reflect.Type) (found string, ok bool) {
 	return found, ok
 }
 
-// nameOf is the name under which values of a type are written.
+// nameOf returns the name under which values of a type are written.
 func (t types) nameOf(typ reflect.Type) (string, bool) {
 	if name, ok := leafNames[typ]; ok {
 		return name, true
@@ -182,7 +183,7 @@ func (t types) nameOf(typ reflect.Type) (string, bool) {
 	return prefix + name, ok
 }
 
-// typeOf is the reverse of nameOf.
+// typeOf returns the type with a name, the reverse of nameOf.
 func (t types) typeOf(name string) (reflect.Type, bool) {
 	if typ, ok := leaves[name]; ok {
 		return typ, true
@@ -222,7 +223,7 @@ func (t types) Encode(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// form is a value of any type as package json writes it, with the name of its type unless JSON implies it.
+// form returns a value that package json encodes as the JSON form, with the name of the type unless JSON implies it.
 func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
@@ -259,7 +260,7 @@ func (t types) form(value any, depth int) (any, error) {
 }
 
 // errorForm is the JSON form of an error: its text, the sentinel errors that it matches, and the fields of errors that kahn
-// hands to steps.
+// passes to steps.
 type errorForm struct {
 	storedError
 	Node     string       `json:"node,omitempty"`
@@ -271,7 +272,7 @@ type errorForm struct {
 	Items    *itemsForm   `json:"items,omitempty"`
 }
 
-// itemsForm is the stored form of what a [*MapError] says about the items.
+// itemsForm is the stored form of a [*MapError]'s items.
 type itemsForm struct {
 	Results json.RawMessage `json:"results"`
 	Failed  int             `json:"failed"`
@@ -299,7 +300,7 @@ func (t types) formOfError(err error, depth int) errorForm {
 	return errorForm{storedError: *storeError(err).text()}
 }
 
-// formOfItems is nil for what has no form: then the error is its text.
+// formOfItems returns nil for a MapError without a form: then only its text is stored.
 func (t types) formOfItems(e *MapError, depth int) *itemsForm {
 	if e == nil || depth > maxValueDepth {
 		return nil
@@ -333,7 +334,7 @@ func (t types) error(f *errorForm, depth int) error {
 	return f.restore()
 }
 
-// items is the reverse of formOfItems.
+// items returns the error of a form, the reverse of formOfItems.
 func (t types) items(f *itemsForm, depth int) *MapError {
 	if f == nil || depth > maxValueDepth || len(f.Errs) != len(f.Indexes) {
 		return nil
@@ -352,7 +353,7 @@ func (t types) items(f *itemsForm, depth int) *MapError {
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
 
-// formOf is the form of a value whose type the reader knows.
+// formOf returns the form of a value whose type the reader knows.
 func (t types) formOf(v reflect.Value, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)
@@ -374,7 +375,7 @@ func (t types) formOf(v reflect.Value, depth int) (any, error) {
 		if f, ok := v.Interface().(float32); ok && (math.IsNaN(float64(f)) || math.IsInf(float64(f), 0)) {
 			return strconv.FormatFloat(float64(f), 'g', -1, 32), nil
 		}
-		return v.Interface(), nil // by its own JSON form
+		return v.Interface(), nil // in its own JSON form
 	case v.IsNil():
 		return nil, nil
 	case typ.Kind() == reflect.Slice:
@@ -413,7 +414,7 @@ func (t types) Decode(data json.RawMessage) (any, error) {
 	return t.value(data, 0)
 }
 
-// value is the reverse of form.
+// value decodes a form, the reverse of form.
 func (t types) value(data json.RawMessage, depth int) (any, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
@@ -449,8 +450,8 @@ func (t types) value(data json.RawMessage, depth int) (any, error) {
 	return v, nil
 }
 
-// untag is the reverse of tag. The name is nil if the object is not tagged. Package json finds the field of a struct regardless of case, as
-// form does not: so an object that seems to be tagged is read as a map.
+// untag is the reverse of tag. name is nil if the object is not tagged. Package json matches the field of a struct in any case, but form
+// writes one case only, so the exact map decides.
 func untag(data json.RawMessage) (name *string, value json.RawMessage, err error) {
 	var seems struct {
 		Type json.RawMessage `json:"$type"`
@@ -468,7 +469,7 @@ func untag(data json.RawMessage) (name *string, value json.RawMessage, err error
 	return name, exact["value"], err
 }
 
-// taggedValue reads a value that form has tagged with its type, such as a number that JSON cannot express.
+// taggedValue decodes a value that form has tagged with its type, such as a number that JSON cannot express.
 func (t types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	var text string
 	switch typ {
@@ -490,7 +491,7 @@ func (t types) taggedValue(typ reflect.Type, data json.RawMessage, depth int) (a
 	return t.valueOf(typ, data, depth)
 }
 
-// valueOf is the reverse of formOf.
+// valueOf decodes a value of a known type, the reverse of formOf.
 func (t types) valueOf(typ reflect.Type, data json.RawMessage, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrBadValue, maxValueDepth)
@@ -563,7 +564,7 @@ func (t types) fillMap(v reflect.Value, data json.RawMessage, depth int) error {
 	return nil
 }
 
-// fill sets an element of a list or map.
+// fill sets an element of a list or map from its form.
 func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
@@ -585,7 +586,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	return fmt.Errorf("%w: %T in a list or map of %v", ErrBadValue, x, v.Type())
 }
 
-// encodeValue encodes a value with a codec, which is user code, or with the default one.
+// encodeValue encodes a value with a codec, which is user code, or with nil Types.
 func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	if codec == nil {
 		codec = Types(nil)
@@ -600,8 +601,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display: as plain JSON, or by the host's own codec, which may hide what it writes. A value without a JSON
-// form, such as NaN, is written as in a store.
+// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. A value without a JSON form,
+// such as NaN, is encoded as for a store.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:
@@ -617,7 +618,7 @@ func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return encodeValue(codec, v)
 }
 
-// decodeValue is the reverse of encodeValue.
+// decodeValue decodes a value, the reverse of encodeValue.
 func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
 	if codec == nil {
 		codec = Types(nil)

@@ -12,16 +12,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. It may be used by any
-// number of goroutines at once.
+// Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. Any number of
+// goroutines may use it at once.
 type Contract interface {
-	// Check returns the violations of a value, nothing if it conforms. It must not change the value.
+	// Check returns the violations in a value, or nothing if the value conforms. It must not change the value.
 	Check(value any) []Violation
 }
 
 // Violation is one way in which a value breaks its contract.
 type Violation struct {
-	// Path is the place in the value, as a JSON pointer; empty for the whole of it. That of a field that is missing is where it should be.
+	// Path is the place in the value, as a JSON pointer; empty for the whole value. The path of a missing field is the path that the field
+	// should have.
 	Path string `json:"path"`
 	// Message says what is wrong there.
 	Message string `json:"message"`
@@ -42,8 +43,8 @@ type schemaCompiler = interface {
 
 const phaseCount = event.PhaseOutput + 1
 
-// ContractError is the error of a node whose inputs or output violate its contract, of kind [CauseContractInput] or
-// [CauseContractOutput].
+// ContractError is the error of a node whose inputs or output violate its contract. The cause is [CauseContractInput]
+// or [CauseContractOutput].
 type ContractError struct {
 	Phase      event.Phase
 	Violations []Violation
@@ -68,7 +69,7 @@ func isContract(schema any) bool {
 	return ok
 }
 
-// contract makes the Contract of a node's schema.
+// contract returns the Contract for a node's schema.
 func (c *compiler) contract(n *node, field string, schema any) (contract Contract) {
 	if isNull(schema) {
 		return nil
@@ -95,25 +96,25 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 
 // The two sides of a step are judged in mirrored order: the contract judges the inputs before the moderator does, and the
 // moderator judges the output before the contract does. Inputs are judged once, when the node has its slot and before it has
-// started; a node whose inputs are refused goes from ready to failed. Outputs, a fallback's included, are judged within the
-// attempt.
+// started; a node whose inputs are refused changes from ready to failed. Outputs, including a fallback's, are judged within
+// the attempt.
 
-// moderator is a function of [Moderate].
+// moderator is the function given to [Moderate].
 type moderator = func(ctx context.Context, phase event.Phase, node *Step, value any) error
 
-// Flag returns the error by which a moderator refuses a value: see [Moderate].
+// Flag returns the error with which a moderator refuses a value: see [Moderate].
 func Flag(reasons ...string) error { return &flagError{reasons} }
 
 type flagError struct{ reasons []string }
 
 func (e *flagError) Error() string { return "flagged: " + strings.Join(e.reasons, "; ") }
 
-// ModerationError is the error of a node of kind [CauseModeration].
+// ModerationError is the error of a node with the cause [CauseModeration].
 type ModerationError struct {
 	Phase event.Phase
 	// Reasons are the moderator's reasons for flagging the value.
 	Reasons []string
-	// Err is the error that kept the moderator from judging, nil if it flagged the value.
+	// Err is the error that kept the moderator from judging. It is nil if the moderator flagged the value.
 	Err error
 }
 
@@ -131,7 +132,7 @@ func (e *ModerationError) Unwrap() error { return e.Err }
 // Moderation says which sides of a step the run's moderator judges, see [Moderate].
 type Moderation uint8
 
-// The choices.
+// The values of Moderation.
 const (
 	ModerateNone Moderation = iota
 	ModerateInput
@@ -143,7 +144,7 @@ const (
 
 var moderationNames = enum.Of[Moderation]("moderation", "none", "input", "output", "both")
 
-// covers reports whether the phase is to be judged.
+// covers reports whether the moderator judges the phase.
 func (m Moderation) covers(p event.Phase) bool {
 	return m == ModerateBoth || m == ModerateInput && p == event.PhaseInput || m == ModerateOutput && p == event.PhaseOutput
 }
@@ -157,11 +158,11 @@ func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
-// Moderate sets the run's moderator, which judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation. A run of
-// a graph in which a node asks for one is refused without it, with an error that matches [ErrNoModerator].
+// Moderate sets the run's moderator, which judges the inputs and outputs of the nodes that ask for it: see Node.Moderation. If the graph has
+// such a node and the run has no moderator, the run is refused with an error that matches [ErrNoModerator].
 //
-// check returns nil to let a value pass, and [Flag] to refuse it. Any other error, a panic included, means that it could not judge: the
-// value does not pass then either. In [event.PhaseInput] the value is the map of parameters, in [event.PhaseOutput] the result of the step;
+// check returns nil to accept a value, and [Flag] to refuse it. Any other error, or a panic, means that check could not judge the value,
+// which is then refused, too. In [event.PhaseInput] the value is the map of parameters, in [event.PhaseOutput] the result of the step;
 // check must not change it. The context is the attempt's: it ends with the attempt's timeout and when the node or the run is stopped.
 func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
@@ -183,8 +184,8 @@ func (w *worker) admission() (refused attemptResult) {
 	return refused
 }
 
-// admit judges the inputs of a node that has its slot, and starts the node if they pass. It runs as a part of the attempt,
-// so a panic or a Goexit fails the node.
+// admit judges the inputs of a node that has its slot, and starts the node if they are accepted. It runs as a part of the
+// attempt, so a panic or a Goexit fails the node.
 func (w *worker) admit() attemptResult {
 	r, step := w.run, w.step
 	if n := r.plan.node(step.ref); r.plan.contracts[step.ref][event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) {
@@ -205,7 +206,7 @@ func (w *worker) admit() attemptResult {
 	return attemptResult{}
 }
 
-// judgeOutput judges what a step, or a fallback, has returned.
+// judgeOutput judges the value that a step or a fallback has returned.
 func (w *worker) judgeOutput(value any) (refused attemptResult) {
 	r, step := w.run, w.step
 	if v, ok := value.(EndVerdict); ok && step.ref == r.plan.end {
@@ -222,7 +223,7 @@ func (w *worker) judgeOutput(value any) (refused attemptResult) {
 	return refused
 }
 
-// inspect returns a result without an error if the value passes.
+// inspect returns a result without an error if the value is accepted.
 func (r *Run) inspect(step *Step, phase event.Phase, value any) (refused attemptResult) {
 	if phase == event.PhaseInput {
 		if refused = r.holdAgainstContract(step, phase, value); refused.err == nil {
@@ -255,7 +256,7 @@ func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) atte
 	return attemptResult{err: breach, kind: kind}
 }
 
-// refused records a judge's refusal, unless the attempt has timed out meanwhile: then that is its result.
+// refused logs a judge's refusal, unless the attempt has timed out meanwhile: then the timeout is its result.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {
@@ -281,7 +282,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 	return attemptResult{err: refusal, kind: CauseModeration}
 }
 
-// violated holds a value against the contract of a node.
+// violated checks a value against the contract of a node.
 func (p *Plan) violated(r machine.Ref, phase event.Phase, value any) *ContractError {
 	contract := p.contracts[r][phase]
 	if contract == nil {
@@ -293,7 +294,7 @@ func (p *Plan) violated(r machine.Ref, phase event.Phase, value any) *ContractEr
 	return nil
 }
 
-// moderated asks a moderator for its judgement of a value: nil lets it pass.
+// moderated calls a moderator to judge a value. It returns nil if the value is accepted.
 func moderated(m moderator, step *Step, phase event.Phase, value any) *ModerationError {
 	if m == nil {
 		return &ModerationError{Phase: phase, Err: ErrNoModerator}

@@ -12,10 +12,10 @@
 //
 // # Six words
 //
-// A [Graph] is nodes and edges, plain data. A [Plan] is a Graph compiled: validated, numbered, laid out flat, immutable. A
-// [StepFunc] is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers,
-// its events. A [machine.State] is the reactive core: every node's status, readiness and blocked-by-failure. The reactive core drives:
-// it announces readiness, and workers act on it, or a host, see [machine.State.Drive]. An [Event] is one fact about a run, in one total
+// A [Graph] is nodes and edges, plain data. A [Plan] is a compiled Graph: validated, numbered, laid out flat, immutable. A [StepFunc]
+// is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers, its events. A
+// [machine.State] is the reactive core: every node's status, readiness and whether a failure blocks it. The reactive core drives: it
+// announces readiness, and workers, or a host, act on it, see [machine.State.Drive]. An [Event] is one fact about a run, in one total
 // order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
@@ -25,9 +25,9 @@
 // # The names to learn first
 //
 // Fifteen are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and
-// [Param], by which a step finds its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
+// [Param], by which a step gets its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
 //
-// The others, by task. What returns an [Option] is an argument of Execute:
+// The other names, by task. Functions that return an [Option] are for arguments of Execute:
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
@@ -76,8 +76,8 @@
 //
 // A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of
 // four classes: satisfied, neutral (the source was skipped), dead (routed past), or failed. A join rule, [AllSucceeded] by
-// default, decides from the counts of the classes, once and for good: the node becomes ready, is skipped, or is blocked by
-// failure, and then its upstream policy says whether it is aborted, skipped, failed or run with defaults.
+// default, decides once, from the counts of the classes: the node becomes ready, is skipped, or is blocked by failure.
+// Then its upstream policy says whether a blocked node is aborted, skipped, failed or run with defaults.
 //
 //	            guard, inputs            slot free            returned
 //	idle/waiting ------------> ready -------------> running -----------> completed
@@ -85,43 +85,45 @@
 //	     |                       +---- retrying <------+ failed, another attempt granted
 //	     +--> skipped | aborted | cancelled | failed
 //
-// Final statuses do not depend on timing: for a graph and the outcomes of its steps they are the same in [Eager] and [Waves]
-// mode, under every [Limit], and in any order of completion, unless the host chooses a [FailureMode] that stops work early.
+// Final statuses do not depend on timing. For one graph and one set of step outcomes they are the same in [Eager] and
+// [Waves] mode, under every [Limit], and in any order of completion, unless the host chooses a [FailureMode] that stops work
+// early.
 //
 // # Branches and data
 //
-// An edge that would make a label pointless delivers data only. A node with a labelled in-edge, or a catch edge, is on a
-// branch and runs only if the branch is taken: in "fetch; if there are rows: store(rows)" and "refund(order) if charge
-// failed" the plain edges that deliver the rows and the order delay the node, and block it if their source fails, but they
-// do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge that is another way in is not
-// a side edge: it comes from another exit of the condition that routes the node, as when "if x: prepare; then continue"
-// leads to one node from both branches. All join rules other than [AllSucceeded] and [Boundary] count every edge.
+// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges
+// would make the label pointless if they made it run, so they deliver data only. For example, in "fetch; if there are rows:
+// store(rows)" and "refund(order) if charge failed" the plain edges deliver the rows and the order: they delay the node,
+// and block it if their source fails, but they do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks
+// them. A plain edge is no side edge if it is another way in: it comes from another exit of the condition that routes the
+// node, as when "if x: prepare; then continue" leads to one node from both branches. All join rules other than
+// [AllSucceeded] and [Boundary] count every edge.
 //
-// Further down a branch the usual rules hold: if T follows X and A, by plain edges, and X is on a branch that was not taken,
-// T runs with A alone. [SkipStrict], or a required port that X feeds, changes that.
+// Further down a branch the usual rules hold: if T follows X and A by plain edges, and X is on a branch that was not taken,
+// T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
 //
 // # Failure
 //
-// Failed means that a node itself failed; aborted, that a failure elsewhere stopped it; cancelled, that the host or the
-// caller stopped it; skipped, that it was not on the path taken. A failure is handled when a node that may see it has run:
-// an error boundary ([If], [Switch]), a catch edge ([OnFailure]), a join rule that tolerates failure. A run whose failures
-// were all handled has completed, and is Degraded; one failure that escaped fails it. Cleanup nodes and the end node run
-// whatever happens and handle nothing.
+// A failed node has failed itself; an aborted node was stopped by a failure elsewhere, a cancelled node by the host or the
+// caller; a skipped node was not on the path taken. A failure is handled when a node that may see it has run: an error
+// boundary ([If], [Switch]), the target of a catch edge ([OnFailure]), a node whose join rule tolerates failure. A run
+// whose failures were all handled completes, and is Degraded; one failure that no node handled fails it. Cleanup nodes and
+// the end node run whatever happens and handle nothing.
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes what its node has done. It is called when the run is about to end failed or cancelled, once all nodes have ended but
-// cleanup nodes and the end node, which come after it: for the nodes that completed, and for the nodes that were begun and failed or were stopped,
-// whose effect is unknown unless the step has returned [NoEffect]. What follows a node is undone before it, independent nodes at once. A run whose
-// failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not end a compensation; a second
-// stop, by [Run.AbortAll], does. A compensation that fails for good fails the run with [CauseCompensationFailed]. Over a store a later life of the
-// run continues the undoing. A [Redrive] performs again what was undone, under another [Step.IdempotencyKey].
+// Node.Compensate undoes the effects of its node. When the run is about to end failed or cancelled, it is called once all nodes have ended except
+// cleanup nodes and the end node, which run afterwards. It is called for the nodes that completed, and for the nodes that began and failed or
+// were stopped: their effect is unknown unless the step has returned [NoEffect]. The successors of a node are undone before it, independent nodes
+// at once. A run whose failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not end a
+// compensation; a second stop, by [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. Over
+// a store, a later life of the run continues the undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //
 // The option [TestMode] runs a graph with mocks in place of steps. The graph's joins, guards, conditions, merges and
-// policies apply, gates do not wait, and [Result].Test lists the mocked nodes, the uncovered ones, and the assertions that
-// failed:
+// policies apply, gates do not wait, and [Result].Test lists the mocked nodes, the uncovered ones, and the failed
+// assertions:
 //
 //	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
 //		OnMissing: kahn.MissingStub, // steps without a mock complete with nothing
@@ -135,23 +137,22 @@
 //		},
 //	})
 //
-// Package kahntest is for tests in Go: step functions that follow a script and record their calls, statuses compared in one
-// line, fake time in which backoffs take none, and a check of everything that a run's events have to satisfy.
+// Package kahntest is for tests in Go. It has step functions that follow a script and record their calls, comparisons of
+// statuses in one line, fake time, in which backoffs take no time, and a check of the rules that a run's events satisfy.
 //
 // # Guarantees
 //
-// Execute returns when every node is terminal and every goroutine of the run has returned, but for attempts and sinks that
-// ignore being stopped, which the [Result] names. No panic of a step, and no runtime.Goexit, reaches the host or loses the
-// rest of the run. User code never runs under a lock. Nothing depends on map iteration order. The work of a run is linear
-// in its nodes and edges, its stack constant. Graph and Plan may be used by any number of runs at once.
+// Execute returns when every node is terminal and every goroutine of the run has returned, except attempts and sinks that
+// ignore being stopped, which the [Result] names. No panic of a step, and no runtime.Goexit, reaches the host or keeps the
+// other nodes from running. User code never runs under a lock. Nothing depends on map iteration order. The work of a run
+// is linear in its nodes and edges, its stack constant. Any number of runs may use a Graph or Plan at once.
 //
 // # Waiting, and continuing elsewhere
 //
-// A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, holding neither a slot nor a
-// goroutine. A run in which nothing else is left to do is suspended: [Run.Signal] continues a [Run], and [Execute] returns a
-// [Result] with a [Snapshot], from which [Resume] continues in any process and [Redrive] repeats what failed. With a
-// [store.Store] every completion is a transaction, and a process that starts the run again continues where the last one
-// crashed.
+// A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, and hold neither a slot nor a
+// goroutine. A run that can only wait is suspended: [Run.Signal] continues a [Run], and [Execute] returns a [Result] with a
+// [Snapshot], from which [Resume] continues in any process and [Redrive] repeats what failed. With a [store.Store] every
+// completion is a transaction, and a process that starts the run again continues where the last one crashed.
 //
 // # What it is not
 //

@@ -7,18 +7,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// lost is what a run keeps when it is left because its store did not answer: the changes that were not written.
+// lost holds the unwritten changes of a run that is left because its store did not answer.
 //
-// The run does not fail: the next process that acquires it continues it. So this one calls nothing any more, interrupts the
+// The run does not fail: the next process that acquires it continues it. So this process calls no step any more, interrupts the
 // running attempts and drops their results, publishes nothing, and sets the nodes back to their stored states when all goroutines
 // have returned. Until then the State changes in memory, where no reader sees it.
 type lost struct {
-	places   []place         // in the order in which they were noted
-	attempts map[place]int32 // of each: the attempts that had begun according to the store, or -1 if the number has not changed
+	places   []place         // in the order in which note was called
+	attempts map[place]int32 // for each place: the number of attempts in the store, or -1 if it has not changed
 	ended    []*Run          // nested runs whose ends were not written
 }
 
-// note remembers a node that is not in its stored state. The first number of attempts that is given is the stored one.
+// note remembers a node that is not in its stored state. The first non-negative number of attempts is the stored one.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {
@@ -30,8 +30,8 @@ func (l *lost) note(at place, attempts int32) {
 	}
 }
 
-// leftError is the error of a run that this life has left: the store's if it did not answer, or the error of a posted request that could not
-// be read.
+// leftError returns the error of a run that this life has left: the store's error if it did not answer, or the error of a posted request
+// that could not be read.
 func (d *durable) leftError() error {
 	if d.lost != nil {
 		return d.failed
@@ -42,7 +42,7 @@ func (d *durable) leftError() error {
 // isLost reports whether the run is being left because its store did not answer.
 func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
 
-// lose leaves the run, which is an outermost one, because its store did not answer. The lock is held.
+// lose leaves the run, which is an outermost one, because its store did not answer. The caller holds the run's lock.
 func (r *Run) lose(err error) {
 	d, now := r.durable, r.now()
 	if d.failed != nil {
@@ -78,7 +78,7 @@ func (r *Run) lose(err error) {
 	r.log.retract()
 	r.log.close()
 	if r.stage > stageResting {
-		r.stage = stageRunning // its end was not written, so it has not ended
+		r.stage = stageRunning // the end was not written, so the run has not ended
 	}
 	interruptUndos(runs, &stopCause{err, context.Canceled})
 	for _, c := range runs {
@@ -87,7 +87,7 @@ func (r *Run) lose(err error) {
 		c.leaveChecks()
 		c.leaveReturns()
 		c.interruptLost(&stopCause{err, context.Canceled})
-		for _, x := range c.extras { // nothing ends any more because its time has come
+		for _, x := range c.extras { // no deadline ends a node any more
 			c.disarm(&x.backoff)
 			c.disarm(&x.overall)
 			c.disarm(&x.gate)
@@ -99,7 +99,7 @@ func (r *Run) lose(err error) {
 	}
 }
 
-// unwritten are the transactions that the store has not confirmed, the older one first.
+// unwritten returns the transactions that the store has not confirmed, the older one first.
 func (d *durable) unwritten() []*transaction {
 	if d.current != nil {
 		return []*transaction{d.current, d.outbox}
@@ -107,7 +107,7 @@ func (d *durable) unwritten() []*transaction {
 	return []*transaction{d.outbox}
 }
 
-// fail ends the use of the store, but for giving back the lease.
+// fail ends all calls of the store except the release of the lease.
 func (d *durable) fail(err error) {
 	d.failed, d.outbox = err, newTransaction()
 	d.admitAll()
@@ -123,7 +123,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 	for ref := range r.st.Words() {
 		step, x := r.current(ref), r.extras[ref]
 		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
-			continue // nothing of the host is called, or a worker concludes the composite
+			continue // no user code runs, or a worker concludes the composite
 		}
 		x = r.extra(ref)
 		r.disarmAttempt(ref)
@@ -144,7 +144,7 @@ func (r *Run) drop(step *Step, now int64) {
 			x.comp.working = false
 		}
 	}
-	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // it gives its slots back
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // the attempt gives its slots back
 		r.st.NoteBug(err)
 	}
 	r.durable.lost.note(place{r, ref}, -1)
@@ -185,7 +185,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 		rec.attempts = attempts
 	}
 	if rec.active = activeNone; to.status == Running && !to.inside {
-		to.status = Ready // its attempt is begun again
+		to.status = Ready // its attempt begins again
 	}
 	if x != nil {
 		r.disarmNode(ref)
@@ -194,7 +194,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 		}
 		if x.comp != nil && x.comp.child != to.child {
 			if x.comp.child = to.child; to.child == nil {
-				x.comp = nil // it has not begun
+				x.comp = nil // the composite has not begun
 			}
 		}
 		if x.wait == nil && to.status == Suspended && !to.dormant {

@@ -11,17 +11,19 @@ import (
 )
 
 // Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned.
-// Attempts that ignore their context for longer than [CancelGrace], and sinks that do so, are the exception: they are left
-// behind, and named in the Result.
+// The exceptions are attempts that ignore their context for longer than [CancelGrace], and sinks that do so: Execute
+// leaves them behind, and the Result names them.
 //
-// step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Steps run on goroutines of
-// their own, as many as are ready unless [Limit] is given. When ctx ends, the run is cancelled; a durable one is left, see [Durable].
+// step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Each step runs on a goroutine of its
+// own, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled, or, if it is durable, left: see
+// [Durable].
 //
-// The error is nil if the run completed or is suspended, see [Gate]. If it failed or was cancelled, Execute returns its Result and a [*RunError]; if it was left because
-// ctx has ended, its Result and an error that matches [ErrLeft] and the cause. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
-// option return a nil Result and an error that matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see
-// [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or, over a store, [ErrNotEncodable] for an input that the store cannot hold; nothing
-// was run then.
+// The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
+// [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause.
+//
+// If nothing could be run, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph],
+// [ErrNoStep], [ErrMissingInput] or [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or,
+// over a store, [ErrNotEncodable] for an input that the store cannot hold.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -30,8 +32,8 @@ func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Res
 	return p.Execute(ctx, step, opts...)
 }
 
-// Start is Execute without the waiting: it returns once the run has begun. It returns an error where Execute returns
-// a nil Result. Unlike Execute it keeps the run's events for [Run.Events], as many as [Retain] says.
+// Start is Execute without waiting: it returns once the run has begun. It returns an error where Execute returns a
+// nil Result. Unlike Execute, it keeps the run's events for [Run.Events], as many as [Retain] says.
 func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -47,23 +49,24 @@ func (g *Graph) compiled() (*Plan, error) {
 	return g.Compile()
 }
 
-// Execute is [Execute] for a graph that is compiled already.
+// Execute is [Execute] for a compiled graph.
 func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Result, error) {
 	return p.execute(ctx, step, opts, false)
 }
 
-// Start is [Start] for a graph that is compiled already.
+// Start is [Start] for a compiled graph.
 func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
 	r, _, err := p.run(ctx, step, opts, true, false)
 	return r, err
 }
 
-// Enqueue writes the first transaction of a life of a durable run, as Start does, and performs nothing, so that no step functions are needed:
-// the run is due afterwards, for [Runner.Serve], or for Start in any process. It is for runs that other processes perform, such as a redriven
+// Enqueue writes the first transaction of a life of a durable run, as Start does, but performs nothing, so it needs no step functions.
+// Afterwards the run is due, for [Runner.Serve] or for Start in any process. Use it for runs that other processes perform, such as a redriven
 // or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start; without [Durable] the error matches
 // [ErrBadOption].
 //
-// With listed, the run as its store has listed it, a run that has changed since is left as it is, with an error that matches [ErrTransition].
+// If listed, a run as listed by its store, is not nil and the run has changed since, Enqueue leaves the run as it is and returns
+// [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
 	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
 		if c.store == nil {
@@ -74,7 +77,7 @@ func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) e
 	})))
 }
 
-// write writes the first transaction of a life, performs nothing, and gives the lease back.
+// write writes the first transaction of a life, performs nothing, and releases the lease.
 func (p *Plan) write(ctx context.Context, opts []Option) error {
 	r, _, err := p.run(ctx, nil, append(opts, optionFunc(func(c *config) error {
 		c.idle = true
@@ -86,8 +89,8 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	return err
 }
 
-// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits as long as its own context
-// lasts; the end of that context does not stop the run. If the context of the first caller ends, the caller that has joined takes the run over.
+// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits while its own context
+// lasts; the end of this context does not stop the run. If the context of the first caller ends, the joined caller continues the run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
 		r, joined, err := p.run(ctx, step, opts, readable, true)
@@ -111,12 +114,12 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 		if failed != nil || !r.sharesStore(c) {
 			return res, err
 		}
-		opts = append(slices.Clone(opts), RunID(r.ID())) // the context of its caller has ended, and this one has not
+		opts = append(slices.Clone(opts), RunID(r.ID())) // the first caller's context has ended, but this one has not
 	}
 }
 
-// run begins a run, or finds the run of its idempotency key. readable: the caller returns the Run to the host, which may read its
-// events. attended: the caller waits for the run in attend.
+// run begins a run, or finds the run of its idempotency key. readable says that the caller returns the Run to the host, which may
+// read its events. attended says that the caller calls attend.
 func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, attended bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
@@ -158,7 +161,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	}
 	mayEnd, ended, err := askCaller(ctx)
 	switch {
-	case err != nil: // before the store gets a context whose methods fail
+	case err != nil: // before the store gets a context whose methods may fail
 		return nil, false, err
 	case ended != nil && r.isLeftByCaller() && !cfg.idle:
 		return nil, false, callerLeft(ended)
@@ -177,9 +180,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 			err = fmt.Errorf("%w: %w", ErrLeft, err)
 		}
 		return nil, false, err
-	case r.cfg.refused != nil: // it ends like a pending run that is cancelled
+	case r.cfg.refused != nil: // the run ends like a pending run that is cancelled
 		r.followInbox(false)
-		_ = r.Cancel(*r.cfg.refused) // it is not at rest
+		_ = r.Cancel(*r.cfg.refused) // the run is not at rest
 		return r, false, nil
 	case !now: // pending
 		if mayEnd {
@@ -198,8 +201,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	return r, false, nil
 }
 
-// reserve reserves the run's key and its id, so that no other run of this process takes its lease. It returns the run of the key, if
-// there is one to be joined; then nothing is reserved.
+// reserve reserves the run's key and its id, so that no other run of this process takes its lease. If there is a run of the key to
+// join, reserve returns that run and reserves nothing.
 func (r *Run) reserve() (other *Run, err error) {
 	s, rn := r.cfg.idempotency, r.cfg.runner
 	if s != nil {
@@ -215,12 +218,12 @@ func (r *Run) reserve() (other *Run, err error) {
 	return nil, err
 }
 
-// take acquires the lease of a run whose key and id are reserved, prepares the run, and has the Runner admit it. now reports whether the
-// run begins at once.
+// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. now reports whether
+// the run begins at once.
 func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	var entry *idempotent
 	taken := false
-	defer func() { // even if the store or a codec has ended the goroutine
+	defer func() { // even if the store or a codec calls Goexit
 		if !taken {
 			if left := r.discard(); left != nil {
 				err = errors.Join(err, left)
@@ -237,7 +240,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	}
 	var claim *idempotent
 	if r.cfg.idempotency != nil {
-		if claim, err = newIdempotent(r); err != nil { // of the graph and the inputs with which the run continues
+		if claim, err = newIdempotent(r); err != nil { // from the graph and the inputs with which the run continues
 			return nil, false, err
 		}
 	}
@@ -252,8 +255,8 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	return from, now, nil
 }
 
-// checkPerformers reports the nodes of a plan that lack something in order to be performed, such as a step function. The
-// plan belongs to the run, or to a graph that a node is expanded into; within is, in test mode, the double of that node.
+// checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the
+// run's, or the plan of a graph that a node expands into; within is, in test mode, the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -278,8 +281,8 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some names the first of several nodes, or, if deep, the first node inside it that lacks the same. In test mode these
-// may be mocked.
+// some names the first of several nodes, or, if deep, the first node inside it that lacks the same. It does not go
+// deep in test mode, where that node may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -297,7 +300,7 @@ func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool
 	return text
 }
 
-// choosePlan replaces the plan by the part that a trigger leads to, and in test mode by one with mocks.
+// choosePlan replaces the plan by its part for the trigger, and in test mode by a plan with mocks.
 func (r *Run) choosePlan() error {
 	if err := r.fire(); err != nil {
 		return err
@@ -311,8 +314,8 @@ func (r *Run) choosePlan() error {
 	return nil
 }
 
-// unused returns warnings about fields of the nodes of a plan that have no effect without an option which the run does not have. In test
-// mode it is not known what the run will have.
+// unused returns warnings about node fields that have no effect because the run lacks an option. In test mode it returns none, since the
+// options of real runs are not known.
 func (c *config) unused(p *Plan) (warnings []error) {
 	if p.keyed != nil && c.test == nil && c.keyLimit == 0 && c.keyRate == (Rate{}) && !c.pool.boundsKeys() {
 		warnings = append(warnings, p.keyed)
@@ -323,7 +326,7 @@ func (c *config) unused(p *Plan) (warnings []error) {
 	return warnings
 }
 
-// discard gives up a run that was reserved, and perhaps prepared, and will not begin.
+// discard gives up a run that was reserved, and perhaps prepared, but will not begin.
 func (r *Run) discard() error {
 	if r.cfg.runner != nil {
 		r.cfg.runner.unreserve(r.ID())
@@ -338,8 +341,8 @@ func (r *Run) discard() error {
 	return r.releaseLease()
 }
 
-// origin returns the state from which a run without a store continues, or nil if it starts anew. It checks everything on which a store
-// has no say, before any lease is taken: Acquire creates a run that is not stored yet.
+// origin returns the state from which a run without a store continues, or nil if the run starts anew. It checks everything that does
+// not depend on the store before any lease is taken: Acquire creates a run that is not stored yet.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err
@@ -370,7 +373,7 @@ func (r *Run) fromStore() (from *restoration, err error) {
 	if from, err = r.acquire(); err != nil {
 		return nil, err
 	}
-	if r.cfg.refused != nil { // it performs nothing
+	if r.cfg.refused != nil { // a refused run performs nothing
 		return from, nil
 	}
 	if err = r.checkPerformers(r.plan, nil); err != nil {
@@ -389,8 +392,8 @@ func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	return r.plan.checkInputs(given, r.cfg.inputs)
 }
 
-// askCaller asks the caller's context whether it may end, and why it has ended if it has. It is user code, and so is called
-// without the lock.
+// askCaller returns whether the caller's context may end, and why it has ended if it has. The context is user code; the
+// caller does not hold the run's lock.
 func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	err = contain(func() error {
 		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {
@@ -404,8 +407,8 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
-// attend waits for the run on the goroutine of Execute, and follows the caller's context meanwhile, in place of followCaller: its end stops
-// the run, or leaves it. The context's methods are user code: a method that ends the goroutine stops the run, too.
+// attend waits for the run on the goroutine of Execute, and meanwhile follows the caller's context, in place of followCaller: the context's
+// end stops the run, or leaves it. The context's methods are user code: a method that calls Goexit stops the run, too.
 func (r *Run) attend() {
 	cause := callerGone
 	defer func() {
@@ -432,7 +435,7 @@ func (r *Run) attend() {
 	}
 }
 
-// endAttended ends a run for whose caller Execute no longer waits.
+// endAttended stops or leaves a run for which Execute no longer waits.
 func (r *Run) endAttended(cause *stopCause) {
 	now := r.now()
 	r.st.Lock()
@@ -442,8 +445,8 @@ func (r *Run) endAttended(cause *stopCause) {
 	r.release(now)
 }
 
-// followCaller arranges that the end of the caller's context stops the run, or leaves it. The run stops following that context before it
-// ends. Both may call methods of the context, so neither happens under the lock.
+// followCaller makes the end of the caller's context stop the run, or leave it. The run stops following the context before the run ends.
+// Both may call methods of the context, so the run's lock is not held for either.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()
@@ -463,7 +466,7 @@ func (r *Run) followCaller() {
 		}
 		s.Lock()
 		r.unfollow = unfollow
-		r.release(r.now()) // it may have ended meanwhile
+		r.release(r.now()) // the run may have ended meanwhile
 	}()
 	err := contain(func() error {
 		unfollow = context.AfterFunc(r.ctx, r.callerEnded)
@@ -474,7 +477,7 @@ func (r *Run) followCaller() {
 	}
 }
 
-// callerEnded is called, on a goroutine of its own, when the caller's context has ended.
+// callerEnded runs on a goroutine of its own when the caller's context has ended.
 func (r *Run) callerEnded() {
 	cause := callerGone
 	defer func() { r.endFollow(func(now int64) { r.endForContext(cause, now) }) }()
@@ -483,16 +486,16 @@ func (r *Run) callerEnded() {
 	}
 }
 
-// endFollow is the last action of a run that follows its caller's context. It acts once.
+// endFollow performs f as the last action of a run that follows its caller's context, once.
 func (r *Run) endFollow(f func(now int64)) {
 	if r.unfollowed.CompareAndSwap(false, true) {
 		r.callback(f)
 	}
 }
 
-// leaveCaller stops following the caller's context. If that has ended, callerEnded is on its way.
+// leaveCaller stops following the caller's context. If the context has ended, callerEnded is about to run.
 func (r *Run) leaveCaller(unfollow func() bool) {
-	left := true // also if it panics or ends the goroutine
+	left := true // also if unfollow panics or calls Goexit
 	defer func() {
 		if left {
 			r.endFollow(func(int64) {})

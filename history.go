@@ -15,39 +15,40 @@ import (
 )
 
 // History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest
-// remaining path first. Under a limit that is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It
-// is an option, or the field Learn of a [Runner], and may be shared by any number of runs and goroutines.
+// remaining path first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It
+// is an option, or the field Learn of a [Runner]. Any number of runs and goroutines may share it.
 //
-// Workflows are distinguished by Graph.Name. For each path of a node there is an exponentially weighted mean, to which the last
-// duration contributes a quarter; the items of a map share one path, as in "map[]/node", and so do the iterations of a loop, as in
-// "loop#/node". A node whose path was never seen counts with the mean of its Kind in the workflow, and one whose Kind was never seen
-// with the mean of all nodes. An Estimate that is declared, by the node or by Map.Estimate, always wins. With [Estimates], too, the History only learns.
+// Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a quarter.
+// The items of a map share one path, as in "map[]/node", and so do the iterations of a loop, as in "loop#/node". An unknown path has the mean of
+// the node's Kind in the workflow, and an unknown Kind has the mean of all nodes. A declared Estimate, of the node or by Map.Estimate, takes
+// precedence over the History. With [Estimates], too, the History only learns.
 //
-// A run learns when it ends, from every node that completed in it: the duration of its last attempt. Attempts that failed, were
-// abandoned, or were interrupted by a wait, outputs of a [Memo], of mocks and of fallbacks, gates, and conditions with a Test teach nothing.
-// A composite counts from its start to its end. A run uses the estimates of the moment it was started: a resumed or redriven run keeps
-// the estimates of its first life, which are in snapshots and stores. The order of a run depends on nothing but the graph and the history.
+// When a run ends, the History learns the duration of the last attempt of every node that completed in it. It does not learn from attempts
+// that failed, were abandoned, or were interrupted by a wait, nor from outputs of a [Memo], of mocks and of fallbacks, gates, and conditions
+// with a Test. A composite counts from its start to its end. A run uses the estimates of the moment when it started: a resumed or redriven
+// run keeps the estimates of its first life, which snapshots and stores contain. So the order of a run depends only on the graph and the
+// history.
 //
 // The zero value is an empty History. It encodes as JSON.
 type History struct {
-	// Limit bounds the number of paths of all workflows together. Above it the workflow that has not learned for the longest time is
-	// forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. It must not be changed once the History
-	// is in use, and is not part of the JSON.
+	// Limit bounds the number of paths of all workflows together. Above it, the workflow that has not learned for the longest time
+	// is forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. Limit must not be changed once the
+	// History is in use, and is not part of the JSON.
 	Limit int
 
-	mu        sync.Mutex // guards what follows; no run takes it with its lock held
+	mu        sync.Mutex // guards the fields below; no run takes it while it holds its own lock
 	workflows map[string]*list.Element
-	recent    list.List // of *workflow, the last to learn at the back
+	recent    list.List // of *workflow, the most recent to learn at the back
 	paths     int       // of all workflows
 }
 
 const defaultHistoryLimit = 100_000
 
-// workflow is what a History knows of one workflow.
+// workflow is what a History has learned about one workflow.
 type workflow struct {
 	name  string
 	nodes map[string]learnedNode // by path
-	known *estimates             // what follows from nodes; nil until a run asks for it
+	known *estimates             // computed from nodes; nil until a run needs it
 }
 
 type learnedNode struct {
@@ -55,7 +56,7 @@ type learnedNode struct {
 	Kind string `json:"kind,omitempty"`
 }
 
-// estimates are how long the nodes of a workflow are expected to take, in ns. They are never written to once they are made.
+// estimates are the expected durations of the nodes of a workflow, in ns. They never change.
 type estimates struct {
 	Paths map[string]int64 `json:"paths"`
 	Kinds map[string]int64 `json:"kinds"` // the means of their paths
@@ -68,7 +69,7 @@ type observation struct {
 	took       int64
 }
 
-// apply makes a run use the durations that h has learned, and teaches h its own.
+// apply makes a run use the durations that h has learned, and report its own to h.
 func (h *History) apply(c *config) error {
 	if h == nil {
 		return fmt.Errorf("%w: nil History", ErrBadOption)
@@ -77,7 +78,8 @@ func (h *History) apply(c *config) error {
 	return nil
 }
 
-// Mean returns the weighted mean duration of a node, by the name of its graph and its path; false if it was never seen.
+// Mean returns the weighted mean duration of a node, by the name of its graph and its path. It returns false for an
+// unknown path.
 func (h *History) Mean(graph, path string) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +90,7 @@ func (h *History) Mean(graph, path string) (time.Duration, bool) {
 	return 0, false
 }
 
-// teach takes the durations of the nodes of one run.
+// teach learns the durations of the nodes of one run.
 func (h *History) teach(name string, seen []observation) {
 	if len(seen) == 0 {
 		return
@@ -113,7 +115,7 @@ func (h *History) teach(name string, seen []observation) {
 	}
 }
 
-// workflow finds a workflow, or adds it, and puts it at the back of the list.
+// workflow returns the workflow with this name, which it adds if necessary, and moves it to the back of the list.
 func (h *History) workflow(name string) *workflow {
 	if e := h.workflows[name]; e != nil {
 		h.recent.MoveToBack(e)
@@ -127,7 +129,7 @@ func (h *History) workflow(name string) *workflow {
 	return w
 }
 
-// space makes room for one more path of w, and reports whether there is any.
+// space makes room for one more path of w, and reports whether there is room.
 func (h *History) space(w *workflow) bool {
 	limit := h.Limit
 	if limit == 0 {
@@ -141,7 +143,7 @@ func (h *History) space(w *workflow) bool {
 	return h.paths < limit
 }
 
-// estimates returns what is known of a workflow, nil if that is nothing.
+// estimates returns the estimates of a workflow; nil if it has no paths.
 func (h *History) estimates(name string) *estimates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -172,7 +174,7 @@ func (w *workflow) estimates() *estimates {
 	return x
 }
 
-// of is how long a node is expected to take that has no Estimate of its own.
+// of returns the expected duration of a node without an Estimate of its own.
 func (x *estimates) of(path, kind string) int64 {
 	if took, ok := x.Paths[path]; ok {
 		return took
@@ -185,7 +187,7 @@ func (x *estimates) of(path, kind string) int64 {
 
 // historyFile is a History as JSON.
 type historyFile struct {
-	Workflows []workflowFile `json:"workflows"` // the last to learn comes last
+	Workflows []workflowFile `json:"workflows"` // the most recent to learn comes last
 }
 
 type workflowFile struct {
@@ -195,7 +197,7 @@ type workflowFile struct {
 
 // MarshalJSON encodes what h has learned.
 func (h *History) MarshalJSON() ([]byte, error) {
-	return json.Marshal(h.file()) // without the lock, which runs that end wait for
+	return json.Marshal(h.file()) // without the lock, since ending runs wait for it
 }
 
 func (h *History) file() historyFile {
@@ -209,8 +211,8 @@ func (h *History) file() historyFile {
 	return file
 }
 
-// UnmarshalJSON replaces what h has learned by what MarshalJSON has encoded, as much of it as the Limit allows. The error
-// matches [ErrBadValue] if a mean is negative or a workflow occurs twice; h is unchanged then.
+// UnmarshalJSON replaces what h has learned by the encoded History, as far as the Limit allows. The error matches
+// [ErrBadValue] if a mean is negative or a workflow occurs twice; h is then unchanged.
 func (h *History) UnmarshalJSON(data []byte) error {
 	var file historyFile
 	if err := json.Unmarshal(data, &file); err != nil {
@@ -244,13 +246,14 @@ func (h *History) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// learnedPrefix is how the paths of a run's nodes begin in a History: items and iterations have no numbers there.
+// learnedPrefix returns the prefix of the paths of a run's nodes in a History: it has no numbers of items and
+// iterations.
 func (r *Run) learnedPrefix() string {
 	if r.outer == nil {
 		return ""
 	}
 	outer := r.outer.learnedPrefix()
-	if r.outer.items == nil { // else the run of the items has named the map already
+	if r.outer.items == nil { // else the name of the map is already in outer
 		outer += r.outer.plan.names[r.within.ref]
 	}
 	switch {
@@ -262,7 +265,7 @@ func (r *Run) learnedPrefix() string {
 	return outer + "/"
 }
 
-// learnedPath is the path of a node in a History.
+// learnedPath returns the path of a node in a History.
 func (r *Run) learnedPath(prefix string, ref machine.Ref) string {
 	if r.items != nil {
 		return prefix
@@ -270,7 +273,7 @@ func (r *Run) learnedPath(prefix string, ref machine.Ref) string {
 	return prefix + r.plan.names[ref]
 }
 
-// schedule returns the order of a run that uses a History; nil for the plan's own.
+// schedule returns the order of a run that uses a History; nil means the plan's own order.
 func (r *Run) schedule() *machine.Schedule {
 	known := r.estimates()
 	if known == nil {
@@ -290,21 +293,21 @@ func (r *Run) schedule() *machine.Schedule {
 	return &s
 }
 
-// learning is what a run has to do with its History.
+// learning connects a run to its History.
 type learning struct {
-	known   *estimates  // that the run uses; nil for none
-	lessons []lesson    // of runs that have ended, and that the History has not learned yet
-	news    atomic.Bool // there are lessons; it is written with the lock held
+	known   *estimates  // the estimates that the run uses; nil for none
+	lessons []lesson    // of ended runs, which the History has not learned yet
+	news    atomic.Bool // lessons is not empty; written under the run's lock
 }
 
-// lesson is how long a node took.
+// lesson is the duration of a node.
 type lesson struct {
 	run  *Run
 	ref  machine.Ref
 	took int64
 }
 
-// estimates are the estimates that the run uses; nil for none.
+// estimates returns the estimates that the run uses; nil for none.
 func (r *Run) estimates() *estimates {
 	if r.learning == nil {
 		return nil
@@ -312,7 +315,7 @@ func (r *Run) estimates() *estimates {
 	return r.learning.known
 }
 
-// noteLessons takes note of how long the nodes took that completed in this life of the run, for teach. It is called with the lock held.
+// noteLessons records, for teach, the durations of the nodes that completed in this life of the run. The caller holds the run's lock.
 //
 //go:noinline
 func (r *Run) noteLessons() {
@@ -325,11 +328,11 @@ func (r *Run) noteLessons() {
 	}
 	if before == 0 && len(root.learning.lessons) > 0 {
 		root.learning.news.Store(true)
-		root.timers++ // Wait does not return before the History knows
+		root.timers++ // Wait does not return before the History has learned
 	}
 }
 
-// teach passes what the nodes of the run, which is an outermost one, have taught to its History, if there is something new. It takes the lock, but not
+// teach passes the recorded durations to the run's History, if there are any. The run is an outermost one. teach takes the run's lock, but not
 // while it waits for the History, which other runs use, too.
 //
 //go:noinline
@@ -357,7 +360,7 @@ func (r *Run) teach() {
 	r.release(r.now())
 }
 
-// lesson returns how long the last attempt of a node took, if it teaches something.
+// lesson returns the duration of the last attempt of a node. ok is false if the History does not learn from it.
 func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 	rec, p := &r.records[ref], &r.plan.net
 	if r.st.Word(ref).Status() != Completed || rec.attempts == 0 || rec.fallback || p.Is(ref, machine.FlagMocked|machine.FlagGate) || p.Is(ref, machine.FlagInline) && !p.Is(ref, machine.FlagComposite) {

@@ -11,30 +11,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Loop performs a node's Sub repeatedly: one nested run after the other, each a fresh one. After each of them a test decides
+// Loop performs a node's Sub repeatedly, each time in a fresh nested run. After each of these iterations a test decides
 // whether another follows; there is at least one iteration. The node's output is the last iteration's.
 //
 // The root inputs of an iteration are the node's parameters, "iteration", its number from 1, and from the second one on
-// "previous", the output of the one before. An iteration that fails fails the node, with [CauseSubrun]. Retry begins anew with
-// the first iteration; OverallTimeout and Timeout are for all of them together.
+// "previous", the output of the previous iteration. An iteration that fails fails the node, with [CauseSubrun]. A retry begins
+// again with the first iteration; OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
-	// The loop continues as long as While is true, or Until false. Exactly one of While, Until and UntilExpr is set. The test
-	// sees all nodes of the iteration that has ended, and the iteration's root inputs. An error or a panic fails the node
-	// with [CauseConditionError].
+	// The loop continues while While is true, or Until is false. Exactly one of While, Until and UntilExpr must be set. The
+	// test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic fails the node with
+	// [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
-	// UntilExpr is an Until as a text, read by the graph's Evaluator. The loop ends on values for which [Truthy] returns true.
+	// UntilExpr is an Until as a text, parsed by the graph's Evaluator. The loop ends on values for which [Truthy] returns
+	// true.
 	UntilExpr string
 	// MaxIterations bounds the loop. It must be set.
 	MaxIterations int
-	// OnLimit says what happens when the bound is reached and the test still wants another iteration. Default: [LoopFail].
+	// OnLimit says what happens when the bound is reached and the test asks for another iteration. Default: [LoopFail].
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
-	// Pause is how long the loop waits after an iteration before it begins the next one; zero means not at all. A loop that
-	// pauses holds no slot, and the event node.paused reports the pause. Stops and timeouts end the pause at once. Its time
-	// passes while the run is not in memory: a run that is resumed waits for the rest of the pause. The test is not called
-	// again.
+	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and
+	// the event node.paused reports the pause. Stops and timeouts end the pause at once. Its time passes while the run is
+	// not in memory: a resumed run waits only for the remaining time. The test is not called again.
 	Pause time.Duration
 }
 
@@ -87,7 +87,7 @@ func (l *Loop) check(n *node, bad report) {
 	}
 }
 
-// again returns the loop's test as a predicate: true means iterate once more.
+// again returns the loop's test as a predicate: true means another iteration.
 func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	switch {
 	case l.While != nil:
@@ -104,7 +104,7 @@ func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	}
 }
 
-// iterationRun makes the run of a loop's iteration from the output of the one before.
+// iterationRun makes the run of a loop's iteration from the output of the previous one.
 func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
 	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
@@ -113,14 +113,14 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	return c
 }
 
-// iterations is the result of a loop's iterations so far, the current one left out.
+// iterations is the result of a loop's iterations before the current one.
 type iterations struct {
-	degraded int   // the first iteration that was degraded; 0 for none
-	last     any   // the output of the last one
-	all      []any // the outputs of all iterations, if they are to be collected
+	degraded int   // the number of the first degraded iteration; 0 for none
+	last     any   // the output of the last iteration
+	all      []any // the outputs of all iterations, if the loop collects them
 }
 
-// with adds an iteration that has completed.
+// with returns the result with one more completed iteration.
 func (it iterations) with(c *Run, collect bool) iterations {
 	if it.degraded == 0 && c.verdict.degraded {
 		it.degraded = c.iteration
@@ -132,8 +132,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If the loop iterates once more, more
-// is true, and soFar is the result up to then.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. more reports whether another
+// iteration follows; then soFar is the result up to now.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -165,13 +165,13 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, or the pause before it. If the loop is to stop, it returns the conclusion of
+// iterate begins the next iteration of a loop, or the pause before it. If the loop must stop, it returns the conclusion of
 // the loop instead.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.Lock()
-	if r.current(ref) != step { // abandoned: finish checks that, too
+	if r.current(ref) != step { // the attempt was abandoned: finish checks that, too
 		s.Unlock()
 		return c, false
 	}
@@ -197,7 +197,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor is the cause for which a loop of the run stops when the run does, or when a stop lets it finish its iteration.
+// stoppedFor returns the cause of the stop if the run is stopped, or if a stop lets the loop finish its iteration.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
@@ -205,8 +205,8 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop is the conclusion of a loop that has no further iteration since it is to stop, with the lock held. If the
-// loop alone stops, its word, or its timeout, decides.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If only the loop stops, its
+// word or its timeout decides. The caller holds the run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -218,7 +218,7 @@ func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	return c
 }
 
-// nextIteration begins the iteration of a loop that comes after a pause, or at once, with the lock held.
+// nextIteration begins the next iteration of a loop, after a pause or at once. The caller holds the run's lock.
 func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	next := r.iterationRun(step, p.next, comp.before.last)
 	for _, f := range p.failed {
@@ -232,10 +232,10 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// pause is the time between two iterations of a loop. For the State the loop is running meanwhile: the run does not rest,
-// and a stop reaches the loop.
+// pause is the time between two iterations of a loop. The State regards the loop as running: the run does not rest, and a
+// stop reaches the loop.
 type pause struct {
-	next   int            // the number of the iteration to come
+	next   int            // the number of the next iteration
 	due    int64          // when it begins, ns since the run's start
 	failed []groupFailure // the groups whose members were stopped, in the attempt so far
 	over   bool           // the pause was interrupted: a worker concludes the loop
@@ -256,7 +256,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 	})
 }
 
-// interruptPause ends the pause of a loop that is to stop. A worker concludes the loop, as after an iteration.
+// interruptPause ends the pause of a loop that must stop. A worker concludes the loop, as after an iteration.
 func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	if p := x.comp.pause; !p.over {
 		p.over = true
@@ -276,7 +276,7 @@ func (r *Run) continuePause(ref machine.Ref, x *extra, now int64) {
 	}
 }
 
-// Iteration returns the number of the iteration, from 1, of the innermost loop that the step is inside; 0 outside of
+// Iteration returns the number, from 1, of the current iteration of the innermost loop around the step; 0 outside
 // loops.
 func (s *Step) Iteration() int {
 	if c := s.given(); c != nil {
@@ -286,8 +286,8 @@ func (s *Step) Iteration() int {
 	return s.run.innermostIteration()
 }
 
-// Iteration returns the number of the iteration, from 1, of the innermost loop that the node is inside; 0 outside of
-// loops. To the test of a loop that is the iteration that has ended.
+// Iteration returns the number, from 1, of the current iteration of the innermost loop around the node; 0 outside
+// loops. For the test of a loop it is the number of the ended iteration.
 func (v View) Iteration() int {
 	if v.data != nil {
 		return v.data.Iteration

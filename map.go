@@ -15,44 +15,44 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Map performs a node once for each item of a list: its Do, or the host's step function, or a nested run of its Sub. The
-// items are independent of one another: all are performed, even if some of them fail. The node's output is an []any of their
-// outputs, in the order of the list.
+// Map performs a node once for each item of a list: its Do, the host's step function, or a nested run of its Sub. The items
+// are independent: all are performed, even if some of them fail. The node's output is an []any of their outputs, in the
+// order of the list.
 //
-// A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; it has the parameters and upstream values of the
+// A step gets its item from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the
 // node, and the item and the index as parameters named "item" and "index". A nested run has them as root inputs. The node's
-// Retry, Timeout and Priority, and for a step Groups and Key, apply to each item, everything else to the node as a whole:
-// guards and ports before the list is read, OverallTimeout, Fallback and ContinueOnFail to the map and its output. The run
-// sees one node; the items are in NodeResult.Sub.
+// Retry, Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as
+// a whole: guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern
+// the map and its output. The run sees one node; the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that holds the items, a slice or an array. A parameter that nothing can provide is a problem of
-	// Compile, or, where it might be a root input that is not declared and the run has none of that name, fails the node with
-	// [CauseContractInput]. Otherwise null, or no value, is an empty list, unless a required port makes it skip the node; anything
-	// else fails the node in the same way. An empty list is mapped to an empty list.
+	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If
+	// it might be an undeclared root input, and the run has no such input, the node fails with [CauseContractInput]. Any other
+	// missing value, or null, is an empty list, unless a required port skips the node; a value that is no list fails the node with
+	// [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
-	// Limit bounds how many items are performed at the same time. A suspended item is not being performed; an item with a Sub
-	// continues at once when its signal comes, even above the limit. Zero means no limit but the run's.
+	// Limit bounds how many items are performed at the same time. A suspended item does not count. An item with a Sub
+	// continues at once when its signal arrives, even above the limit. Zero means no limit but the run's.
 	Limit int
-	// ToleratedCount and ToleratedPercent say how many items may fail, by number and in percent of all. If both are zero none
-	// may; if both are set neither may be exceeded. Then the node fails with [CauseMapItems] and a [*MapError]. Tolerated
-	// failures degrade the run.
+	// ToleratedCount and ToleratedPercent bound how many items may fail, by number and in percent of all items. If both are
+	// zero, none may fail; if both are set, both apply. Above a bound the node fails with [CauseMapItems] and a [*MapError].
+	// Tolerated failures degrade the run.
 	ToleratedCount   int
 	ToleratedPercent float64
-	// FailFast aborts the unfinished items when more have failed than are tolerated.
+	// FailFast aborts the unfinished items when more items have failed than are tolerated.
 	FailFast bool
 	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls
-	// for each host, tenant or account that the items name. An empty key is none. Key is for maps of steps; the nodes of a
-	// Sub have keys of their own. It is called once for each item before any of them begins, and again when a run continues
+	// for each host, tenant or account that the items name. An empty key means none. Key is for maps of steps; the nodes of
+	// a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues
 	// from a snapshot; a panic fails the node.
 	Key func(item any) string `json:"-"`
-	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit the longest begins
-	// first. It is called as Key is.
+	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit, the longest item
+	// begins first. It is called like Key.
 	Estimate func(item any) time.Duration `json:"-"`
-	// Compact drops items that failed or skipped themselves from the output, in which they are null otherwise.
+	// Compact drops items that failed or skipped themselves from the output; without it their outputs are null.
 	Compact bool
 }
 
-// exceeded reports whether the number of failures among n items exceeds what the map tolerates.
+// exceeded reports whether more of n items have failed than the map tolerates.
 func (m *Map) exceeded(failed, n int) bool {
 	if m.ToleratedPercent > 0 && float64(failed)*100 > m.ToleratedPercent*float64(n) {
 		return true
@@ -60,19 +60,19 @@ func (m *Map) exceeded(failed, n int) bool {
 	return failed > m.ToleratedCount && (m.ToleratedCount > 0 || m.ToleratedPercent == 0)
 }
 
-// MapError is the error of a map more of whose items have failed than are tolerated. It unwraps to the errors of the items.
+// MapError is the error of a map if more items have failed than are tolerated. It unwraps to the errors of the items.
 type MapError struct {
-	// Results are the outputs of the items, by index, null for an item that did not complete.
+	// Results are the outputs of the items, by index; an item that did not complete has null.
 	Results []any
 	// Failed counts the items that failed.
 	Failed int
 	// Errs are the errors of the items that failed, each a [*NodeError], in the order of the list.
 	Errs []error
-	// Indexes are the places of these items in the list.
+	// Indexes are the indexes of the failed items in the list.
 	Indexes []int
 }
 
-// Error names the numbers and the first error.
+// Error says how many items failed, with the first error.
 func (e *MapError) Error() string {
 	text := fmt.Sprintf("%d of %d items failed", e.Failed, len(e.Results))
 	if len(e.Errs) > 0 {
@@ -84,7 +84,7 @@ func (e *MapError) Error() string {
 // Unwrap returns the errors of the items.
 func (e *MapError) Unwrap() []error { return e.Errs }
 
-// Item returns the item of the innermost map that the step is performed for. ok is false outside of maps.
+// Item returns the item for which the step runs, of the innermost map. ok is false outside maps.
 func (s *Step) Item() (value any, ok bool) {
 	if c := s.given(); c != nil {
 		return c.Item, c.InMap
@@ -96,7 +96,7 @@ func (s *Step) Item() (value any, ok bool) {
 	return nil, false
 }
 
-// Index returns the index of the item that Item returns, -1 outside of maps.
+// Index returns the index of the item that Item returns, or -1 outside maps.
 func (s *Step) Index() int {
 	if c := s.given(); c != nil {
 		if !c.InMap {
@@ -109,18 +109,18 @@ func (s *Step) Index() int {
 	return i
 }
 
-// items are the items that a map is performed over.
+// items are the items of a map.
 type items struct {
 	m      *Map
 	list   reflect.Value   // a slice or an array
 	plan   *Plan           // a node for each item
-	failed int             // so far; guarded by the lock
-	abort  bool            // an item asked for the end of the run; guarded by the lock
-	text   json.RawMessage // the list as the codec has written it; nil if it was not asked
-	stored bool            // the list has been given to the store; guarded by the lock
+	failed int             // so far; the run's lock guards it
+	abort  bool            // an item returned AbortRun; the run's lock guards it
+	text   json.RawMessage // the list as the codec wrote it; nil if it was not called
+	stored bool            // the store has been given the list; the run's lock guards it
 }
 
-// keep takes over the list of a map that has ended, if it is known.
+// keep takes the list of a map that ended in an earlier life, if the snapshot has it.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return
@@ -139,8 +139,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the parameter that holds them. key is the key of all items, if a value has given the map one. protect calls the
-// functions of the map.
+// itemsOf makes the items of a map from the value of the parameter Over. key is the key of all items, if KeyFrom gave the map one. itemsOf calls
+// the functions of the map by protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
@@ -175,7 +175,7 @@ func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func
 	return x, protect(func() error { return x.distinguish(keyOf) })
 }
 
-// distinguish gives the items their keys, if they have some, and the estimates that the map's function takes from them.
+// distinguish sets the keys of the items, if they have keys, and the estimates from Map.Estimate.
 func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 	p, n := x.plan, x.len()
 	if keyOf != nil {
@@ -213,7 +213,7 @@ func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 	return nil
 }
 
-// itemNode is the node that a map performs for each of its items.
+// itemNode returns the node that a map performs for each of its items.
 func itemNode(n *node) *node {
 	item := Node{
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Do: n.Do, Sub: n.Sub, Retry: n.Retry, Timeout: n.Timeout,
@@ -224,14 +224,14 @@ func itemNode(n *node) *node {
 	}
 	item.Memo, item.MemoName, item.MemoKey, item.Files = n.Memo, n.MemoName, n.MemoKey, n.Files
 	if n.Sub != nil {
-		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot
+		item.Groups, item.Key = nil, "" // the node is a composite, which holds no slot
 	}
 	kept := &node{}
 	kept.keep(&item)
 	return kept
 }
 
-// repeated makes a plan of n nodes out of a plan of one, named id[0], id[1] and so on. They share the node.
+// repeated makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one. They share the node.
 func (p *Plan) repeated(id string, n int) *Plan {
 	names := make([]string, n)
 	q := &Plan{
@@ -248,7 +248,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	return q
 }
 
-// item finds the node of an item by its id.
+// item returns the node of the item with this id.
 func (p *Plan) item(id string) (machine.Ref, bool) {
 	digits, ok := strings.CutPrefix(id, p.itemOf+"[")
 	if !ok {
@@ -261,7 +261,7 @@ func (p *Plan) item(id string) (machine.Ref, bool) {
 	return machine.Ref(i), true
 }
 
-// sub is the plan of a composite's Sub, nil if it has none.
+// sub returns the plan of a composite's Sub, or nil if it has none.
 func (p *Plan) sub(r machine.Ref) *Plan {
 	if p.body != nil {
 		return p.body
@@ -269,9 +269,9 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 	return p.subs[r]
 }
 
-// At returns the declaration of the node to which a path of a run of the plan leads, see [Step.Path], and whether there is one: "x", in a
-// sub-graph "S/x", an item of a map "M[2]", inside an iteration of a loop "L#1/x". The numbers of items and iterations are not checked. The
-// graphs of expanded nodes are not part of a plan.
+// At returns the declaration of the node at a path of a run of the plan, see [Step.Path], and whether there is one. Paths are "x", "S/x" in
+// a sub-graph, "M[2]" for an item of a map, and "L#1/x" in an iteration of a loop. At does not check the numbers of items and iterations.
+// The graphs of expanded nodes are not part of a plan.
 func (p *Plan) At(path string) (n Node, ok bool) {
 	for p != nil {
 		r, ok := p.Ref(path)
@@ -288,10 +288,10 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 }
 
 // inside returns the plan of the composite that a path leads into, and the path inside it; nil if there is no such composite. No id
-// could be taken for a path that leads into another node.
+// looks like a path into another node.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	for i := range len(path) {
-		if path[i] != '/' { // an id may have one, too
+		if path[i] != '/' { // an id may contain a slash, too
 			continue
 		}
 		if r, ok := p.compositeOf(path[:i]); ok {
@@ -301,7 +301,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost finds the item that a node is, or is inside. The index is -1 if there is none. read is why it is looked for, see sights.
+// innermost returns the items and the index of the item that contains the node, or that the node is; the index is -1 if there is
+// none. It records a read of this kind in the sights.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -312,7 +313,7 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home returns the run and the node whose inputs a node has: for an item, its map.
+// home returns the run and the node that have a node's inputs: for an item, the node is its map.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags
@@ -320,11 +321,11 @@ func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFla
 	return r, ref, flags
 }
 
-// input returns an input that an item has beside the inputs of its map.
+// input returns an input that an item has in addition to the inputs of its map.
 func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
-		if !x.list.IsValid() { // a map that ended in an earlier life of the run knows its list no more
+		if !x.list.IsValid() { // a map that ended in an earlier life may have no list any more
 			return nil, false
 		}
 		return x.at(int(ref)), true
@@ -346,14 +347,15 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 	c := r.nested(step, x.plan, r.prefix, 0)
 	cfg := *c.cfg
 	cfg.limit = x.m.Limit
-	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // the failure of an item concerns the map, not a run
+	cfg.onFailure, cfg.statusRule = Continue, StatusEscaped // the failure of an item concerns the map only
 	c.items, c.cfg = x, &cfg
 	c.setKeys()
 	x.failed, x.abort = 0, false
 	return c
 }
 
-// itemFailed counts the failure of an item, with the lock held, and stops the others if the map tolerates no more.
+// itemFailed counts the failure of an item, and stops the other items if the map tolerates no more failures. The
+// caller holds the run's lock.
 func (r *Run) itemFailed(ref machine.Ref, abortRun bool) {
 	x := r.items
 	x.failed++
@@ -406,17 +408,17 @@ func (m *Map) check(n *node, bad report) {
 		bad(ErrBadValue, "Map.Limit", "Map.Limit %d is negative", m.Limit)
 	case m.ToleratedCount < 0:
 		bad(ErrBadValue, "Map.ToleratedCount", "Map.ToleratedCount %d is negative", m.ToleratedCount)
-	case !(m.ToleratedPercent >= 0 && m.ToleratedPercent <= 100): // which is true of NaN
+	case !(m.ToleratedPercent >= 0 && m.ToleratedPercent <= 100): // also true of NaN
 		bad(ErrBadValue, "Map.ToleratedPercent", "Map.ToleratedPercent %v is not from 0 to 100", m.ToleratedPercent)
 	}
 }
 
 // UpstreamItems returns the value that the edge from a map delivered as a []T: the output of item i at index i, and the zero
-// T where an item has none. errs is nil if no item failed, and else as long as the list, with the errors of the items that
-// failed. It works for a map that failed, too, if the edge delivers its error.
+// T for an item without an output. errs is nil if no item failed; otherwise it is as long as the list and has the errors of
+// the failed items. UpstreamItems also works for a failed map, if the edge delivers the map's error.
 //
-// Under Map.Compact, if no item failed, the list holds the outputs alone, without gaps. The error matches [ErrType] for an
-// element of another type, and [ErrNoValue] for a node that delivered nothing, or [ErrTooEarly] as for [Param].
+// Under Map.Compact, if no item failed, the list has only the outputs, without gaps. The error matches [ErrType] if an
+// element has another type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
 	if !ok {
@@ -469,7 +471,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 	return list, errs, nil
 }
 
-// endedItems returns the run of the items of a map that has completed with their outputs, or nil.
+// endedItems returns the run of the items of a map that completed with their outputs, or nil.
 func (r *Run) endedItems(ref machine.Ref) *Run {
 	if r.plan.node(ref).Map == nil || r.st.Word(ref).Status() != Completed || r.records[ref].fallback {
 		return nil
@@ -480,7 +482,7 @@ func (r *Run) endedItems(ref machine.Ref) *Run {
 	return nil
 }
 
-// failedItems returns the failures in the run of a map's items, which has ended; nil if there are none.
+// failedItems returns the failures in the ended run of a map's items; nil if there are none.
 func (r *Run) failedItems() *MapError {
 	var e *MapError
 	for ref, w := range r.st.Words() {
@@ -503,11 +505,11 @@ func (r *Run) failedItems() *MapError {
 	return e
 }
 
-// checkItems makes, after all other checks, the items that a map is to be performed over.
+// checkItems makes the items of a map, after all other checks.
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map
-	if m == nil || !r.plan.net.Is(ref, machine.FlagComposite) { // it is mocked
+	if m == nil || !r.plan.net.Is(ref, machine.FlagComposite) { // a mocked map is not performed
 		return res
 	}
 	value, ok := r.assembled(ref, flags, m.Over, res.merged)
@@ -526,7 +528,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		return res
 	}
 	text, err := r.keep(value)
-	if err != nil { // the list goes into snapshots
+	if err != nil { // snapshots contain the list
 		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
 	}
 	res.items.text = text

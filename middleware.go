@@ -24,11 +24,12 @@ import (
 //		}
 //	}
 //
-// The function may pass a derived context to next, which then becomes the context of the Step, too; it may return without
-// calling next, or change the results of next: the attempt has the results of the middleware. The run is refused with
-// [ErrBadOption] if a middleware is nil, panics or returns nil.
+// The function may pass a derived context to next; the Step then has this context, too. It may return without calling
+// next, or change the results of next: the results of the middleware are the results of the attempt. The run is refused
+// with [ErrBadOption] if a middleware is nil, panics or returns nil.
 //
-// Middleware does not see nodes without an attempt, which were skipped or stopped before their start: see [OnNode].
+// Middleware does not see nodes without an attempt, because they were skipped or stopped before their start: see
+// [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
 	return optionFunc(func(c *config) error {
 		for _, m := range mw {
@@ -41,13 +42,13 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes: it is called once for every node that has ended, also for nodes that were skipped or
-// stopped before they started, which middleware does not see. Retries are inside a node's one result.
+// OnNode adds an observer of nodes. It is called once for every node that has ended, including nodes that were skipped
+// or stopped before they started, which middleware does not see. A node has one result, whatever its retries.
 //
-// It observes and does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million
-// nodes in one step of the run. So it is called like a sink of [OnEvent], after the fact, in the order of events, on a
-// goroutine of its own, and with the same protection. Origins has the origins known when the node ended; the Result has
-// all. Nodes inside a composite are observed too; their ID is their path, as in [Event].
+// OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes in
+// one step of the run. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a
+// goroutine of its own, and with the same protection. Cause.Origins has the origins known when the node ended; the
+// Result has all of them. Nodes inside a composite are observed, too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -90,24 +91,23 @@ func (r *Run) wrap() error {
 	return nil
 }
 
-// Around calls f when the run begins, and what f returns when the run has ended: it is for what is to span a run, such as a span of a
-// trace, a log of its own or a metric.
+// Around calls f when the run begins, and the function that f returns when the run has ended. Use it for whatever spans a run: a span
+// of a trace, a log of its own, a metric.
 //
 //	kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 //		ctx, span := tracer.Start(ctx, r.Name())
 //		return ctx, func(res *kahn.Result) { span.SetStatus(res.Status); span.End() }
 //	})
 //
-// ctx is the caller's context. The context that f returns has to be derived from it, or nil: its values are the values of the steps' contexts;
-// that it ends, if it does before the caller's, does not stop the run. f is called before anything is run, on the goroutine of [Start], or
-// for a run that had to wait on a goroutine of the [Runner]. The run is pending as long as f runs, and has no time at which it started: it
-// can be looked at, signalled, cancelled and left, and is not to be waited for; if it ends by that, the functions that come later are not
-// called. Several Arounds nest, the first one outermost.
+// ctx is the caller's context. f returns nil or a context derived from ctx, whose values the steps' contexts then have; if this context ends
+// before the caller's, the run does not stop. f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait,
+// on a goroutine of the [Runner]. While f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave it, but must
+// not wait for it; if it ends by that, later functions are not called. Several Arounds nest, the first one outermost.
 //
-// The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and
-// [Runner.Shutdown] wait for it, for CancelGrace, but at least a second. A run that never begins, since it was cancelled or left as long
-// as it was pending, calls nothing. A panic of either function is a warning in the Result, and so is a function that is still running then. The run is refused
-// with [ErrBadOption] if f is nil.
+// The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and [Runner.Shutdown]
+// wait for it, for CancelGrace, but at least for a second. If a run is cancelled or left while it is pending, and so never begins, neither
+// function is called. A panic of either function is a warning in the Result, and so is a function that still runs after that time. The run is
+// refused with [ErrBadOption] if f is nil.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -118,21 +118,21 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 	})
 }
 
-// surrounding holds the functions that a run calls at its end.
+// surrounding holds the functions that Around's functions have returned.
 type surrounding struct {
 	ends   []func(*Result)
-	late   []error       // warnings of functions of Around that were running when the run ended
+	late   []error       // warnings of Around functions that were running when the run ended
 	done   chan struct{} // closed when all have returned
 	waited once.Once     // the grace is granted once
-	told   bool          // the Result has been returned; guarded by the run's resMu
+	told   bool          // the Result has been returned; the run's resMu guards it
 }
 
-// surround calls the functions of Around, unless the run has ended. One of them may end the goroutine. It is called without the lock,
-// before the run is open.
+// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's
+// lock, and the run is not open yet.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
-		if r.span.Load() != nil && r.manual == nil { // else the Coordinator does when the run has ended
+		if r.span.Load() != nil && r.manual == nil { // else the Coordinator calls them when the run has ended
 			go r.endAround(a)
 		}
 	}()
@@ -144,7 +144,7 @@ func (r *Run) surround() {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
 				r.st.Lock()
-				if r.stage < stageRunning { // else the run was stopped or left meanwhile, and reads it
+				if r.stage < stageRunning { // else the run was stopped or left meanwhile, and reads base
 					r.base = ctx
 				}
 				r.st.Unlock()
@@ -160,8 +160,8 @@ func (r *Run) surround() {
 	}
 }
 
-// isAhead reports whether the run has not ended before it began. From the first time on, a caller that waits for the run waits for its
-// functions of Around, too.
+// isAhead reports whether the run has not ended before it began. After the first call, a caller that waits for the run also waits for
+// its functions of Around.
 func (r *Run) isAhead(a *surrounding) bool {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -183,8 +183,8 @@ func (r *Run) warnOfAround(a *surrounding, err error) {
 	r.warn(err)
 }
 
-// endAround waits for the end of the run and notifies the functions, the innermost first. A function that ends the goroutine does not keep
-// the others from being called.
+// endAround waits for the end of the run and calls the functions, the innermost first. If a function calls Goexit, the other functions are
+// called nevertheless.
 func (r *Run) endAround(a *surrounding) {
 	defer close(a.done)
 	var res *Result
@@ -218,7 +218,7 @@ func (r *Run) warnOfEnd(res *Result, err error) {
 
 var errStuckAround = errors.New("Around: still busy after the run's end and its grace")
 
-// awaitAround waits for the functions that Around's have returned, for as long as the grace says, and only once.
+// awaitAround waits, once and no longer than the grace, for the functions that Around's functions have returned.
 func (r *Run) awaitAround(res *Result) {
 	a := r.span.Load()
 	if a == nil {
@@ -243,12 +243,12 @@ func (r *Run) awaitAround(res *Result) {
 //	steps := kahn.Mux{"http": doHTTP, "sql": doSQL}
 //	kahn.Execute(ctx, g, steps.Step, kahn.Kinds(steps))
 //
-// With the option [Kinds] a run is refused if the graph has a node of another kind. Without it such a node fails when its turn
-// comes.
+// With the option [Kinds] a run is refused if the graph has a node of a missing kind. Without it such a node fails when it is
+// performed.
 type Mux map[string]StepFunc
 
-// Step performs s with the function for its Kind. A kind that is missing, or nil, fails the node with an error that
-// matches [ErrUnknownKind] and is not retried.
+// Step performs s with the function for its Kind. If the function is missing or nil, the node fails with an error
+// that matches [ErrUnknownKind] and is not retried.
 func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
 	if fn := m[s.Kind()]; fn != nil {
 		return fn(ctx, s)
@@ -267,9 +267,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports the nodes, in nested graphs too, whose Kind, or CompensateBy.Kind, has no function although they
-// need one: each is a problem of the [*GraphError] that is returned, and matches [ErrUnknownKind]. An error is
-// also returned as by [Graph.Compile].
+// Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function and has none.
+// Each is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not compile, Check returns the error
+// of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {
@@ -278,9 +278,9 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// Kinds says which kinds of nodes the run's step function can perform: a [Mux] lists its own, each once. A graph in which another node needs that function,
-// at any depth, is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, nodes that the engine performs,
-// disabled ones, and in test mode mocked ones need no kind. The run is refused with [ErrBadOption] if the lister is nil.
+// Kinds says which kinds of nodes the run's step function can perform; a [Mux] lists its own. If the graph has, at any depth, another node that
+// needs this function, the run is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, nodes that the
+// engine performs, disabled nodes and mocked nodes need no kind. The run is refused with [ErrBadOption] if of is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {
@@ -291,15 +291,15 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is none of its kinds. Mocked nodes need
-// none. within is, in test mode, the double of the node that is expanded into the plan, if there is one.
+// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need
+// none. within is, in test mode, the double of the node that expands into the plan, if any.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		known[kind] = true
 	}
 	ps := problems{graph: p.name}
-	seen := map[*Plan]bool{} // a graph that is used in several places is looked at once
+	seen := map[*Plan]bool{} // visit a graph that is used in several places once
 	var look func(p *Plan, t *testMode, within *double, prefix string)
 	look = func(p *Plan, t *testMode, within *double, prefix string) {
 		needy := p.stepless
@@ -333,7 +333,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			inside, d := t, (*double)(nil)
 			if t != nil {
 				if d = t.double(p, r, within); !t.names(d) {
-					inside, d = nil, nil // everything in it is real
+					inside, d = nil, nil // everything inside is real
 				}
 			}
 			look(inner, inside, d, path+"/")
@@ -347,7 +347,7 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// choose lists, after a prefix, the names of nodes, in the order of declaration, among which the caller may choose instead
+// choose returns the names of nodes, with a prefix and in the order of declaration, that the caller may have meant instead
 // of an unknown name.
 func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
@@ -361,7 +361,7 @@ func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []stri
 	return names
 }
 
-// unknownNode is the error for an id or a path that no node has.
+// unknownNode returns the error for an id or a path that no node has.
 func (p *Plan) unknownNode(path string) error {
 	prefix, rest := "", path
 	for {
@@ -374,7 +374,7 @@ func (p *Plan) unknownNode(path string) error {
 	}
 }
 
-// unknownOwn is the error for an id of no node to a function that takes ids of the graph itself, and no paths.
+// unknownOwn returns the error for an unknown id in a function that takes ids of the graph's own nodes, and no paths.
 func (p *Plan) unknownOwn(id string) error {
 	part, _, _ := strings.Cut(id, "/")
 	if r, ok := p.compositeOf(part); ok {
@@ -383,8 +383,8 @@ func (p *Plan) unknownOwn(id string) error {
 	return p.unknownNode(id)
 }
 
-// compositeOf finds the node with a Sub that a part of a path names, by its id, or by that and the index of an item or the number of
-// an iteration.
+// compositeOf returns the node with a Sub that a part of a path names: by its id, or by its id with the index of an item or the
+// number of an iteration.
 func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	r, ok := p.Ref(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
@@ -393,8 +393,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate is the error for a name under which no node waits or will wait. status returns the status of a node of the
-// graph whose nodes have a prefix in their paths, if one is asked for, and false if no run performs that graph.
+// unknownGate returns the error for a name under which no node waits or will wait. status returns the status of node r
+// of the graph whose nodes have this prefix in their paths; noRef asks for no status. It returns false if no run
+// performs that graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason
