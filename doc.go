@@ -27,7 +27,7 @@
 // Fifteen are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and
 // [Param], by which a step gets its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
 //
-// The other names, by task. Functions that return an [Option] are for arguments of Execute:
+// The others, by task. Functions that return an [Option] make arguments of Execute:
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
