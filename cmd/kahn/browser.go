@@ -9,7 +9,8 @@ import (
 	"runtime"
 )
 
-// browserCommand is the program that opens a file in the browser of the desktop, with what comes before the file; nil without a desktop.
+// browserCommand returns the command that opens a file in the browser of the desktop, with the arguments before the file, or nil without a
+// desktop.
 func browserCommand(goos string, getenv func(string) string) []string {
 	switch {
 	case goos == "darwin":
@@ -22,8 +23,8 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// browse opens a link in the browser, if there is one. The link has a token, and other users of the machine see the arguments of programs: so browse puts it
-// into a file that no other user can read and that redirects to the link, and opens the file. end removes the file.
+// browse opens a link in the browser, if there is one. The link has a token, and other users of the machine can see the arguments of
+// programs. So browse writes a file that only this user can read and that redirects to the link, and opens the file. end removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)
@@ -34,7 +35,7 @@ func browse(link string) (end func(), err error) {
 	if err != nil {
 		return end, err
 	}
-	end = func() { _ = os.RemoveAll(dir) } // what is left is in the folder for what is temporary
+	end = func() { _ = os.RemoveAll(dir) } // if this fails, files are left in the folder for temporary files
 	file := filepath.Join(dir, "open.html")
 	text := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%[1]s\"><a href=\"%[1]s\">kahn</a>\n", html.EscapeString(link))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -44,5 +45,5 @@ func browse(link string) (end func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return end, err
 	}
-	return end, cmd.Process.Release() // some stay until the browser is closed
+	return end, cmd.Process.Release() // some of these programs stay until the browser is closed
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The folder of a cache keeps what was used within keptFor, and at most keptBytes of it.
+// The folder of a cache keeps the outputs that were used within keptFor, at most keptBytes in all.
 const (
 	keptFor   = 30 * 24 * time.Hour
 	keptBytes = 1 << 30
 )
 
-// cache is where the outputs of nodes with a memo are kept from one run to the next.
+// cache keeps the outputs of nodes with a memo from one run to the next.
 type cache struct {
 	dir     string // "" keeps nothing
 	refresh bool
@@ -36,7 +36,7 @@ func (c *cache) check() error {
 	return nil
 }
 
-// options returns the options of runs whose graph prepare has changed. These runs share the steps in flight.
+// options returns the options of runs of a graph that prepare returned. These runs share the steps in flight.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -47,7 +47,7 @@ func (c *cache) options() []kahn.Option {
 	return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}}
 }
 
-// tidy removes from the folder what was not used for long, and what is too much.
+// tidy removes outputs that were not used within keptFor, and the oldest ones beyond keptBytes.
 func (c *cache) tidy(ctx context.Context, t *terminal) {
 	if c.dir == "" {
 		return
@@ -57,12 +57,12 @@ func (c *cache) tidy(ctx context.Context, t *terminal) {
 	}
 }
 
-// prepare returns the graph, whose nodes with a memo say what their outputs depend on. The plan has the same hash.
+// prepare returns the graph with memo keys that say what the outputs of nodes with a memo depend on. The hash of its plan is unchanged.
 func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
 	if c.dir == "" {
 		return g, nil
 	}
-	folder, err := os.Getwd() // from which commands and files are named
+	folder, err := os.Getwd() // commands and files are relative to it
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func keyed(g *kahn.Graph, folder string) (*kahn.Graph, error) {
 	return to.Add(nodes...).Connect(g.Edges()...), nil
 }
 
-// keyOfStep is what the output of a step depends on: its config, with the inputs in the places where templates use them.
+// keyOfStep returns what the output of a step depends on: its config, with the inputs in the places where templates use them.
 func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	config, input := s.Config(), any(nil)
 	if kinds[s.Kind()].verbatim {
@@ -115,8 +115,8 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	return string(text), err
 }
 
-// keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, what it is given, and the inputs of the run
-// that a node inside names. Templates inside read these inputs whether or not the composite passes them on.
+// keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, its parameters, and the
+// inputs of the run that a node inside names. Templates inside read these inputs whether or not the composite passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -130,7 +130,7 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	if n.Map == nil { // an item gets the list, too, and depends on it only if a node inside names it
+	if n.Map == nil { // an item of a map gets the list, too, but depends on it only if a node inside names it
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {
 			used.inputs[name] = true

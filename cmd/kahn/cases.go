@@ -40,7 +40,7 @@ type testCase struct {
 	Name    string
 	Inputs  map[string]any
 	Mocks   map[string]mock
-	Undos   map[string]mock // of an Output, an Error or a Sequence of these
+	Undos   map[string]mock // each has an Output, an Error or a Sequence of these
 	Real    []string
 	Missing *kahn.OnMissing // nil: stub
 	Expect  expectation
@@ -58,7 +58,7 @@ type mock struct {
 	Sequence  []mock
 }
 
-// expectation is what a case compares.
+// expectation is what a case expects of the run.
 type expectation struct {
 	Status  string
 	Output  json.RawMessage
@@ -66,7 +66,7 @@ type expectation struct {
 	Nodes   map[string]nodeExpectation
 }
 
-// nodeExpectation is what is expected of a node.
+// nodeExpectation is what a case expects of a node.
 type nodeExpectation struct {
 	Status           *kahn.Status
 	Output, Includes json.RawMessage
@@ -76,7 +76,7 @@ type nodeExpectation struct {
 	Calls            *int
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a status alone is a text.
+// UnmarshalJSON implements json.Unmarshaler: a text is a status alone.
 func (e *nodeExpectation) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, &e.Status)
@@ -85,15 +85,15 @@ func (e *nodeExpectation) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(e))
 }
 
-// extensions are the endings of the names of definitions.
+// extensions are the file name extensions of definitions.
 var extensions = []string{".yaml", ".yml", ".json"}
 
-// stem is the name of a file, without its folder and its ending.
+// stem returns the name of a file without its folder and its extension.
 func stem(file string) string {
 	return strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 }
 
-// isTests reports whether a file has tests, by its name.
+// isTests reports whether the name of a file says that it has tests.
 func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
@@ -117,7 +117,7 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the definition that a file with tests tests.
+// definitionOf returns the file of the definition that a file with tests is about.
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -132,7 +132,7 @@ func definitionOf(file, named string) (string, error) {
 	return definition, nil
 }
 
-// vetTests finds the problems of a file with tests. The suite is nil if it has some.
+// vetTests returns the suite in a file with tests, and the problems of the file. The suite is nil if there are problems.
 func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	c := checker{file: file}
 	s, root := c.readTests(data)
@@ -150,7 +150,7 @@ func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	return s, found
 }
 
-// readTests reads the text of a file with tests; nil if it has problems.
+// readTests parses a file with tests. The suite is nil if the file has problems.
 func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	root, err := parserOf(c.file)(data, definition.Limits{})
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	return nil, nil
 }
 
-// addDefects adds what the parser has found in the parts of a value, and keys that come twice.
+// addDefects adds the problems that the parser found in a value and its parts, and duplicate keys.
 func (c *checker) addDefects(v *definition.Value, path string) {
 	if v.Problem != nil {
 		p := *v.Problem
@@ -209,7 +209,7 @@ func (c *checker) addDefects(v *definition.Value, path string) {
 	}
 }
 
-// shape is the part of a schema that says which fields an object has.
+// shape is the part of a JSON Schema that says which fields an object has.
 type shape struct {
 	Ref                  string           `json:"$ref"`
 	Defs                 map[string]shape `json:"$defs"`
@@ -235,7 +235,7 @@ var testShape = sync.OnceValue(func() (s shape) {
 	return s
 })
 
-// addUnknown reports the fields of a value, and of the values below it, that the schema of tests does not have.
+// addUnknown reports fields that the schema of tests does not have, in a value and in the values below it.
 func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
@@ -290,7 +290,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 		ids = append(ids, id)
 	}
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] { // with numbers it is the path of one item
+		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with numbers belongs to one item
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}
@@ -341,7 +341,7 @@ func addPaths(to map[string]bool, p *kahn.Plan, prefix string) {
 	}
 }
 
-// plainPaths leaves out the paths of single items and iterations, which no plan has.
+// plainPaths removes the paths of single items and iterations, which are not in the plan.
 func plainPaths(paths []string) []string {
 	slices.Sort(paths)
 	return slices.DeleteFunc(paths, func(path string) bool { return numbers.MatchString(path) })

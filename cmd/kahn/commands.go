@@ -23,7 +23,7 @@ type terminal struct {
 	in             *bufio.Reader
 	out            *output
 	err            io.Writer
-	showsOut, both bool // a terminal shows the standard output; and the standard error, too
+	showsOut, both bool // the standard output is a terminal; the standard error is one, too
 }
 
 func newTerminal(in io.Reader, out, err io.Writer) *terminal {
@@ -45,7 +45,7 @@ func (t *terminal) write(text string) {
 	_, _ = io.WriteString(t.out, text) // the output keeps the error
 }
 
-// output is the standard output. It keeps the first error, which is reported when the command ends.
+// output is the standard output. It keeps the first error of a write, which the command reports when it ends.
 type output struct {
 	io.Writer
 	mu  sync.Mutex // guards err
@@ -61,7 +61,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// end returns the exit code of a command. One that has done its work and could not write all of its output has failed.
+// end returns the exit code of a command. A command that could not write all of its output has failed.
 func (t *terminal) end(code int) int {
 	t.out.mu.Lock()
 	defer t.out.mu.Unlock()
@@ -93,15 +93,15 @@ type action func(ctx context.Context, t *terminal, args []string) int
 type command struct {
 	name     string
 	args     string          // for the usage line
-	least    int             // how many arguments there are at least
-	most     int             // and at most
+	least    int             // the least number of arguments
+	most     int             // the greatest number of arguments
 	summary  string          // one line
-	text     string          // the rest of the help
-	words    func() []string // that it takes as arguments; nil: files
+	text     string          // the help below the summary
+	words    func() []string // the possible arguments; nil: files
 	register func(*flags) action
 }
 
-// commands returns the subcommands, in the order of the help. It is a function, since two of them read the table.
+// commands returns the subcommands, in the order of the help. It is a function because two of the commands call it.
 func commands() []command {
 	return []command{vetCommand, drawCommand, runCommand, serveCommand, listCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }
@@ -114,7 +114,7 @@ func helpCommand() command {
 	}
 }
 
-// named returns the command that the user has named.
+// named returns the command with a name that the user wrote.
 func named(name string) (*command, error) {
 	for _, c := range commands() {
 		if c.name == name {
@@ -131,7 +131,7 @@ func commandNames() (list []string) {
 	return list
 }
 
-// kahnCommand is the program without the process around it. It returns the exit code.
+// kahnCommand performs the program without exiting the process, and returns the exit code.
 func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 	if len(args) == 0 {
 		writeOverview(t.err)
@@ -167,7 +167,7 @@ func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 	return t.end(act(ctx, t, rest))
 }
 
-// printHelp is the command help.
+// printHelp performs the command help.
 func printHelp(_ context.Context, t *terminal, args []string) int {
 	if len(args) == 0 {
 		writeOverview(t.out)
@@ -183,7 +183,7 @@ func printHelp(_ context.Context, t *terminal, args []string) int {
 	return exitOK
 }
 
-// unknown is the error for a word that is none of the choices.
+// unknown returns the error for a word that is not among the choices.
 func unknown(what, written string, choices []string) error {
 	if meant, ok := nearest.Name(written, choices); ok {
 		return fmt.Errorf("unknown %s %q; did you mean %q?", what, written, meant)
@@ -194,7 +194,7 @@ func unknown(what, written string, choices []string) error {
 // flags are the flags of one command.
 type flags struct {
 	*flag.FlagSet
-	choices map[string][]string // the values of a flag that has a few
+	choices map[string][]string // the values of each flag made by choice
 	files   map[string]bool     // flags whose values are names of files
 }
 
@@ -246,8 +246,8 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// parse parses flags, which may stand before, between and after the other arguments, and returns the latter. After "--" there are no
-// flags any more.
+// parse parses flags, which may stand before, between and after the other arguments, and returns these arguments. After "--" there are only
+// arguments.
 func (f *flags) parse(args []string) (rest []string, err error) {
 	for {
 		before := len(args)
@@ -322,7 +322,7 @@ func flagLines(f *flags) string {
 	return b.String()
 }
 
-// defaultOf is the end of a flag's description.
+// defaultOf returns the end of a flag's description, which names the default.
 func defaultOf(g *flag.Flag) string {
 	switch cmp.Or(g.DefValue, "false") {
 	case "false", "0", "0s":

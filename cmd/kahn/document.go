@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// parserOf returns the parser for a file, by its name.
+// parserOf returns the parser for a file, chosen by the extension of its name.
 func parserOf(file string) func([]byte, definition.Limits) (*definition.Value, error) {
 	if ext := filepath.Ext(file); ext == ".yaml" || ext == ".yml" {
 		return yaml.Parse
@@ -19,7 +19,7 @@ func parserOf(file string) func([]byte, definition.Limits) (*definition.Value, e
 	return definition.Parse
 }
 
-// member returns the member of an object; nil if there is none.
+// member returns a member of an object, or nil if there is none.
 func member(v *definition.Value, key string) *definition.Value {
 	if v == nil || v.Type != definition.Object {
 		return nil
@@ -32,7 +32,7 @@ func member(v *definition.Value, key string) *definition.Value {
 	return nil
 }
 
-// text returns the text of a member of an object; "" if there is none.
+// text returns the text of a member of an object, or "" if there is none.
 func text(v *definition.Value, key string) string {
 	if m := member(v, key); m != nil && m.Type == definition.Text {
 		return m.Text
@@ -48,7 +48,7 @@ func items(v *definition.Value) []definition.Value {
 	return v.Items
 }
 
-// below returns the part of a value at a JSON pointer, or the innermost one on the way to it that there is.
+// below returns the part of a value at a JSON pointer. If it does not exist, below returns the innermost existing part on the way to it.
 func below(v *definition.Value, pointer string) *definition.Value {
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		next := member(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
@@ -65,8 +65,8 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
-// located returns the part of a value that violates its schema, its path, and what is wrong there. A field that is missing is a defect of the object
-// that lacks it.
+// located returns the part of a value that violates its schema, its path, and what is wrong there. A missing field is reported at the
+// object that lacks it.
 func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
 	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
 		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")
@@ -77,7 +77,7 @@ func located(v *definition.Value, violation kahn.Violation) (at *definition.Valu
 	return below(v, violation.Path), pathOf(violation.Path), violation.Message
 }
 
-// pathOf is the path of a part in the way of package definition, such as .cases[2].name, of a JSON pointer.
+// pathOf converts a JSON pointer to a path as package definition writes it, such as .cases[2].name.
 func pathOf(pointer string) string {
 	var b strings.Builder
 	if pointer == "" {
@@ -93,7 +93,7 @@ func pathOf(pointer string) string {
 	return b.String()
 }
 
-// valueOf returns a value of a document as one of Go: nil, bool, int64, float64, string, []any or map[string]any.
+// valueOf returns a value of a document as a Go value: nil, bool, int64, float64, string, []any or map[string]any.
 func valueOf(v *definition.Value) any {
 	switch v.Type {
 	case definition.Bool:
@@ -104,7 +104,7 @@ func valueOf(v *definition.Value) any {
 		if n, err := strconv.ParseInt(v.Text, 10, 64); err == nil {
 			return n
 		}
-		f, _ := strconv.ParseFloat(v.Text, 64) // beyond its range it is infinite
+		f, _ := strconv.ParseFloat(v.Text, 64) // infinite if out of range
 		return f
 	case definition.List:
 		list := make([]any, len(v.Items))
@@ -122,8 +122,8 @@ func valueOf(v *definition.Value) any {
 	return nil
 }
 
-// isSmall reports whether a value has no more parts than a definition may have. Those behind aliases count each time, so that a short text
-// may have very many.
+// isSmall reports whether a value has no more parts than a definition may have. It counts the parts behind an alias at each use, since a
+// short text with aliases may stand for very many parts.
 func isSmall(v *definition.Value) bool {
 	left := definition.Limits{}.Resolved().Values
 	var count func(v *definition.Value) bool

@@ -11,13 +11,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// rehearsal notes the steps that a run would call.
+// rehearsal records the steps that a run would call.
 type rehearsal struct {
 	mu    sync.Mutex // guards lines
 	lines strings.Builder
 }
 
-// rehearse runs the graph with mocks in place of all steps, one after the other, and shows them.
+// rehearse runs the graph with mocks in place of all steps, one after the other, and shows the steps.
 func (h *host) rehearse(ctx context.Context) int {
 	roots, err := h.roots()
 	if err != nil {
@@ -49,8 +49,8 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. unknown are the root inputs that the steps make; the items of a map over such a list
-// are not known.
+// mock mocks the steps of a graph and of its sub-graphs. unknown has the root inputs that steps make: a map over such an input has unknown
+// items.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // the parameters that steps make, by node
 	for _, e := range g.Edges() {
@@ -78,7 +78,7 @@ func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, 
 	}
 }
 
-// noteMap is the step of a map whose list is not known: it notes what would be done for each item, and returns no items.
+// noteMap is the step of a map whose list is unknown. It records what would be done for each item, and returns no items.
 func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	what := "its graph"
 	if s.Kind() != "" {
@@ -103,7 +103,7 @@ func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 			config = expanded
 		case s.Err() != nil, errors.Is(err, errBound):
 			return nil, err
-		default: // it needs what steps before it have not made
+		default: // the config needs outputs that earlier steps did not make
 		}
 	}
 	text, err := json.Marshal(config)

@@ -16,11 +16,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/cmd/kahn/internal/group"
 )
 
-// grace is how long a command has to end after it was asked to.
+// grace is how long a command may take to end after it was asked to.
 const grace = 2 * time.Second
 
-// execute runs a command and streams its output, line by line. When the attempt is stopped, the process group of the command is asked to
-// end, and killed after the grace, or as soon as the command has ended. On Unix no process of the group outlives the step.
+// execute runs a command and streams its output, line by line. When the attempt is stopped, execute asks the command's process group to
+// end. It kills the group after the grace, or as soon as the command has ended. On Unix no process of the group outlives the step.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -48,7 +48,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	stdout.end()
 	stderr.end()
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command has succeeded; a process that it has left behind held an output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command succeeded; a process that it left behind held an output
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	default:
@@ -64,7 +64,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 // maxLine is the length in bytes at which a line of an output is broken.
 const maxLine = 1 << 16
 
-// lines streams one output of a command by lines, and keeps the last maxText bytes.
+// lines streams one output of a command line by line, and keeps the last maxText bytes.
 type lines struct {
 	emit func(any)
 
@@ -100,13 +100,13 @@ func (l *lines) end() {
 	}
 }
 
-// flush streams the line. The lock must be held, which is safe since Emit does not block.
+// flush streams the line. The caller holds l.mu, which is safe since Emit does not block.
 func (l *lines) flush() {
 	l.emit(strings.TrimRight(string(l.line), "\r\n"))
 	l.line = l.line[:0]
 }
 
-// text is what was kept. If the beginning was dropped, it begins with a whole line.
+// text returns the kept output. If the beginning was dropped, the text begins with a whole line.
 func (l *lines) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +123,7 @@ func (l *lines) isCut() bool {
 	return l.cut
 }
 
-// tail is the end of the output, as much of it as fits an error.
+// tail returns the last 500 bytes of the output, for an error.
 func (l *lines) tail() string {
 	text := strings.TrimSpace(l.text())
 	return strings.ToValidUTF8(text[max(0, len(text)-500):], "")

@@ -53,7 +53,7 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(roots), h.knowRoots(roots)), err
 }
 
-// perform starts the run, answers what it asks for, and waits for it. The Result is nil if nothing was run.
+// perform starts the run, answers its questions, and waits for it. The Result is nil if nothing was run.
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
 	if stored.ended {
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
@@ -67,7 +67,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
 	answers := maps.Clone(h.answers)
 	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
-	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile, or the redrive that was posted is refused
+	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed the run meanwhile, or refused the posted redrive
 		if stored.asked {
 			h.t.printf("kahn: %v\n", err)
 		}
@@ -78,7 +78,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	}
 	leave := func() { // a stored run continues in another process
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
-			_ = run.Cancel() // over a store the request is posted; if that fails, the run is left as it is
+			_ = run.Cancel() // with a store Cancel posts a request; if that fails, the run stays as it is
 		} else {
 			run.Leave()
 		}
@@ -106,7 +106,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	return run.Wait()
 }
 
-// asker answers the nodes that a run waits for: from the flags, else from the terminal.
+// asker answers waiting nodes, from the flags or else from the terminal.
 type asker struct {
 	answers pairs
 	ask     bool
@@ -121,8 +121,8 @@ type line struct {
 	err  error
 }
 
-// answer answers nodes that wait, and reports whether the run continues. It asks the terminal again after an empty line, and after an
-// answer that the gate refuses; after the end of the input it asks no more.
+// answer answers waiting nodes, and reports whether the run continues. It repeats a question on the terminal after an empty line and after
+// an answer that the gate refuses. After the end of the input it asks no more.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
 		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // the timeout of a gate has passed, or will be noticed soon
@@ -133,7 +133,7 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 		}
 		for _, wait := range waiting {
 			value, given := a.answers[wait.Node]
-			delete(a.answers, wait.Node) // if it is asked for again, by a loop, it is another question
+			delete(a.answers, wait.Node) // if a loop asks again, it is another question
 			answered := given
 			if !given && a.ask {
 				if value, answered, err = a.read(ctx, wait); err != nil {
@@ -160,8 +160,8 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 	}
 }
 
-// read asks for an answer on the terminal. It gives up when ctx ends, or when the node has stopped waiting. The goroutine that reads lines
-// ends with the process.
+// read asks for an answer on the terminal. It gives up when ctx ends, or when the node no longer waits. The goroutine that reads lines ends
+// with the process.
 func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
 	if label := a.names.label(wait.Node); label != "" {
 		a.t.printf("%s\n", label)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// read is the kind read.
+// read is the step of kind read.
 func read(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Path string }](s)
 	if err != nil {
@@ -26,7 +26,8 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	return limited(f, "the file "+c.Path)
 }
 
-// openFile opens a file to be read. A named pipe is refused: to open it takes until another process does, whatever the timeout of the step.
+// openFile opens a file for reading. It refuses a named pipe: opening a pipe blocks until another process opens it, whatever the timeout of
+// the step.
 func openFile(path string) (*os.File, error) {
 	if err := refusePipe(path); err != nil {
 		return nil, err
@@ -41,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// limited reads a text that must not be longer than maxText. what names it in the error.
+// limited reads a text of at most maxText bytes. what names the text in an error.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {
@@ -64,7 +65,7 @@ func (u *untilEnd) Read(p []byte) (int, error) {
 	return u.Reader.Read(p)
 }
 
-// write is the kind write.
+// write is the step of kind write.
 func write(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Path, Text string }](s)
 	if err != nil {
@@ -79,7 +80,7 @@ func write(_ context.Context, s *kahn.Step) (any, error) {
 	return c.Path, os.WriteFile(c.Path, []byte(c.Text), 0o644)
 }
 
-// checksum is the kind checksum.
+// checksum is the step of kind checksum.
 func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Files string }](s)
 	if err != nil {
@@ -117,7 +118,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 	return sums.String(), nil
 }
 
-// fixedFolder is the folder that all matches of a pattern are in: the part of the pattern before the first name with a wildcard.
+// fixedFolder returns the folder that contains all matches of a pattern: the part of the pattern before the first name with a wildcard.
 func fixedFolder(pattern string) string {
 	folder := filepath.Dir(pattern)
 	for strings.ContainsAny(folder, "*?[") {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// performer is who performs the steps of a definition: this command, or a host of which only the names of the kinds are known.
+// performer says who performs the steps of a definition: this command, or a host. Of a host only the names of the kinds are known.
 type performer struct {
 	hosted []string // the kinds of the host; nil: this command performs
 }
@@ -124,7 +124,7 @@ func (p performer) kinds() map[string]definition.Kind {
 	return all
 }
 
-// step is the step function of a definition: no step of a host can be called here.
+// step returns the step function of a definition. The steps of a host cannot be called here, and fail.
 func (p performer) step() kahn.StepFunc {
 	if p.hosted == nil {
 		return steps().Step
@@ -137,7 +137,7 @@ func (p performer) step() kahn.StepFunc {
 	}
 }
 
-// inputs returns the inputs of a run: the given ones, and the folder of the definition, which is no input of a host's.
+// inputs returns the inputs of a run: the given ones, and unless a host performs the definition, its folder.
 func (p performer) inputs(file string, given map[string]any) (map[string]any, error) {
 	all := map[string]any{}
 	if p.hosted == nil {

@@ -26,7 +26,7 @@ type call struct {
 	Timeout     string
 }
 
-// request is the kind http.
+// request is the step of kind http.
 func request(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[call](s)
 	if err != nil {
@@ -66,7 +66,7 @@ func request(ctx context.Context, s *kahn.Step) (any, error) {
 	return map[string]any{"status": resp.StatusCode, "headers": headers, "body": parsed(resp.Header.Get("Content-Type"), text)}, nil
 }
 
-// ended is why a request has ended: the cause of its context, if that has ended, or else err.
+// ended returns why a request ended: the cause of its context, if the context has ended, or else err.
 func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -105,7 +105,7 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// expects reports whether the step completes with a status.
+// expects reports whether a status is one that the config expects.
 func (c *call) expects(status int) (bool, error) {
 	if c.Expect == nil {
 		return status < 400, nil
@@ -126,7 +126,7 @@ func (c *call) expects(status int) (bool, error) {
 	return false, nil
 }
 
-// unexpected is the error for a status that is not expected, with the beginning of the body. No attempt follows, except after 5xx and 429.
+// unexpected returns the error for an unexpected status, with the beginning of the body. The error is permanent, except for 5xx and 429.
 func unexpected(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // without the body the status says what is wrong
@@ -144,19 +144,19 @@ func unexpected(req *http.Request, resp *http.Response) error {
 	return kahn.Permanent(failure)
 }
 
-// maxRetryAfter bounds the delay that a server asks for.
+// maxRetryAfter bounds the delay that a server can ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter is the delay that the header Retry-After asks for, in seconds or by a date; 0 if it asks for none.
+// retryAfter returns the delay that the header Retry-After asks for, in seconds or by a date, or 0 if it asks for none.
 func retryAfter(header string, now time.Time) time.Duration {
-	seconds, _ := strconv.ParseInt(header, 10, 64) // beyond 64 bits it is the greatest or least integer, and for other texts 0
+	seconds, _ := strconv.ParseInt(header, 10, 64) // the greatest or least integer if out of range, and 0 for other texts
 	if at, err := http.ParseTime(header); err == nil {
 		seconds = int64(at.Sub(now).Seconds())
 	}
 	return time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 }
 
-// parsed is the body of a response: parsed, if its type is JSON and it is well-formed, or else the text.
+// parsed returns the body of a response: the value if its type is JSON and it is well-formed, or else the text.
 func parsed(contentType, text string) any {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
@@ -171,7 +171,7 @@ func parsed(contentType, text string) any {
 	return plain(v)
 }
 
-// plain replaces the numbers in a value by int64 where they are integers, and by float64 else.
+// plain replaces the numbers in a value by int64 if they are integers, and by float64 otherwise.
 func plain(v any) any {
 	return withNumbers(v, func(n json.Number) any {
 		if i, err := n.Int64(); err == nil {
@@ -184,7 +184,7 @@ func plain(v any) any {
 	})
 }
 
-// withNumbers replaces the numbers in a value.
+// withNumbers replaces the numbers in a value by the results of number.
 func withNumbers(v any, number func(json.Number) any) any {
 	switch v := v.(type) {
 	case json.Number:

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// jq runs a jq program. Its only value is the output; several are a list, none is null.
+// jq runs a jq program. If the program yields one value, it is the output; several values become a list, and none becomes null.
 func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	c, ok := s.Config().(map[string]any) // do not expand the program as a template: both use braces
 	query, isText := c["query"].(string)
@@ -61,12 +61,12 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
-// maxProgram bounds the length of a program: the compiler recurses over what is nested in it.
+// maxProgram bounds the length of a program: the compiler recurses into nested parts.
 const maxProgram = 1 << 16
 
 var errLongProgram = fmt.Errorf("the program is longer than %d bytes; take it apart into several nodes", maxProgram)
 
-// compileQuery compiles a program. It returns errors of gojq as they are, and errLongProgram.
+// compileQuery compiles a program. It returns the errors of gojq unchanged, and errLongProgram if the program is too long.
 func compileQuery(query string) (*gojq.Code, error) {
 	if len(query) > maxProgram {
 		return nil, errLongProgram
@@ -78,7 +78,7 @@ func compileQuery(query string) (*gojq.Code, error) {
 	return gojq.Compile(program)
 }
 
-// checkQuery finds the defect of a program before it runs.
+// checkQuery returns the first defect of a program before it runs.
 func checkQuery(config any) (field string, offset int, message string) {
 	object, _ := config.(map[string]any)
 	query, ok := object["query"].(string)
@@ -91,7 +91,7 @@ func checkQuery(config any) (field string, offset int, message string) {
 	return "query", offset, message
 }
 
-// jqValue brings a value into the form that gojq works on. Integers keep their digits.
+// jqValue converts a value to the form that gojq needs. Integers keep all their digits.
 func jqValue(v any) (any, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

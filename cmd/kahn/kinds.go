@@ -17,8 +17,9 @@ const maxText = 1 << 20
 type kind struct {
 	name     string
 	step     kahn.StepFunc
-	verbatim bool // the texts of its config are no templates
-	// check finds a defect that the schema cannot express, in a text of the config: its field, the offset in the text or -1, and what is wrong. May be nil.
+	verbatim bool // the texts of its config are not templates
+	// check finds a defect in a text of the config that the schema cannot express. It returns the field, the offset in the text or -1, and
+	// what is wrong. May be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run
 	contract func() kahn.Contract // its schema
@@ -31,7 +32,7 @@ type kind struct {
 //go:embed kinds.json
 var kindSchemas []byte
 
-// kinds are the steps that a definition may name, by kind.
+// kinds has the kinds of steps that a definition may name, by name.
 var kinds = describe(
 	kind{name: "exec", step: execute, empty: map[string]any{"stdout": "", "stderr": ""}},
 	kind{name: "http", step: request, empty: map[string]any{"status": 200, "headers": map[string]any{}, "body": nil}},
@@ -44,7 +45,7 @@ var kinds = describe(
 	kind{name: "fail", step: fail},
 )
 
-// object is the part of a schema that the program reads itself.
+// object is the part of a kind's schema that vet reads itself.
 type object struct {
 	Description string
 	Properties  map[string]struct{ Title string }
@@ -81,7 +82,7 @@ func compile(text []byte) kahn.Contract {
 	return c
 }
 
-// steps has the step of each kind. That of the end node does nothing: an end node only marks the end.
+// steps returns the step of each kind. The step of an end node does nothing.
 func steps() kahn.Mux {
 	mux := kahn.Mux{kahn.KindEnd: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}
 	for name, k := range kinds {

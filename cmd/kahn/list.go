@@ -43,7 +43,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value of a flag that selects all runs.
 const anyRun = "any"
 
-// undoWords are what a run undoes, in words of one piece.
+// undoWords are the single words for the compensation of a run.
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
 }
@@ -74,7 +74,7 @@ func (l *lister) list(ctx context.Context, t *terminal, _ []string) int {
 	}
 	if l.status != anyRun {
 		var s kahn.RunStatus
-		_ = s.UnmarshalText([]byte(l.status)) // it is one of the choices
+		_ = s.UnmarshalText([]byte(l.status)) // the flag allows only statuses
 		l.query.Statuses = []kahn.RunStatus{s}
 	}
 	l.store = cmp.Or(l.store, "kahn.db")
@@ -126,7 +126,7 @@ func (l *lister) write(ctx context.Context, t *terminal, db *sqlite.Store) error
 	return nil
 }
 
-// lineOf is a run in the list: its columns, with tabs between them.
+// lineOf returns the line of a run in the list: its columns, separated by tabs.
 func lineOf(r *store.Run) string {
 	undone := cmp.Or(undoWords[r.Compensation], "-")
 	if r.Compensation == kahn.CompensationFailed {
@@ -143,17 +143,17 @@ func lineOf(r *store.Run) string {
 	return strings.Join(cells, "\t")
 }
 
-// usedBy is what a run has used, by name.
+// usedBy returns the usage of a run, sorted by name.
 func usedBy(r *store.Run) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(r.Usage)) {
-		amount, _ := json.Marshal(r.Usage[name]) // of a finite number: it never fails
+		amount, _ := json.Marshal(r.Usage[name]) // a finite number always has a JSON form
 		list = append(list, spelled(name)+"="+string(amount))
 	}
 	return cmp.Or(strings.Join(list, " "), "-")
 }
 
-// spelled is a name without characters that would break a line or a column.
+// spelled returns a name with characters that would break a line or a column spelled out.
 func spelled(name string) string {
 	return foreign.Line(strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(name), math.MaxInt)
 }

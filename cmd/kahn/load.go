@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// here is the root input that is the folder of the definition.
+// here is the name of the root input that has the folder of the definition.
 const here = "here"
 
-// readFile reads a file, and no more of it than shows that it is too long for a definition.
+// readFile reads a file. It stops once the file is known to be too long for a definition.
 func readFile(name string) (data []byte, err error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p performer) load(file string) (*kahn.Graph, error) {
 	return doc.Graph, nil
 }
 
-// document is load with the schedule of the definition.
+// document is load for callers that also need the schedule of the definition.
 func (p performer) document(file string) (*definition.Document, error) {
 	data, err := readFile(file)
 	if err != nil {
@@ -47,7 +47,8 @@ func (p performer) document(file string) (*definition.Document, error) {
 	return doc, nil
 }
 
-// equip sets the evaluator, the schema compiler and strict guards, and declares the input here of a definition that this command performs.
+// equip sets the evaluator, the schema compiler and strict guards. If this command performs the definition, it also declares the input
+// here.
 func (p performer) equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
@@ -56,7 +57,7 @@ func (p performer) equip(g *kahn.Graph) {
 		return
 	}
 	isHere := func(in kahn.Input) bool { return in.Name == here }    // a problem: see addReserved
-	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) { // a graph without declared inputs accepts any
+	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) { // a graph without declared inputs accepts any input
 		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})
 	}
 }

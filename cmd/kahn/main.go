@@ -13,8 +13,8 @@
 // The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
 // are expressions of package expression, contracts are JSON Schemas.
 //
-// A definition decides which commands run: run only a definition that you would run as a script. The other commands run no step,
-// except that kahn test calls the steps that a case lists under real, and with missing: real the steps without a mock.
+// A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a case
+// lists under real, and with missing: real the steps without a mock. Commands other than run, serve and test run no step.
 //
 // Start reading at commands in commands.go, which is the table of commands and flags.
 package main
@@ -27,8 +27,8 @@ import (
 
 // The exit codes.
 const (
-	exitOK        = 0   // fine; for run: the run completed
-	exitProblems  = 1   // vet has found problems, a test has failed, the run has failed
+	exitOK        = 0   // success; for run: the run completed
+	exitProblems  = 1   // vet found problems, a test failed, the run failed
 	exitUsage     = 2   // a bad flag, no such file; for run: nothing was run
 	exitWaiting   = 3   // the run waits for an answer
 	exitCancelled = 130 // the run was cancelled by Ctrl-C, or left
@@ -36,6 +36,6 @@ const (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels or leaves the run, a second one kills the process
+	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels or leaves the run, the second kills the process
 	os.Exit(kahnCommand(ctx, os.Args[1:], newTerminal(os.Stdin, os.Stdout, os.Stderr)))
 }

@@ -12,18 +12,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// names are what the flags -answer and -input may name.
+// names has the gates and inputs that the flags -answer and -input may name.
 type names struct {
 	gates, inputs map[string]bool
-	labels        map[string]string // of the gates that have one
-	computed      *bool             // a template computes the name of an input, so that any input may be used
+	labels        map[string]string // of gates with a label
+	computed      *bool             // a template computes the name of an input, so the graph may use any input
 }
 
 // numbers matches the numbers of items and iterations in the path of a node.
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// declaredPath is the path of a node without the numbers of items and iterations: M[] stands for the items of the map M, and M/x for the node
-// x inside all of them.
+// declaredPath returns the path of a node without the numbers of items and iterations. M[] stands for the items of the map M, and M/x for
+// the node x inside all of them.
 func declaredPath(path string) string {
 	path = numbers.ReplaceAllStringFunc(path, func(number string) string {
 		if strings.HasPrefix(number, "[") {
@@ -43,7 +43,7 @@ func namesOf(g *kahn.Graph) names {
 	return n
 }
 
-// namesUsed is namesOf without the inputs that the graph declares and does not use.
+// namesUsed is namesOf without inputs that the graph declares but does not use.
 func namesUsed(g *kahn.Graph) names {
 	n := names{map[string]bool{}, map[string]bool{}, map[string]string{}, new(bool)}
 	n.look(g, "")
@@ -51,7 +51,7 @@ func namesUsed(g *kahn.Graph) names {
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	fed := map[string]bool{} // the others take parameters from the inputs
+	fed := map[string]bool{} // nodes with parameters from edges; other nodes take them from the inputs
 	for _, e := range g.Edges() {
 		fed[e.To] = true
 	}
@@ -79,7 +79,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 			n.inputs[node.Map.Over] = true
 		}
 		if node.Sub != nil {
-			for _, in := range node.Sub.Inputs { // a composite without edges hands on the run's inputs
+			for _, in := range node.Sub.Inputs { // a composite without edges passes on the run's inputs
 				n.inputs[in.Name] = true
 			}
 			n.look(node.Sub, prefix+node.ID+"/")
@@ -87,7 +87,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 	}
 }
 
-// find adds the names of inputs in the texts of expressions.
+// find adds the names of inputs in expressions.
 func (n names) find(texts ...string) {
 	accept := func(string) error { return nil }
 	for _, text := range texts {
@@ -95,7 +95,7 @@ func (n names) find(texts ...string) {
 		checker, ok := parsed.(interface {
 			Check(ancestor, input func(name string) error) error
 		})
-		if ok && err == nil { // what cannot be parsed was refused before
+		if ok && err == nil { // invalid templates were refused before
 			_ = checker.Check(accept, func(name string) error { // every name is accepted
 				n.inputs[name] = true
 				return nil
@@ -107,7 +107,7 @@ func (n names) find(texts ...string) {
 // findCalls adds the names of inputs in the templates of a config, and with params the names of parameters.
 func (n names) findCalls(config any, params bool) {
 	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
-		calls, _ := callsIn(text) // what cannot be parsed was refused before
+		calls, _ := callsIn(text) // invalid templates were refused before
 		for _, call := range calls {
 			switch reads := call.function == "input" || params && call.function == "param"; {
 			case reads && call.computed:

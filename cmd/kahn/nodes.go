@@ -7,21 +7,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// place is a part of a document.
+// place says where a part of a document is.
 type place struct {
 	path  string            // of the part, such as $.nodes[3].config
-	node  string            // the path of the node that it belongs to, such as S/x
+	node  string            // the path of the node around the part, such as S/x
 	graph *definition.Value // the graph that the node is in
-	outer *definition.Value // the composite whose graph that is; nil for the outermost graph
+	outer *definition.Value // the composite that has the graph; nil for the outermost graph
 }
 
-// in returns the place of a part of this one.
+// in returns the place of a part within p.
 func (p place) in(path string) place {
 	p.path += path
 	return p
 }
 
-// nodesOf yields the nodes of a definition, the nodes of a sub-graph after the node around them.
+// nodesOf yields the nodes of a definition. The nodes of a sub-graph come after their composite.
 func nodesOf(root *definition.Value) iter.Seq2[place, *definition.Value] {
 	return func(yield func(place, *definition.Value) bool) {
 		eachNode(root, nil, place{path: "$"}, yield)

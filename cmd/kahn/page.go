@@ -17,14 +17,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// page says where the run is shown in the browser.
+// page has the flags for the page that shows runs in a browser.
 type page struct {
-	addr         string // "" is nowhere
+	addr         string // "" means no page
 	remote, stay bool
 	browse       bool // whether the browser is opened, from a terminal
 }
 
-// listen listens on the address, which is a loopback address unless the user wants others to reach it.
+// listen listens on the address. It must be a loopback address unless -ui-remote is given.
 func (p page) listen() (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.addr)
 	if err != nil {
@@ -43,7 +43,7 @@ func (p page) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// events is how many events of a run are kept for the page. Nothing else reads them later, and each line of a command's output is one.
+// events returns how many events of a run to keep for the page, the only later reader. Each line of a command's output is an event.
 func (p page) events() int {
 	if p.addr == "" {
 		return 0
@@ -51,7 +51,7 @@ func (p page) events() int {
 	return 20_000
 }
 
-// hosts are the names under which others may reach the page.
+// hosts returns the host names under which other machines may reach the page.
 func (p page) hosts() (names []string) {
 	if !p.remote {
 		return nil
@@ -62,7 +62,7 @@ func (p page) hosts() (names []string) {
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	addrs, _ := net.InterfaceAddrs() // without them the name of the machine is left
+	addrs, _ := net.InterfaceAddrs() // on failure only the name of the machine is used
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			names = append(names, prefix.Addr().String())
@@ -71,7 +71,8 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage shows the runs of the Runner, and of the store if there is one. end stops the server and leaves the runs that were begun on the page, and waits for both.
+// servePage shows the runs of the Runner, and of the store if there is one. end stops the server, leaves the runs that were begun on the
+// page, and waits for both.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}
 	if db != nil {
@@ -93,11 +94,11 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 		close()
 		leaving, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		_ = rn.Shutdown(leaving) // it leaves the runs begun on the page; that it interrupts their steps is no failure of the command
+		_ = rn.Shutdown(leaving) // leaves the runs begun on the page; interrupting their steps is not a failure of the command
 	}, nil
 }
 
-// serve serves the page. end stops the server, and waits for it.
+// serve serves the page. end stops the server and waits for it to return.
 func (p page) serve(t *terminal, options inspector.Options) (end func(), err error) {
 	listener, err := p.listen()
 	if err != nil {
@@ -111,9 +112,9 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 	serving, stop := context.WithCancel(context.Background())
 	server := &http.Server{
 		Handler:           mux,
-		BaseContext:       func(net.Listener) context.Context { return serving }, // streams end with it, and let Shutdown return
+		BaseContext:       func(net.Listener) context.Context { return serving }, // ending it ends streams, so that Shutdown can return
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second, // of a body that stalls; streams have none
+		ReadTimeout:       30 * time.Second, // against stalling bodies; requests for streams have none
 	}
 	served := make(chan struct{})
 	go func() {

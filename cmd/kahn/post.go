@@ -11,16 +11,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// errPosted is the error of a command that has posted its answers to the process that performs the run.
+// errPosted is returned if the command has posted its answers to the process that performs the run.
 var errPosted = errors.New("another process performs the run")
 
-// errRefused is the error of a command whose answers that process has refused.
+// errRefused is returned if that process has refused an answer.
 var errRefused = errors.New("the answer was refused")
 
-// posted are the answers that were posted for a run: the ids of the requests, by gate.
+// posted has the ids of the requests with the answers that were posted for a run, by gate.
 type posted map[string]string
 
-// post posts answers for a run to the store, from which the process that performs the run takes them.
+// post posts answers for a run to the store. The process that performs the run takes them from there.
 func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	ids := posted{}
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
@@ -36,8 +36,8 @@ func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	return ids, nil
 }
 
-// replies returns nil while an answer waits for the process that performs the run, then an error that matches errPosted, or errRefused if an
-// answer was refused.
+// replies returns nil while the process that performs the run has not taken all answers. Then it returns an error that matches errRefused
+// if an answer was refused, and errPosted otherwise.
 func (s *storedRun) replies(ctx context.Context, ids posted) error {
 	if len(ids) == 0 {
 		return nil

@@ -35,7 +35,7 @@ type problem struct {
 	Suggestion string `json:"suggestion,omitempty"`
 }
 
-// String renders the problem as compilers do.
+// String renders the problem in the format of compilers.
 func (p problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
@@ -50,7 +50,7 @@ func (p problem) String() string {
 	return b.String()
 }
 
-// said is the message, with the node that it is about.
+// said returns the message, preceded by the node.
 func (p problem) said() string {
 	if p.Node == "" {
 		return p.Message
@@ -70,12 +70,12 @@ func (ps problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// errors leaves the warnings out.
+// errors returns the problems without warnings.
 func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// without leaves out the problems that are among others. The tests of a definition have the problems of the definition, too.
+// without returns the problems that are not among others. Vetting the tests of a definition also reports the definition's problems.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {
@@ -98,21 +98,21 @@ func (ps problems) sort() {
 	})
 }
 
-// maxProblems is how many problems of a file are reported: as many as people read.
+// maxProblems bounds the problems reported for a file.
 const maxProblems = 100
 
 // checker collects the problems of one file.
 type checker struct {
 	file  string
 	text  []byte    // of the file
-	lines []string  // of the text, once they are needed
-	by    performer // of a definition
+	lines []string  // of the text, set when first needed
+	by    performer // of the definition
 	found problems
-	known map[problem]bool // the problems found
-	more  int              // problems beside the known ones
+	known map[problem]bool // the set of found
+	more  int              // how many further problems there are
 }
 
-// finish returns the first problems in the order of the text, and then how many more there are.
+// finish returns the first maxProblems problems in the order of the text, followed by a problem that says how many more there are.
 func (c *checker) finish() problems {
 	c.found.sort()
 	if over := len(c.found) - maxProblems; over > 0 {
@@ -124,7 +124,7 @@ func (c *checker) finish() problems {
 	return c.found
 }
 
-// add adds a problem, unless there is one of the same place and text.
+// add adds a problem, unless it was added before.
 func (c *checker) add(p problem) {
 	p.File = c.file
 	p.Severity = cmp.Or(p.Severity, isError)
@@ -137,10 +137,10 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// maxCompared is how many names are compared with an unknown name: a definition may have many such mistakes.
+// maxCompared bounds the names that are compared with an unknown name, since a definition may have many unknown names.
 const maxCompared = 1000
 
-// meant is the name that is near to what was written, "" if there is none.
+// meant returns the choice that is most similar to a written name, or "" if none is similar.
 func meant(written string, choices []string) string {
 	if len(choices) > maxCompared {
 		return ""
@@ -165,7 +165,7 @@ func (c *checker) addError(err error) {
 	c.more += all.More
 }
 
-// addProblem adds a problem that package definition has found.
+// addProblem adds a problem that package definition found.
 func (c *checker) addProblem(p *definition.Problem) {
 	message := p.Message
 	if c.by.hosted == nil && p.Suggestion == "" && errors.Is(p, kahn.ErrUnknownKind) && strings.HasSuffix(p.Path, ".kind") {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// redrive says what a run that has ended repeats.
+// redrive has the flags of a redrive.
 type redrive struct {
 	asked               bool
 	nodes               paths
@@ -34,7 +34,7 @@ func (p *paths) Set(path string) error {
 	return nil
 }
 
-// modes are the options of the redrive.
+// modes returns the redrive modes that the flags set, as options.
 func (r *redrive) modes() (opts []kahn.Option) {
 	for _, mode := range []struct {
 		mode kahn.RedriveMode
@@ -50,7 +50,7 @@ func (r *redrive) modes() (opts []kahn.Option) {
 // options returns the options for a redrive of a run in its store.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
-// ended refuses to redrive a run that has not ended.
+// ended returns an error if a run has not ended, and so cannot be redriven.
 func (r *redrive) ended(stored *store.Run) error {
 	if !stored.Status.Terminal() {
 		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command goes on with it", stored.ID, stored.Status)
@@ -58,7 +58,7 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// hinted adds the flag that lifts a refusal.
+// hinted adds to a refusal the flag that would lift it.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
 		return fmt.Errorf("%w; -despite-handlers repeats it all the same", err)
@@ -79,7 +79,7 @@ func (h *host) preview(ctx context.Context) int {
 	return exitOK
 }
 
-// repeated are the paths of the nodes that a redrive would run again, in the order of declaration.
+// repeated returns the paths of the nodes that a redrive would run again, in the order of declaration.
 func (h *host) repeated(ctx context.Context) ([]string, error) {
 	if err := present(h.store); err != nil {
 		return nil, err
@@ -111,10 +111,10 @@ func (h *host) repeated(ctx context.Context) ([]string, error) {
 	return kahn.RedrivePreview(plan, snapshot, h.again.nodes, h.again.modes()...)
 }
 
-// unknownRun is the error of the redrive of a run that the store does not have.
+// unknownRun returns the error for a redrive of a run that the store does not have.
 func (h *host) unknownRun() error { return fmt.Errorf("there is no run %s in %s", h.id, h.store) }
 
-// present refuses a store that is to have a run and does not exist: opening it would make it.
+// present returns an error if the file of a store does not exist: opening the store would create it.
 func present(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("there is no %s", file)

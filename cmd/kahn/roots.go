@@ -11,11 +11,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// rootsKey is the key of the run's root inputs in the context of its steps.
+// rootsKey is the context key of a run's root inputs.
 type rootsKey struct{}
 
-// withRoots stores the root inputs of a run, and the defaults of the inputs that its graph declares, in the context, where templates
-// inside composites read them.
+// withRoots returns a context with the root inputs of a run, including the defaults that its graph declares. Templates inside composites
+// read root inputs from the context.
 func withRoots(ctx context.Context, g *kahn.Graph, given map[string]any) context.Context {
 	roots := map[string]any{}
 	for _, in := range g.Inputs {
@@ -32,14 +32,14 @@ func rootsOf(ctx context.Context) map[string]any {
 	return roots
 }
 
-// knowRoots is withRoots as an option of the run, which it keeps when it is redriven.
+// knowRoots is withRoots as an option of the run. A redrive on the page keeps the option.
 func (h *host) knowRoots(given map[string]any) kahn.Option {
 	return kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return withRoots(ctx, h.graph, given), nil
 	})
 }
 
-// knowStoredRoots is knowRoots for a run that the page performs: the store has its inputs.
+// knowStoredRoots is knowRoots with the inputs that the store has, for runs that begin without this command's flags.
 func knowStoredRoots(t *terminal, g *kahn.Graph, db *sqlite.Store) kahn.Option {
 	return kahn.Around(func(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 		stored, err := db.Load(ctx, run.ID())

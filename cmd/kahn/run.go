@@ -141,7 +141,7 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 		}
 		switch {
 		case errors.Is(err, kahn.ErrStore):
-			return exitProblems // it is not known whether it waits
+			return exitProblems // the store does not say whether the run waits
 		case interrupted:
 			h.t.printf("interrupted; to go on: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
 			return exitCancelled
@@ -153,7 +153,7 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 	return exitCode(res)
 }
 
-// exitCode is the exit code of a run.
+// exitCode returns the exit code for a Result.
 func exitCode(res *kahn.Result) int {
 	switch res.Status {
 	case kahn.RunCompleted:
@@ -166,7 +166,7 @@ func exitCode(res *kahn.Result) int {
 	return exitProblems
 }
 
-// check refuses flags that do not go together.
+// check returns an error if flags do not go together.
 func (h *host) check() error {
 	switch {
 	case h.page.addr == "" && (h.page.remote || h.page.stay):
@@ -191,7 +191,7 @@ func (h *host) check() error {
 	return h.cache.check()
 }
 
-// roots are the root inputs: the given ones, and the folder of the definition.
+// roots returns the root inputs: the given ones, and the folder of the definition.
 func (h *host) roots() (map[string]any, error) {
 	return performer{}.inputs(h.file, h.inputs)
 }

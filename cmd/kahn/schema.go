@@ -42,7 +42,7 @@ The exit code is 0.`,
 	},
 }
 
-// schema is the schema of package definition with the kinds of the performer: a node has one of them, and its config is what the kind takes.
+// schema returns the schema of package definition, restricted to the kinds of the performer and their configs.
 func (p performer) schema() ([]byte, error) {
 	all := p.kinds()
 	for name := range all {

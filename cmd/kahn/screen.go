@@ -13,16 +13,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/progress"
 )
 
-// screen shows the progress of a run, and what its commands write. It can be taken away while the user is asked.
+// screen shows the progress of a run, and the output of its commands. It can be paused while the terminal asks a question.
 type screen struct {
 	h       *host
 	mu      sync.Mutex // guards the fields below
 	display *progress.Progress
 	run     *kahn.Run    // nil until it begins
-	held    []kahn.Event // the run continues as soon as it is answered, and sends events before the display is back
+	held    []kahn.Event // events that arrive while the display is closed
 }
 
-// mostHeld bounds held. The oldest events are dropped: a display asks the run what it has done before.
+// mostHeld bounds held. The oldest events are dropped, since a new display asks the run what it did before.
 const mostHeld = 1_000
 
 func newScreen(h *host) *screen {
@@ -31,7 +31,7 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// follow takes the run, which knows what it has done in its earlier lives. It is a function for kahn.Around.
+// follow gives the display the run, which knows what it did in earlier lives. It is a function for kahn.Around.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *screen) show(e kahn.Event) {
 	}
 }
 
-// write writes lines of commands: above the picture, if one terminal shows the picture and the standard output.
+// write writes output lines of commands, above the picture if the terminal with the picture is also the standard output.
 func (s *screen) write(lines string) {
 	if s.h.t.both {
 		_, _ = io.WriteString(s.display, lines) // Close returns the error
@@ -121,7 +121,8 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 	}
 }
 
-// reportUndone writes what was undone, and what could not be. Of a composite that is what is inside, unless it has a compensation of its own.
+// reportUndone writes which nodes were undone, and which could not be. For a composite without a compensation of its own it reports the
+// nodes inside.
 func reportUndone(b *strings.Builder, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		if n.Compensation == kahn.CompensationNone {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	_ "time/tzdata" // the zones of schedules, where the machine has none
+	_ "time/tzdata" // time zones for schedules, if the machine has no database of them
 
 	"github.com/google/uuid"
 
@@ -78,7 +78,7 @@ type server struct {
 	keep         time.Duration
 	forget       []string
 	cache        cache
-	kept         []kahn.Option // of the cache, which all runs share
+	kept         []kahn.Option // of the cache; all runs share them
 	verbose      bool
 
 	t         *terminal
@@ -88,7 +88,7 @@ type server struct {
 	schedules []schedule.Schedule
 }
 
-// flow is a definition that is served.
+// flow is a definition that the command serves.
 type flow struct {
 	file, here string
 	graph      *kahn.Graph
@@ -117,7 +117,7 @@ func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
 		return t.refuse(err)
 	}
 	s.db = db
-	defer func() { _ = db.Close() }() // what was committed is in the file
+	defer func() { _ = db.Close() }() // commits are in the file already
 	return s.work(ctx)
 }
 
@@ -168,7 +168,7 @@ func definitionsIn(paths []string) (files []string, err error) {
 	return slices.Compact(files), nil
 }
 
-// load reads the definitions, or reports all that is wrong with them and returns the exit code.
+// load reads the definitions. If any has problems, it reports all of them and returns the exit code.
 func (s *server) load(paths []string) int {
 	files, err := definitionsIn(paths)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. names and schedules have the files of earlier definitions.
+// add adds a definition. names and schedules map the names that earlier definitions use to their files.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
@@ -296,7 +296,7 @@ func (s *server) options(f *flow) []kahn.Option {
 	return opts
 }
 
-// follow reports the begin and the end of a run. It is a function for kahn.Around.
+// follow prints the start and the end of a run. It is a function for kahn.Around.
 func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	begun := time.Now()
 	s.t.printf("%s %s: at work\n", clock(begun), run.ID())
@@ -318,7 +318,7 @@ func (s *server) report(_ string, _ store.Queue, err error) {
 	s.t.printf("kahn: %v\n", err)
 }
 
-// tidy removes the schedules that are to be forgotten, and reports the schedules of the store that no definition has.
+// tidy removes the schedules that -forget names, and reports schedules in the store that belong to no definition.
 func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error {
 	for _, name := range s.forget {
 		if err := scheduler.Remove(ctx, name); err != nil {
@@ -334,7 +334,7 @@ func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error 
 	return err
 }
 
-// announce prints what is served.
+// announce prints the definitions and their schedules.
 func (s *server) announce() {
 	s.t.printf("serving %s over %s\n", count(len(s.flows), "definition"), s.store)
 	for i := range s.schedules {
@@ -345,7 +345,7 @@ func (s *server) announce() {
 			times, err = schedule.Cron(x.Cron, x.Zone)
 			when = strings.TrimSpace(x.Cron + " " + x.Zone)
 		}
-		if err == nil { // FromDocument has read it
+		if err == nil { // nil: FromDocument has parsed it before
 			s.t.printf("%s: %s, next at %s\n", x.Name, when, times.Next(time.Now()).Format(time.RFC3339))
 		}
 	}

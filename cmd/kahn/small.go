@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// sleep is the kind sleep.
+// sleep is the step of kind sleep.
 func sleep(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ For string }](s)
 	if err != nil {
@@ -26,13 +26,13 @@ func sleep(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// expanded is the kind template.
+// expanded is the step of kind template.
 func expanded(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Text string }](s)
 	return c.Text, err
 }
 
-// fail is the kind fail.
+// fail is the step of kind fail.
 func fail(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Message string }](s)
 	if err != nil {

@@ -21,21 +21,21 @@ import (
 // The labels by which the runs of a definition are found.
 const (
 	labelFile   = "kahn.file"   // the definition
-	labelInputs = "kahn.inputs" // a hash of the inputs that were given
+	labelInputs = "kahn.inputs" // a hash of the given inputs
 )
 
 // storedRun is a run in a store.
 type storedRun struct {
 	db     *sqlite.Store // nil without a store
-	id     string        // "" without a store: a new one
+	id     string        // "" without a store, for a new id
 	labels map[string]string
 	lease  time.Duration
 	file   string
 	info   os.FileInfo    // of the file, when it was opened
-	goesOn bool           // the store has the run, which has not ended, or is redriven
+	goesOn bool           // the store has the run, and it has not ended or is redriven
 	asked  bool           // a redrive of the run was posted
-	again  bool           // the run is redriven by this command
-	ended  bool           // the store has the run, which has ended
+	again  bool           // this command redrives the run
+	ended  bool           // the store has the run, and it has ended
 	roots  map[string]any // the inputs of a run that continues
 }
 
@@ -76,14 +76,14 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 	return s, nil
 }
 
-// goneError says that the file of the store is not there any more.
+// goneError is returned if the file of the store no longer exists.
 type goneError struct{ file string }
 
 func (e *goneError) Error() string {
 	return fmt.Sprintf("%s was removed or replaced while the run was at work: the run is not kept", e.file)
 }
 
-// present returns a goneError if the file with the run is not the one that was opened.
+// present returns a goneError if the file of the store was removed or replaced since it was opened.
 func (s *storedRun) present() error {
 	if s.db == nil {
 		return nil
@@ -100,7 +100,7 @@ func (s *storedRun) close() {
 	}
 }
 
-// choose chooses the run: the run of the flag -run, else the unfinished run of the definition with the given inputs, else a new one.
+// choose chooses the run: the run that -run names, else an unfinished run of the definition with the given inputs, else a new run.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {
@@ -162,14 +162,14 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 	return nil
 }
 
-// goOn chooses a run that has not ended, or is redriven. It keeps its inputs, and the labels by which it is found.
+// goOn continues a run that has not ended, or is redriven. The run keeps its inputs, and the labels by which it is found.
 func (s *storedRun) goOn(stored *store.Run) (err error) {
 	s.goesOn, s.labels = true, stored.Labels
 	s.roots, err = storedRoots(stored)
 	return err
 }
 
-// unended are the statuses of runs that have not ended.
+// unended lists the statuses of runs that have not ended.
 var unended = []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}
 
 func (s *storedRun) options() []kahn.Option {
@@ -182,8 +182,8 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run, and waits for a while if another process performs it. The answers are posted meanwhile, for that process or the next
-// one, and removed: the error matches errPosted or errRefused once that process has taken them.
+// start starts the run. If another process performs the run, start waits for a while, and moves the answers to the store, for that process
+// or the next one. Once the process has taken them, start returns an error that matches errPosted or errRefused.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {
@@ -224,7 +224,7 @@ func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start
 	return run, err
 }
 
-// advise prints the command that answers each node that waits.
+// advise prints, for each waiting node, the command that answers it.
 func (h *host) advise(res *kahn.Result) {
 	if h.store == "" {
 		h.t.printf("its state is lost; -store FILE would keep it, and -ask or -ui wait for an answer\n")

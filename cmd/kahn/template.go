@@ -24,7 +24,7 @@ import (
 //	output                  of a compensation: the output of the node that is undone, nothing if its effect is unknown
 //	certain                 of a compensation: whether the node has certainly had its effect
 //
-// Beyond a bound the error matches errBound.
+// The error matches errBound if the template exceeds a limit.
 func expand(s *kahn.Step, v any) (any, error) {
 	return mapTexts(v, func(text string) (any, error) { return expandText(s, text) })
 }
@@ -115,7 +115,7 @@ func expandText(s *kahn.Step, text string) (string, error) {
 	return b.String(), nil
 }
 
-// notUndoing returns an error if the step undoes its node.
+// notUndoing returns an error unless the step undoes its node.
 func notUndoing(s *kahn.Step) error {
 	if s.Compensating() {
 		return nil
@@ -123,7 +123,7 @@ func notUndoing(s *kahn.Step) error {
 	return errors.New("only the config of a compensate has it")
 }
 
-// ofAncestor is a function of templates that refuses the ids of nodes which the view does not have.
+// ofAncestor returns a template function that calls f, and returns an error if the view does not have the node.
 func ofAncestor(view kahn.View, f func(id string) string) func(id string) (string, error) {
 	return func(id string) (string, error) {
 		if !view.Has(id) {
@@ -133,7 +133,7 @@ func ofAncestor(view kahn.View, f func(id string) string) func(id string) (strin
 	}
 }
 
-// configured returns the config of a step as a C, its templates expanded. An error is returned for a field that C does not
+// configured returns the config of a step as a C, with templates expanded. It returns an error if the config has a field that C does not
 // have.
 func configured[C any](s *kahn.Step) (c C, err error) {
 	expanded, err := expand(s, s.Config())

@@ -9,13 +9,14 @@ import (
 	"text/template/parse"
 )
 
-// maxTurns bounds how often the bodies of loops and templates are executed, beside once for each byte that they have written.
+// maxTurns bounds how often the bodies of loops and templates are executed. Each byte that a template writes allows one more.
 const maxTurns = 100_000
 
-// errBound is the error of a template that goes beyond a bound.
+// errBound is matched by the error of a template that exceeds a limit.
 var errBound = errors.New("template limit exceeded")
 
-// bounded takes a text of at most maxText bytes, as long as its context has not ended. A template writes to it in each turn: see countTurns.
+// bounded is the writer of a template. It accepts at most maxText bytes, until its context ends. A template writes to it in each turn, see
+// countTurns.
 type bounded struct {
 	ctx   context.Context
 	turns int
@@ -39,7 +40,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// made bounds a text that a function has made: a variable can hold twice as much after each turn.
+// made returns an error if a text that a function made is too long: in a loop a variable can double its length in each turn.
 func (b *bounded) made(text string) (string, error) {
 	if len(text) > maxText {
 		return "", fmt.Errorf("%w: a function makes a text that is longer than %d bytes", errBound, maxText)
@@ -60,8 +61,8 @@ func (b *bounded) functions() template.FuncMap {
 	return all
 }
 
-// countTurns makes every body that may be executed more than once, of a loop or a template, begin with an empty text. It is written in each turn,
-// so that the writer can end an execution that writes nothing else.
+// countTurns adds an empty text at the beginning of each body of a loop or a template. Each turn writes it, so that the writer can end an
+// execution that writes nothing else.
 func countTurns(t *template.Template) {
 	for _, t := range t.Templates() {
 		if t.Tree != nil {

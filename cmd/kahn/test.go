@@ -45,7 +45,7 @@ The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and
 	},
 }
 
-// testOptions are the flags of the command test.
+// testOptions has the flags of the command test.
 type testOptions struct {
 	only    string
 	verbose bool
@@ -56,7 +56,7 @@ type testOptions struct {
 // run performs the command.
 func (o *testOptions) run(ctx context.Context, t *terminal, files []string) int {
 	ran, failed, code := 0, 0, exitOK
-	var all []string // each once: *.yaml matches a definition and its tests
+	var all []string // without duplicates: *.yaml matches a definition and its tests
 	for _, file := range files {
 		if !isTests(file) {
 			tests, err := testsOf(file)
@@ -132,7 +132,7 @@ func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []err
 	}
 }
 
-// fate is the status of a node, with its reason.
+// fate returns the status of a node, with its reason.
 func fate(n kahn.NodeResult, outcome kahn.TestNode) string {
 	text := n.Status.String()
 	switch {

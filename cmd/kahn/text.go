@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// screenText renders a text of a step, a command or a server for the terminal: escape sequences are spelled out, and further lines are indented, so that none
-// passes for a line of this program.
+// screenText renders a text of a step, a command or a server for the terminal: escape sequences are spelled out, and further lines are
+// indented, so that none looks like a line of this program.
 func screenText(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {
@@ -53,7 +53,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// outputText renders the output of a run. A value that JSON has no form for is named, and the others are there.
+// outputText renders the output of a run. If a value has no JSON form, the error takes its place.
 func outputText(output any) string {
 	text, err := json.MarshalIndent(output, "", "  ")
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// try runs one case, and returns what is not as expected. A Coordinator drives the run, in a time of its own: whatever the run waits for
-// is due at once. The case fails if it takes longer than limit, unless that is 0.
+// try runs one case, and returns the failed expectations. A Coordinator drives the run with its own clock, which jumps to the next time
+// that the run waits for. The case fails if it takes longer than limit, unless limit is 0.
 func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kahn.Result, []error) {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -28,7 +28,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 		return nil, []error{err}
 	}
 	mode := c.mode(namesOf(s.graph).gates)
-	now := time.Now() // steps that are real have deadlines
+	now := time.Now() // real steps have deadlines
 	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
 	if err != nil {
 		return nil, []error{err}
@@ -47,17 +47,17 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	return res, append(c.judge(res), res.Test.Failures...)
 }
 
-// maxWaits bounds how often a case waits for a time, none of which passes: a policy of very many attempts would fill the memory.
+// maxWaits bounds how often the clock of a case jumps: since no real time passes, a policy of very many attempts would fill the memory.
 const maxWaits = 100_000
 
-// drive performs the run until it has ended, or waits for an answer that the case does not have.
+// drive performs the run until the run has ended, or waits for an answer that the case does not have.
 func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time, step kahn.StepFunc) error {
 	asked := map[string]bool{}
 	for waits := 0; !run.Run().Status().Terminal(); {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if s, ok := run.Next(); ok { // only steps that are real come here
+		if s, ok := run.Next(); ok { // only real steps get here
 			reply := s.Call().Perform(ctx, step, nil)
 			if err := run.Return(s, reply.Value, reply.Err); err != nil {
 				return err
@@ -83,10 +83,10 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		}
 		run.Advance(now)
 	}
-	return context.Cause(ctx) // nil unless it has ended what was real
+	return context.Cause(ctx) // nil unless the limit ended a real step
 }
 
-// answer answers the nodes that wait and have an answer. patient is whether another one waits for its timeout.
+// answer answers the waiting nodes for which the case has an answer. patient reports whether a node waits for its timeout.
 func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patient bool, err error) {
 	for _, wait := range run.Waiting() {
 		m := c.Mocks[declaredPath(wait.Node)]
@@ -107,7 +107,7 @@ func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patie
 	return answered, patient, nil
 }
 
-// decoded returns a value of a test as runs have it.
+// decoded returns a value of a test as runs represent it.
 func decoded(text json.RawMessage) (any, error) {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.UseNumber()
@@ -118,7 +118,7 @@ func decoded(text json.RawMessage) (any, error) {
 	return plain(v), nil
 }
 
-// mode is the test mode of the case. Gates that wait are real.
+// mode returns the test mode of the case. Gates that wait are not mocked.
 func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Undos: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
 	if c.Missing != nil {
@@ -141,7 +141,7 @@ func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	return mode
 }
 
-// mock is the mock of a step. It is a sequence even if it is the same for each attempt: only a sequence is retried.
+// mock returns the mock of a step. It is a sequence even if all attempts are the same, because only sequences are retried.
 func (m mock) mock() kahn.Mock {
 	attempts := m.Sequence
 	if attempts == nil {
@@ -154,7 +154,7 @@ func (m mock) mock() kahn.Mock {
 	return kahn.Mock{Sequence: sequence}
 }
 
-// attempt is the mock of one attempt of a step.
+// attempt returns the mock of one attempt of a step.
 func (m mock) attempt() kahn.Mock {
 	switch {
 	case m.Permanent:
@@ -168,14 +168,14 @@ func (m mock) attempt() kahn.Mock {
 	case m.Answer != nil, m.Wait:
 		return kahn.Mock{Do: wait}
 	}
-	if m.Output == nil { // of what undoes a node
+	if m.Output == nil { // a compensation
 		return kahn.Mock{}
 	}
 	v, err := decoded(m.Output)
 	return kahn.Mock{Value: v, Err: err}
 }
 
-// wait is a step that waits for an answer, and completes with it.
+// wait is a step that waits for an answer, which becomes its output.
 func wait(_ context.Context, s *kahn.Step) (any, error) {
 	if answer, ok := s.Resumed(); ok {
 		return answer, nil
@@ -210,7 +210,7 @@ func listed(names []string) string {
 	return cmp.Or(strings.Join(names, ", "), "nothing")
 }
 
-// assertions are what is expected of a node.
+// assertions returns the expectations of a node as assertions.
 func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	if e.Status != nil {
 		list = append(list, kahn.AssertStatus(path, *e.Status))
@@ -249,7 +249,7 @@ func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	return list
 }
 
-// compare compares a value of a run with what is expected, by their forms in JSON. The error is the value.
+// compare compares the JSON of a value with the expected JSON. If they differ, it returns an error that shows the value.
 func compare(want json.RawMessage, got any, same func(want, got any) bool) error {
 	text, err := json.Marshal(got)
 	if err != nil {
@@ -269,7 +269,7 @@ func compare(want json.RawMessage, got any, same func(want, got any) bool) error
 	return nil
 }
 
-// includes reports whether a value has all that is expected: an object has the fields, and perhaps more.
+// includes reports whether a value matches what is expected. An object may have further fields.
 func includes(want, got any) bool {
 	object, ok := want.(map[string]any)
 	if !ok {

@@ -61,7 +61,7 @@ func vetFiles(t *terminal, by performer, files []string, format string) int {
 	return code
 }
 
-// vet finds the problems of a definition. The document is nil if it has some.
+// vet returns a definition and its problems. The document is nil if definition.Loader refuses it.
 func (p performer) vet(file string, data []byte) (*definition.Document, problems) {
 	c := checker{file: file, text: data, by: p}
 	root, parseErr := parserOf(file)(data, definition.Limits{})
@@ -72,7 +72,7 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	var plan *kahn.Plan
 	if doc != nil {
 		g = doc.Graph
-		plan, _ = g.Compile() // Load has compiled it
+		plan, _ = g.Compile() // Load compiled it before
 	}
 	if parseErr == nil && isSmall(root) {
 		c.checkLabels(root)
@@ -83,7 +83,7 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	}
 	if plan != nil {
 		warnings := plan.Warnings()
-		if p.hosted == nil { // what a step of a host reads is not known
+		if p.hosted == nil { // vet cannot know what the steps of a host read
 			warnings = append(warnings, unused(g)...)
 		}
 		c.addWarnings(doc, warnings)
@@ -92,7 +92,7 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	return doc, c.finish()
 }
 
-// addReserved reports an input with the name of the folder of the definition.
+// addReserved reports a declared input named here, which is reserved for the folder of the definition.
 func (c *checker) addReserved(root *definition.Value) {
 	inputs := items(member(root, "inputs"))
 	for i, name := range declared(root) {
@@ -112,7 +112,7 @@ func (c *checker) addAliases(aliases []*definition.Problem) {
 	}
 }
 
-// addWarnings adds what is valid and probably a mistake.
+// addWarnings adds warnings about valid constructs that are probably mistakes.
 func (c *checker) addWarnings(doc *definition.Document, warnings []error) {
 	before := len(c.found)
 	if len(warnings) > 0 {

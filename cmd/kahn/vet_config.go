@@ -19,12 +19,12 @@ func (c *checker) checkConfigs(root *definition.Value, refused error) {
 			k, ok := kinds[text(of, "kind")]
 			config := member(of, "config")
 			switch {
-			case !ok, config == nil && scopes.unread.misses(at.path, "config"): // it may have one
+			case !ok, config == nil && scopes.unread.misses(at.path, "config"): // the config may be among the unread parts
 				return
 			case config == nil:
 				c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: of.At}, map[string]any{})
 				return
-			case config.Type == definition.Null, config.Problem != nil: // a problem of the definition
+			case config.Type == definition.Null, config.Problem != nil: // reported as a problem of the definition
 				return
 			}
 			at = at.in(".config")
@@ -57,7 +57,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 		}
 		written := member(config, name)
 		switch {
-		case name != "" && written == nil && replaced[name]: // addUnknownFields has reported the field that is there
+		case name != "" && written == nil && replaced[name]: // addUnknownFields has reported the field that stands in its place
 		case name != "" && written == nil && rest == "":
 			bad(config, at.path, fmt.Sprintf("%s: %s", name, violation.Message))
 		case property.Title != "":
@@ -77,7 +77,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
-// besideConfig are fields of a node that a config does not have.
+// besideConfig has fields that belong to a node and not to its config.
 var besideConfig = func() map[string]string {
 	notes := map[string]string{}
 	for _, field := range []string{"after", "continue_on_fail", "groups", "label", "needs", "next", "params", "priority", "retry", "timeout", "when"} {
@@ -86,8 +86,7 @@ var besideConfig = func() map[string]string {
 	return notes
 }()
 
-// addUnknownFields reports the fields of an object that are none of the known ones, each at its key. It returns the fields that the author
-// has probably meant by them.
+// addUnknownFields reports the unknown fields of an object, each at its key. It returns the known fields that the author probably meant.
 func (c *checker) addUnknownFields(at place, object *definition.Value, known []string, prefix string) map[string]bool {
 	probably := map[string]bool{}
 	if object.Type != definition.Object {

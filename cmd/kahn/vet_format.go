@@ -37,13 +37,13 @@ func writeJSON(w io.Writer, v any) {
 	_ = encoder.Encode(v) // the output keeps the error
 }
 
-// What a workflow command of GitHub Actions cannot have as it is, in its message and in the value of a property.
+// Escapes for workflow commands of GitHub Actions, in messages and in values of properties.
 var (
 	annotationText  = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	annotationValue = strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 )
 
-// annotation is the problem as a workflow command of GitHub Actions, which shows it at the line in a pull request.
+// annotation returns the problem as a workflow command of GitHub Actions, which shows the problem at its line in a pull request.
 func (p problem) annotation() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "::%s file=%s", p.Severity, annotationValue.Replace(filepath.ToSlash(p.File)))
@@ -110,13 +110,13 @@ type (
 	}
 )
 
-// Severities are the levels of SARIF by the same names, and its rules.
+// sarifRules has a rule for each severity. The levels of SARIF have the same names.
 var sarifRules = []sarifRule{
 	{string(isError), sarifText{"The definition cannot be run as it is."}},
 	{string(isWarning), sarifText{"The definition is valid, and probably not what is meant."}},
 }
 
-// sarif is the report for tools that read SARIF, such as code scanning of GitHub.
+// sarif returns the report for tools that read SARIF, such as GitHub's code scanning.
 func (ps problems) sarif() sarifLog {
 	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -144,7 +144,7 @@ func (ps problems) sarif() sarifLog {
 	return sarifLog{"https://json.schemastore.org/sarif-2.1.0.json", "2.1.0", []sarifRun{run}}
 }
 
-// fileURI is the name of a file as a reference: relative as it is given, or absolute.
+// fileURI returns the name of a file as a URI reference: relative, or absolute if the name is.
 func fileURI(name string) string {
 	u := url.URL{Path: filepath.ToSlash(name)}
 	if filepath.IsAbs(name) {

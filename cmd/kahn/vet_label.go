@@ -9,11 +9,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// checkLabels warns of branches that are never taken, since the test of their node answers with other labels.
+// checkLabels warns about branches that are never taken, because the test of their node never yields their labels.
 func (c *checker) checkLabels(root *definition.Value) {
 	answers := map[*definition.Value]map[string][]string{} // by graph and id
 	for at, n := range nodesOf(root) {
-		if member(n, "choices") != nil || text(n, "test") == "" { // Compile reports labels that are none of the choices
+		if member(n, "choices") != nil || text(n, "test") == "" { // Compile reports labels that are not among the choices
 			continue
 		}
 		parsed, err := expression.Evaluator{}.Parse(text(n, "test"))
@@ -67,7 +67,7 @@ func (c *checker) checkLabelsOf(answers map[string][]string, id string, v *defin
 	c.checkLabel(answers[id], id, label.Text, label.At, at.in(".label"))
 }
 
-// labelClasses are the labels that stand for one another.
+// labelClasses maps labels that mean the same to one label.
 var labelClasses = map[string]string{"true": "true", "yes": "true", "false": "false", "no": "false"}
 
 func (c *checker) checkLabel(answers []string, id, label string, position definition.Position, at place) {

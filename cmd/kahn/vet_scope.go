@@ -9,27 +9,27 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// scope is what the templates of a node may name.
+// scope has the names that the templates of a node may use.
 type scope struct {
 	inputs *nameSet // root inputs; nil: any
-	params []string // parameters, if closed; sorted
-	closed bool     // the node has no parameters but params
-	free   bool     // the other parameters are inputs that are not declared
+	params []string // the parameters, sorted
+	closed bool     // the node has no parameters beside params
+	free   bool     // undeclared inputs are parameters, too
 	id     string
 	wires  *wiring
-	undo   bool // it is the config of a compensation
+	undo   bool // the config belongs to a compensation
 }
 
-// wiring is how the edges in the text of a graph connect its nodes, whether or not the graph compiles.
+// wiring says how the edges in the text of a graph connect its nodes, whether or not the graph compiles.
 type wiring struct {
 	ids    map[string]int
 	names  []string   // the ids, in order
-	params [][]string // that edges deliver, by node; nil if no edge leads to the node
-	before [][]int    // the nodes that edges lead from, by node
-	partly []bool     // nodes that may have edges or parameters that could not be read
-	open   bool       // all nodes may
+	params [][]string // delivered by edges, by node; nil if no edge leads to the node
+	before [][]int    // the nodes from which edges lead to a node, by node
+	partly []bool     // whether a node may have edges or parameters that could not be read
+	open   bool       // any node may have unread edges
 
-	above [][]uint64 // the ancestors of each node, a bit for each; nil if they are not known. Made when it is needed
+	above [][]uint64 // the ancestors of each node as bits; nil if unknown. Made when first needed
 }
 
 // scopes has the wiring of the graphs of a document.
@@ -39,12 +39,12 @@ type scopes struct {
 	inputs map[*definition.Value]*nameSet // by graph
 }
 
-// scopesOf returns the scopes of a document, given the error of its Loader.
+// scopesOf returns the scopes of a document. err is the error of its Loader.
 func scopesOf(err error) *scopes {
 	return &scopes{unreadOf(err), map[*definition.Value]*wiring{}, map[*definition.Value]*nameSet{}}
 }
 
-// nameSet are names, each once.
+// nameSet is an ordered set of names.
 type nameSet struct {
 	list []string
 	has  map[string]bool
@@ -59,8 +59,8 @@ func (s *nameSet) add(names ...string) {
 	}
 }
 
-// inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, what a map or a loop around the graph adds, the inputs of the
-// document, and here. It returns nil if the graph or the document takes any.
+// inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, inputs that a map or a loop around the graph
+// adds, the inputs of the document, and here. It returns nil if the graph or the document accepts any input.
 func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	if known, ok := s.inputs[at.graph]; ok {
 		return known
@@ -111,7 +111,7 @@ func (s *scopes) of(at place, n *definition.Value) scope {
 	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
 }
 
-// delivers reports whether a parameter is there, or may be. The inputs of a node without edges are parameters of it.
+// delivers reports whether the node has, or may have, a parameter. A node without edges has its inputs as parameters.
 func (s scope) delivers(name string) bool {
 	if _, found := slices.BinarySearch(s.params, name); found || !s.closed && !s.free {
 		return true
@@ -157,10 +157,10 @@ func (s *scopes) wiring(at place) *wiring {
 	return w
 }
 
-// edge has the ends of an edge that follow from its place.
+// edge has the ends of an edge that are known from its place in the document.
 type edge struct{ from, to string }
 
-// edges adds the edges of a part of a document, a single one or a list. Some edges below the path may not have been read.
+// edges adds the edges in a part of a document, which is one edge or a list.
 func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
 	if v == nil {
 		return
@@ -175,7 +175,7 @@ func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) 
 	}
 }
 
-// add adds an edge, of which some may not have been read.
+// add adds an edge. unread says that parts of the edge could not be read.
 func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	end := func(known, key string) string {
 		switch {
@@ -188,7 +188,7 @@ func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	}
 	e.from, e.to = end(e.from, "from"), end(e.to, "to")
 	to, ok := w.ids[e.to]
-	if !ok { // it may be meant to lead to any node
+	if !ok { // the edge may be meant for any node
 		w.open = true
 		return
 	}
@@ -205,7 +205,7 @@ func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	w.partly[to] = w.partly[to] || unread || !ok
 }
 
-// leads reports whether a path of edges leads from one node to another, or may do so.
+// leads reports whether edges lead, or may lead, from one node to another.
 func (w *wiring) leads(from, to string) bool {
 	source, ok := w.ids[from]
 	target, known := w.ids[to]
@@ -219,7 +219,7 @@ func (w *wiring) leads(from, to string) bool {
 	return above == nil || above[source/64]&(1<<(source%64)) != 0
 }
 
-// climb finds the ancestors of all nodes, except for nodes in a cycle, after one, or after an edge that could not be read.
+// climb finds the ancestors of all nodes, except nodes in or after a cycle and nodes after an unread edge.
 func (w *wiring) climb() {
 	w.above = make([][]uint64, len(w.before))
 	after, left := make([][]int, len(w.before)), make([]int, len(w.before))
@@ -257,11 +257,11 @@ func (w *wiring) climb() {
 	}
 }
 
-// unread are the parts of a document that could not be read.
+// unread has the parts of a document that could not be read.
 type unread struct {
 	paths   []string
-	unknown map[string][]string // by the path of an object: the fields that are meant by unknown ones, "" for any
-	other   bool                // there are others
+	unknown map[string][]string // by the path of an object: the fields that its unknown fields probably mean, "" for any
+	other   bool                // there are further unread parts
 }
 
 func unreadOf(err error) unread {
@@ -274,7 +274,7 @@ func unreadOf(err error) unread {
 	for _, p := range all.Problems {
 		switch {
 		case p.Kind == definition.ErrGraph || p.Kind == definition.ErrVersion:
-		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // the rest was not read, or the path is not known
+		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // further parts were not read, or the path is not known
 			u.other = true
 		case p.Kind == definition.ErrUnknownField && strings.ContainsAny(p.Path, ".["):
 			object := p.Path[:strings.LastIndexAny(p.Path, ".[")]
@@ -287,7 +287,8 @@ func unreadOf(err error) unread {
 	return u
 }
 
-// below reports whether a part at one of the paths, or in it, could not be read. A path that ends with a dot stands for the members of its object.
+// below reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the members of its
+// object.
 func (u *unread) below(paths ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		return slices.ContainsFunc(paths, func(path string) bool {
@@ -297,7 +298,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// misses reports whether an object, or one of some of its fields as a whole, could not be read, or may be what an unknown field means.
+// misses reports whether an object, or one of the named fields as a whole, could not be read, or whether an unknown field may mean a named
+// field.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)

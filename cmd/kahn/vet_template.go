@@ -18,14 +18,14 @@ import (
 type templateCall struct {
 	function string
 	name     string // the first argument
-	computed bool   // the first argument is no text that is written out: name is empty
-	noText   bool   // the first argument is a number or another value that is no text
-	data     string // no call: a member of the data, which a template does not have
+	computed bool   // the first argument is not a literal text: name is empty
+	noText   bool   // the first argument is a literal that is not a text, such as a number
+	data     string // not a call: a member of the data, which templates do not have
 	at       int    // the offset of the function in the text
 	nameAt   int    // the offset of the first argument
 }
 
-// templateFunctions are the functions that templates have, beside what package text/template brings.
+// templateFunctions are the functions of templates beside the functions of package text/template.
 var templateFunctions = template.FuncMap{
 	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
 	"output": none, "certain": none,
@@ -48,7 +48,7 @@ func callsIn(text string) ([]templateCall, error) {
 	return calls, nil
 }
 
-// appendCalls adds the calls in a part of a template. In the body of a range, a with or a template the dot is a value.
+// appendCalls adds the calls in a part of a template. dot says that the dot has a value, as in the body of a range, a with or a template.
 func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	each := func(nodes ...parse.Node) {
 		for _, n := range nodes {
@@ -76,7 +76,7 @@ func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	case *parse.CommandNode:
 		if f, ok := n.Args[0].(*parse.IdentifierNode); ok {
 			call := templateCall{function: f.Ident, computed: true, at: int(f.Position())}
-			if len(n.Args) > 1 { // else a pipe delivers the argument
+			if len(n.Args) > 1 { // otherwise a pipe delivers the argument
 				call.nameAt = int(n.Args[1].Position())
 				switch n.Args[1].(type) {
 				case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
@@ -140,7 +140,7 @@ func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 }
 
 func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
-	said := map[string]bool{} // a problem is reported once for a text
+	said := map[string]bool{} // each problem is reported once per text
 	found := func(offset int, p problem) {
 		switch p.Path, p.Node = at.path, at.node; {
 		case said[p.Message]:
@@ -215,7 +215,8 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse, and finds its offset in the text: the subject in its line, or the braces.
+// describeTemplate describes an error of package text/template/parse and returns its offset in the text: where the subject of the error
+// stands in its line, or else the braces.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -242,10 +243,11 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// within is the place of a part of a text, by its offset in it, if the text stands in the file as it is, and else the place of the text.
+// within returns the position of an offset in a text, if the text stands in the file unescaped. Otherwise it returns the position of the
+// text.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
-	for quote := range 2 { // without quotes, and behind one
+	for quote := range 2 { // unquoted, and after a quote
 		at := v.At.Offset + quote
 		if at+len(v.Text) <= len(c.text) && v.At.Line > 0 && !strings.Contains(v.Text, "\n") && string(c.text[at:at+len(v.Text)]) == v.Text {
 			return definition.Position{Line: v.At.Line, Column: v.At.Column + quote + utf8.RuneCountInString(v.Text[:offset])}
@@ -261,7 +263,7 @@ func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	return v.At
 }
 
-// line returns a line of the file, which counts from 1; "" if there is none.
+// line returns a line of the file, or "" if there is none. Lines count from 1.
 func (c *checker) line(n int) string {
 	if c.lines == nil {
 		c.lines = strings.Split(string(c.text), "\n")

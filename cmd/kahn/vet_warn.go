@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// unused returns warnings about what a graph declares or delivers and nothing reads.
+// unused returns warnings about inputs and parameters that a graph declares or delivers, but that nothing reads.
 func unused(g *kahn.Graph) []error {
 	w := warner{}
 	used := namesUsed(g)
@@ -26,7 +26,7 @@ type warner struct{ found []error }
 func (w *warner) add(p *kahn.Problem) { w.found = append(w.found, p) }
 
 func (w *warner) graph(g *kahn.Graph, path string) {
-	programs := map[string]bool{} // ids of nodes of kind jq, and whether an edge leads there
+	programs := map[string]bool{} // ids of nodes of kind jq, and whether an edge leads to the node
 	fed := map[string]bool{}      // whether their parameter is delivered
 	for _, n := range g.Nodes() {
 		switch _, performed := kinds[n.Kind]; {

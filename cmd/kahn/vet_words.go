@@ -11,7 +11,8 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// A saying is what a library says about a text, and what this program says instead. A group of said may be quoted by $1 and $2, and says where the mistake is.
+// A saying replaces a library's message about a text. says may quote groups of said as $1 and $2; the group also shows where the mistake
+// is.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -21,7 +22,8 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// say returns what this program says, and the group that was found. What no row knows stands behind words of this program.
+// say returns the replacement for a message, and the group that was found. If no row matches, it returns the message after the text
+// otherwise.
 func say(sayings []saying, otherwise, message string) (text, subject string) {
 	for _, s := range sayings {
 		found := s.said.FindStringSubmatch(message)
@@ -45,13 +47,13 @@ const (
 	noProgram  = "the program cannot be read"
 )
 
-// arguments says how a function of a template is called.
+// arguments is a hint on how to call a function in a template.
 const arguments = `a function has its arguments behind it, with spaces between: {{input "name"}}`
 
-// operators is what a template has instead of operators.
+// operators is a hint on what templates have instead of operators.
 const operators = "a template has no operators; {{eq a b}}, {{ne a b}}, {{lt a b}}, {{and a b}} and {{or a b}} compare and join"
 
-// templateSayings are what package text/template/parse says.
+// templateSayings replace the messages of package text/template/parse.
 var templateSayings = []saying{
 	said(`unclosed action|unexpected "(\})" in `, "braces that begin with {{ end with }}"),
 	said(`unclosed comment|comment ends before closing delimiter`, "a comment ends with */}}"),
@@ -85,10 +87,10 @@ var templateSayings = []saying{
 	said(`unexpected "(.*)" in `, `unexpected "$1"; `+arguments),
 }
 
-// templateError is the form of an error of package text/template/parse: the line in the text, and the message.
+// templateError matches an error of package text/template/parse: the line in the text, and the message.
 var templateError = regexp.MustCompile(`^template: [^:]*:(\d+): (?s:(.*))$`)
 
-// programSayings are what gojq says about a program that cannot be compiled.
+// programSayings replace the messages of gojq about programs that do not compile.
 var programSayings = []saying{
 	said(`function not defined: ([^/]+)/(\d+)`, "there is no function $1/$2: a function called $1 with as many arguments"),
 	said(`variable not defined: (.+)`, "there is no variable $1; ... as $1 | sets it"),
@@ -97,7 +99,7 @@ var programSayings = []saying{
 	said(`label not defined: (.+)`, "there is no label $1; label $1 | sets it before the break"),
 }
 
-// programError describes an error of gojq, and where it is: the offset in the program, or -1.
+// programError describes an error of gojq. at is the offset of the error in the program, or -1.
 func programError(query string, err error) (message string, at int) {
 	var bad *gojq.ParseError
 	switch {
@@ -128,7 +130,7 @@ func programError(query string, err error) (message string, at int) {
 	return message, at
 }
 
-// templateNames are all functions of templates, with what package text/template brings.
+// templateNames are all functions of templates, including those of package text/template.
 var templateNames = func() []string {
 	names := []string{
 		"and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf", "println", "slice", "urlquery",
@@ -140,7 +142,7 @@ var templateNames = func() []string {
 	return names
 }()
 
-// foreignNames are names in expressions, which templates do not have, with what to write instead.
+// foreignNames maps names that exist in expressions, but not in templates, to what to write instead.
 var foreignNames = map[string]string{
 	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} tell of any node before`,
 	"inputs":  `an input is {{input "name"}}`,

@@ -25,11 +25,11 @@ const (
 // services are the parts of a Temporal service, all in this process.
 var services = []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
 
-// configure returns the configuration of a service that listens at a port, and keeps its data in a file of SQLite, or in memory if file is empty. hosts says
-// where its parts are, so that they need not find each other.
+// configure returns the configuration of a service that listens at a port and keeps its data in an SQLite file, or in memory if file is
+// empty. hosts has the addresses of its parts, so that they need no discovery.
 func configure(port int, file string) (c *config.Config, hosts map[primitives.ServiceName]static.Hosts, err error) {
 	store := &config.SQL{PluginName: sqliteplugin.PluginName, DatabaseName: file, ConnectAttributes: map[string]string{
-		"mode": "rwc", "journal_mode": "wal", "synchronous": "normal", // what is committed outlives the process, not a loss of power
+		"mode": "rwc", "journal_mode": "wal", "synchronous": "normal", // commits survive a killed process, but not a power failure
 	}}
 	if file == "" {
 		store.DatabaseName, store.ConnectAttributes = "temporal-dev", map[string]string{"mode": "memory", "cache": "shared"}
@@ -80,7 +80,7 @@ var searchAttributes = map[string]enums.IndexedValueType{
 	"KahnWorkflow": enums.INDEXED_VALUE_TYPE_KEYWORD, "KahnStatus": enums.INDEXED_VALUE_TYPE_KEYWORD,
 }
 
-// freePort returns a port at which no process listens now.
+// freePort returns a port on which no process listens at the moment.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", localhost+":0")
 	if err != nil {

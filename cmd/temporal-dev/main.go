@@ -17,8 +17,7 @@ import (
 	"go.temporal.io/server/temporal"
 )
 
-// pollRate is how often in a second the service looks for tasks that it has to pass on. By default it looks 20 times, so that each step of
-// a chain takes 50 ms.
+// pollRate is how often per second the service polls for tasks to pass on. The default of 20 would make each step of a chain take 50 ms.
 const pollRate = 2000
 
 func main() {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// Lead does nothing: there are no process groups here, and the command alone is killed.
+// Lead does nothing: without process groups only the command itself is killed.
 func Lead(*exec.Cmd, time.Duration) (end func()) { return func() {} }

@@ -10,13 +10,13 @@ import (
 )
 
 // Lead makes the command the leader of a process group. When the command is cancelled, Lead sends SIGTERM to the group, and SIGKILL after
-// grace. The caller calls end when the command has ended: it kills the processes of the group that are left, without grace.
+// grace. The caller calls end when the command has ended: end kills the remaining processes of the group at once.
 func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	send := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
 	var kill *time.Timer
 	cmd.Cancel = func() error {
-		kill = time.AfterFunc(grace, func() { _ = send(syscall.SIGKILL) }) // it may be gone already
+		kill = time.AfterFunc(grace, func() { _ = send(syscall.SIGKILL) }) // the group may be gone already
 		return send(syscall.SIGTERM)
 	}
 	return func() {
@@ -24,7 +24,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 			kill.Stop()
 		}
 		if cmd.Process != nil {
-			_ = send(syscall.SIGKILL) // to processes that it has left behind
+			_ = send(syscall.SIGKILL) // to processes that the command left behind
 		}
 	}
 }
