@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMain is also main in the process of the clients, see streams.
+// TestMain also serves as main in the process of the clients, see streams.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(drainURL); url != "" {
 		if err := drain(url, os.Getenv(drainClients)); err != nil {
@@ -38,7 +38,7 @@ func smallShapes() []*shape {
 	}
 }
 
-// everybody has the libraries, too, with the build tag rivals.
+// everybody includes the libraries if the build tag rivals is set.
 var everybody = append([]contestant{kahnEager, kahnBuilt, kahnWaves, handPlain, handClocked, errgroupChans}, libraries...)
 
 // TestEachNodeOnceAfterItsPredecessors checks that the comparison is fair: every executor does the same work in a valid order.
@@ -88,7 +88,7 @@ func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsForAThread checks that there is no hidden limit: all steps of a graph without edges wait for one another.
+// TestNothingWaitsForAThread checks that there is no hidden limit: in a graph without edges every step waits until all steps have begun.
 func TestNothingWaitsForAThread(t *testing.T) {
 	s := independent(200)
 	for _, c := range everybody {
@@ -177,7 +177,7 @@ func TestSized(t *testing.T) {
 	}
 }
 
-// TestSprint plants a contestant that takes a millisecond.
+// TestSprint measures a contestant that takes a millisecond.
 func TestSprint(t *testing.T) {
 	slow := contestant{"slow", func(job) (func() error, error) {
 		return func() error { time.Sleep(time.Millisecond); return nil }, nil
@@ -253,7 +253,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCheckFails plants a budget that no executor can meet.
+// TestCheckFails uses a budget that no executor can meet.
 func TestCheckFails(t *testing.T) {
 	var out bytes.Buffer
 	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001, measured: 0.0005}}, 1, time.Millisecond)
@@ -293,7 +293,7 @@ func TestScales(t *testing.T) {
 	}
 }
 
-// TestFeatures performs each row of the table features, with the feature, without, and by hand.
+// TestFeatures performs each row of the table features: with the feature, without it, and by hand.
 func TestFeatures(t *testing.T) {
 	for _, f := range features() {
 		all := []contestant{f.with, f.without}

@@ -17,8 +17,8 @@ func TestSimulatedLock(t *testing.T) {
 		want    float64
 	}{
 		{1, 10_000, 10_100},      // the lock never moves
-		{2, 10_000, 10_400. / 2}, // nobody waits for long
-		{1000, 10_000, 400},      // everybody waits
+		{2, 10_000, 10_400. / 2}, // waits are short
+		{1000, 10_000, 400},      // all workers wait
 	} {
 		if got := c.simulate(test.workers, test.step); !near(got, test.want) {
 			t.Errorf("%d workers: %.0f ns a node, want %.0f", test.workers, got, test.want)

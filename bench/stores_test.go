@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// TestStores: the rows that are written alone are those of the runs, and transactions and sizes are counted.
+// TestStores: writing the rows without the runs writes the same rows, and transactions and sizes are counted.
 func TestStores(t *testing.T) {
 	list, err := loads()
 	if err != nil {
@@ -51,7 +51,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// TestOverServer: the rows that are written alone are those of the runs, in as many statements.
+// TestOverServer: writing the rows without the runs writes the same rows, in as many statements.
 func TestOverServer(t *testing.T) {
 	list, err := loads()
 	if err != nil {
@@ -79,7 +79,7 @@ func TestOverServer(t *testing.T) {
 	}
 }
 
-// TestFloorStatements: a statement has one commit of a run, and no more commits than it should.
+// TestFloorStatements: a statement has at most one commit of each run, and no more commits than allowed.
 func TestFloorStatements(t *testing.T) {
 	node := func(id string) store.Commit { return store.Commit{Nodes: []store.NodeRecord{{Node: id}}} }
 	work := floorStatements([]commitOf{{0, node("a")}, {1, node("a")}, {0, node("b")}, {1, node("a")}, {2, node("a")}}, 2)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The browser is opened where there is a desktop, and other users of the machine see no token among the arguments of programs.
+// The command opens the browser if there is a desktop. The arguments of programs, which other users of the machine can see, do not contain
+// the token.
 func TestBrowse(t *testing.T) {
 	none := func(string) string { return "" }
 	require.Equal(t, []string{"open"}, browserCommand("darwin", none))

@@ -21,7 +21,8 @@ func TestShippedTests(t *testing.T) {
 	require.Contains(t, stdout, "1 case, 0 failed\n")
 }
 
-// A file that cannot be read, and a definition without tests, hide no case of another one, wherever they stand.
+// A file that cannot be read, or a definition without tests, does not hide the cases of other files, wherever it stands among the
+// arguments.
 func TestCasesBesideAMissingFile(t *testing.T) {
 	t.Parallel()
 	good := tested(t, "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n", "cases: [{name: first, expect: {status: completed}}, {name: second, expect: {status: completed}}]\n")
@@ -41,7 +42,7 @@ func TestCasesBesideAMissingFile(t *testing.T) {
 	}
 }
 
-// tested writes a definition and its tests, and returns the name of the former.
+// tested writes a definition and its tests, and returns the name of the definition's file.
 func tested(t *testing.T, definition, cases string) string {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "work.yaml"), []byte(definition), 0o600))
@@ -59,7 +60,7 @@ nodes:
   - {id: end, kind: template, after: S, config: {text: paid}}
 `
 
-// Every kind of mock, and every kind of expectation that holds. Hours of backoff take no time, and no step is called unless it is real.
+// Every kind of mock and every kind of expectation works. Hours of backoff take no time, and only real steps are called.
 func TestMocks(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shop, `
@@ -110,7 +111,7 @@ cases:
 	require.Contains(t, stdout, "6 cases, 0 failed\n")
 }
 
-// The policy of a node decides about further attempts of its mock, as it does about those of a step.
+// The retry policy of a node applies to its mock as it does to its step.
 func TestMocksAreRetried(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -138,7 +139,7 @@ cases:
 	require.Contains(t, stdout, "4 cases, 0 failed\n")
 }
 
-// A case ends in bounded time, whether a real step or a mock goes on for too long.
+// A case ends in bounded time, even if a real step or the attempts of a mock never end.
 func TestCasesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -160,7 +161,7 @@ cases:
 	require.Contains(t, stdout, "the run has waited 100000 times")
 }
 
-// What is wrong with a mock or a number is reported at its place, in the words of the file.
+// A wrong mock or number is reported at its place, in the words of the file.
 func TestWrongCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shop, `
@@ -184,7 +185,7 @@ cases:
 	}
 }
 
-// Each expectation that does not hold is reported with what there is, and the exit code says so.
+// Each failed expectation is reported with the actual value, and the exit code is that of a failure.
 func TestFailingCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shop, `
@@ -223,7 +224,7 @@ cases:
 	}
 }
 
-// A pattern of files matches definitions and their tests: each case is run once. What steps have written cannot pass for lines of the report.
+// If a pattern matches definitions and their tests, each case runs once. The output of steps cannot be mistaken for lines of the report.
 func TestReportOfCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -242,7 +243,7 @@ cases: [{name: "x\ty\e[2J", real: [a], expect: {status: completed}}]
 	require.NotContains(t, stdout, "\x1b")
 }
 
-// The nodes inside of a map are named with or without brackets: a mock, an answer and a step that is real hold for all items.
+// Nodes inside a map may be named with or without brackets. A mock, an answer or a real step applies to all items.
 func TestMocksInsideOfMaps(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -274,7 +275,7 @@ cases:
 	expect(t, exitProblems, `the node "M[]/x" has another mock`, "", "vet", tests)
 }
 
-// JSON is as good as YAML, and a definition may have another name.
+// Tests may be in JSON, and may name a definition with another name.
 func TestTestFileInJSON(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -290,7 +291,7 @@ func TestTestFileInJSON(t *testing.T) {
 	require.Contains(t, stdout, `"path": "$.cases[0].name"`)
 }
 
-// A short text that stands for very many values is refused in time that does not grow with them.
+// A short text that stands for very many values is refused in time that does not grow with their number.
 func TestManyValues(t *testing.T) {
 	t.Parallel()
 	bomb := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
@@ -302,7 +303,7 @@ func TestManyValues(t *testing.T) {
 	expect(t, exitProblems, `unknown field "a11"`, "", "vet", file(t, "bomb.yaml", "version: 1\n"+bomb+"nodes: [{id: a, kind: template, config: *a11}]\n"))
 }
 
-// Each field that a file with tests must not have is reported at its key, whatever its name is, with the fields of its own object.
+// Each unknown field in a file with tests is reported at its key, whatever its name, together with the fields of its object.
 func TestUnknownFieldsOfTests(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long", 60)

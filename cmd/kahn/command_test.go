@@ -29,7 +29,7 @@ func expect(t *testing.T, code int, part, stdin string, args ...string) {
 	}
 }
 
-// file writes a file in a folder of its own.
+// file writes a file in a new folder.
 func file(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -56,7 +56,7 @@ func missing(t *testing.T, path string) {
 	}
 }
 
-// until waits for something to happen. shown is in the error if it does not.
+// until waits for something to happen. If it does not, the error includes shown.
 func until(t *testing.T, shown fmt.Stringer, what string, happened func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {

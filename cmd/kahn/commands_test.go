@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// Slips on the command line run nothing, and are answered with a suggestion.
+// A slip on the command line runs nothing, and the error has a suggestion.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	const approval = "definitions/approval.yaml"
@@ -67,7 +67,7 @@ func TestSlips(t *testing.T) {
 	}
 }
 
-// Names of gates and inputs are found in sub-graphs, expressions and templates, and in nothing else.
+// Names of gates and inputs are found in sub-graphs, expressions and templates, and nowhere else.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	inside := file(t, "inside.yaml", `version: 1
@@ -80,7 +80,8 @@ nodes:
 	expect(t, exitOK, `hello me`, "", "run", "-answer", "g/ok=yes", "-input", "name=x", "-input", "who=me", inside)
 }
 
-// The inputs of a template are also found where a field of one is taken. A template that computes the name of an input may use any.
+// The inputs in a template are found also if the template takes a field of one. A template that computes the name of an input may use any
+// input.
 func TestNamesInTemplates(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -109,7 +110,7 @@ nodes: [{id: t, kind: template, config: {text: '{{(input "usr").name}}'}}]
 `))
 }
 
-// A file that cannot be read hides no problem of another one.
+// A file that cannot be read does not hide the problems of other files.
 func TestVetWithoutAFile(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "vet", "missing.yaml", "testdata/vet/graph.yaml")
@@ -131,7 +132,7 @@ func TestVetFindsNothing(t *testing.T) {
 	require.Equal(t, "[]\n", stdout)
 }
 
-// A definition with problems is neither drawn nor run, and says why.
+// A definition with problems is neither drawn nor run, and the problems are reported.
 func TestProblemsStopEverything(t *testing.T) {
 	t.Parallel()
 	const bad = "testdata/vet/graph.yaml"
@@ -160,7 +161,7 @@ func TestDraw(t *testing.T) {
 	expect(t, exitUsage, "no such file", "", "draw", "-o", filepath.Join(t.TempDir(), "none", "x"), "definitions/approval.yaml")
 }
 
-// A problem of a definition is reported once, also if its tests are vetted with it.
+// A problem of a definition is reported once, even if its tests are vetted, too.
 func TestVetWithTests(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, "version: 1\nnodes: [{id: a, kind: exce}]\n", "cases: [{name: x, expect: {status: failed}}]\n")
@@ -169,7 +170,7 @@ func TestVetWithTests(t *testing.T) {
 	require.Equal(t, 1, strings.Count(stdout, `unknown kind "exce"`), stdout)
 }
 
-// The name of the input that is the folder of the definition cannot be declared.
+// The input here, which has the folder of the definition, cannot be declared.
 func TestReservedInput(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := invoke(t, "", "vet", file(t, "here.yaml", `version: 1
@@ -215,7 +216,7 @@ func TestSchema(t *testing.T) {
 	require.Equal(t, string(testSchema), text)
 }
 
-// The scripts are made from the table: each has all commands and flags. bash reads its own, and completes.
+// Each completion script, made from the table of commands, has all commands and flags. bash reads its script, and completes.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for shell := range completions() {
@@ -256,8 +257,8 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// Templates that cannot see what they name are reported, in sub-graphs, too: a node that is no ancestor, and a parameter that nothing delivers.
-// What a node may have is not reported.
+// Templates that name a node that is no ancestor, or a parameter that nothing delivers, are reported, also in sub-graphs. Names that the
+// node may have are not reported.
 func TestVetScope(t *testing.T) {
 	t.Parallel()
 	code, stdout, _ := invoke(t, "", "vet", file(t, "scope.yaml", `
@@ -296,7 +297,7 @@ nodes:
 	}, found)
 }
 
-// The item and the index are inputs of the graph of a map, and the iteration those of a loop, declared or not.
+// The graph of a map has the inputs item and index, and the graph of a loop the input iteration, declared or not.
 func TestVetInputsOfComposites(t *testing.T) {
 	t.Parallel()
 	code, stdout, _ := invoke(t, "", "vet", file(t, "inputs.yaml", `
@@ -322,7 +323,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-// An output that cannot be written is a failure of every command, and is told.
+// Every command fails, and says so, if its output cannot be written.
 func TestBrokenOutput(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n")
@@ -337,7 +338,7 @@ func TestBrokenOutput(t *testing.T) {
 	}
 }
 
-// Of very many problems the first ones are reported, and the number of the others.
+// If there are very many problems, the first ones and the number of further ones are reported.
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -350,7 +351,7 @@ func TestManyProblems(t *testing.T) {
 	require.True(t, strings.HasSuffix(stdout, ": and 500 more problems\n"), stdout)
 }
 
-// The status of a node that a run has left has no error to show.
+// A node that was running when the run was left has a status, but no error.
 func TestReportOfALeftRun(t *testing.T) {
 	t.Parallel()
 	var g kahn.Graph

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// When a command is stopped, the processes that it has started end, too, even those that ignore the request; and no process
-// outlives a command that ends by itself.
+// If a command is stopped, the processes that it started end, too, even if they ignore the request. No process outlives a command that ends
+// by itself.
 func TestExecLeavesNothingBehind(t *testing.T) {
 	for name, row := range map[string]struct {
 		script string
@@ -45,7 +45,7 @@ func TestExecLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// alive reports whether a process runs. One that is dead and not yet waited for by init does not.
+// alive reports whether a process runs. It returns false for a zombie, which init has not waited for yet.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -25,7 +25,7 @@ func golden(t *testing.T, name, text string) {
 	require.Equal(t, string(want), text, "go test -run %s -write writes %s anew", t.Name(), path)
 }
 
-// The help of every command, and of the command without one.
+// The help of every command, and the overview.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	code, text, _ := invoke(t, "", "help")
@@ -46,7 +46,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What vet reports about files that are wrong in many ways, each in all of them, sorted by place.
+// What vet reports about files with many defects: all of them, sorted by place.
 func TestVetGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/vet/*")
@@ -66,7 +66,7 @@ func TestVetGolden(t *testing.T) {
 	golden(t, "vet.github.golden", filepath.ToSlash(text))
 }
 
-// The report in SARIF is what its schema asks for, as far as readers depend on it: a place and a rule for each problem.
+// The SARIF report has what readers depend on: a place and a rule for each problem.
 func TestVetSARIF(t *testing.T) {
 	t.Parallel()
 	strange := file(t, "a b%.yaml", "version: 1\nnodes:\n  - {id: a, kind: sleep, config: {for: soon}}\n")
@@ -126,7 +126,7 @@ func TestVetSARIF(t *testing.T) {
 	require.Contains(t, text, `"results": []`)
 }
 
-// What ends a workflow command of GitHub Actions, or its properties, is escaped.
+// Characters that would end a workflow command of GitHub Actions, or its properties, are escaped.
 func TestAnnotations(t *testing.T) {
 	t.Parallel()
 	p := problem{File: "a,b:c%\r.yaml", Line: 3, Column: 7, Node: "n%0A", Severity: isError, Message: "100%\r\nof ::it, all"}

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shipment is a definition of a host that performs fetch and sql, and http in a way of its own.
+// shipment is a definition of a host that has the kinds fetch and sql, and its own kind http.
 const shipment = `version: 1
 inputs: [here, order]
 nodes:
@@ -22,8 +22,8 @@ nodes:
   - {id: last, kind: end, after: store}
 `
 
-// With -kinds a definition may name the listed kinds of a host and no others: a kind of this command must be listed, too. What is in the
-// configs of a host is not known, and the folder of the definition is no input.
+// With -kinds a definition may name only the listed kinds: a kind of this command must be listed, too. Vet does not check the configs of a
+// host's kinds, and the folder of the definition is no input.
 func TestVetKinds(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "shipment.yaml", shipment)
@@ -53,7 +53,7 @@ nodes: [{id: a, kind: fetch}, {id: b, kind: fetch, after: a, when: nodes.lost.ou
 	expect(t, exitProblems, `cycle: "b" -> "a" -> "b"`, "", "vet", "-kinds", "fetch", file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: fetch, after: b}, {id: b, kind: fetch, after: a}]\n"))
 }
 
-// The folder of the definition is no input of a host's definition, so its guards do not see it, and its tests do not set it.
+// A host's definition does not have its folder as an input: its guards do not see it, and its tests do not set it.
 func TestHostsHaveNoFolder(t *testing.T) {
 	t.Parallel()
 	const text = "version: 1\ninputs: [order]\nnodes: [{id: a, kind: fetch, when: %s}]\n"
@@ -62,7 +62,7 @@ func TestHostsHaveNoFolder(t *testing.T) {
 	expect(t, exitOK, "1 case, 0 failed\n", "", "test", "-kinds", "fetch", definition)
 }
 
-// What a file of kinds lists, exactly.
+// kindsIn skips comments and empty lines, and trims spaces.
 func TestKindsIn(t *testing.T) {
 	t.Parallel()
 	list, err := kindsIn(file(t, "kinds.txt", "\ufeff# a comment\r\n\r\nfetch\r\n\tsql\t# more\nc#\nsend mail\n#end\nfetch"))
@@ -83,7 +83,7 @@ func TestUnknownKindNamesTheFlag(t *testing.T) {
 	require.NotContains(t, stdout, "-kinds")
 }
 
-// Slips in -kinds are answered before a file is read.
+// Slips in -kinds are reported before a definition is read.
 func TestSlipsInKinds(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: fetch}]\n")
@@ -148,7 +148,7 @@ func TestSchemaKinds(t *testing.T) {
 	expect(t, exitUsage, "-test and -kinds do not go together", "", "schema", "-test", "-kinds", "fetch")
 }
 
-// The tests of a host's definition run with mocks. No step of the host can be called here, one of a kind that the command has, too, neither.
+// The tests of a host's definition run with mocks. No step of the host can be called here, even if the command has the same kind.
 func TestTestKinds(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shipment, `

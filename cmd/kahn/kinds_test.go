@@ -34,8 +34,8 @@ func perform(ctx context.Context, kind string, config any, params map[string]any
 	return res, err
 }
 
-// The output of a command is streamed by lines, with and without an end, and is the output of the step; a failing command
-// reports why.
+// The output of a command is streamed line by line, with or without a final newline, and becomes the output of the step. The error of a
+// failing command says why.
 func TestExec(t *testing.T) {
 	t.Parallel()
 	expect(t, exitOK, "a | one\na | two\na | three\n", "", "run", "-v", file(t, "a.yaml", `
@@ -50,7 +50,7 @@ version: 1
 nodes:
   - {id: a, kind: exec, config: {command: [sh, -c, 'echo no way >&2; exit 3']}}
 `))
-	expect(t, exitOK, "true 149797 number\n", // 1 MiB, less the line that it begins with, and what follows the last end of a line
+	expect(t, exitOK, "true 149797 number\n", // 1 MiB, without the partial lines at the beginning and the end
 		"", "run", file(t, "a.yaml", `
 version: 1
 nodes:
@@ -70,7 +70,7 @@ nodes:
 `))
 }
 
-// reply writes the body of a response; a client that has hung up does not miss it.
+// reply writes the body of a response. It ignores errors: the client may have hung up.
 func reply(w io.Writer, body string) { _, _ = io.WriteString(w, body) }
 
 // A request is sent as its config says. The status decides whether the step completes, and the type of the response whether its body is
@@ -137,7 +137,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A status that is not expected decides about another attempt, however long the body is, and the error has the beginning of the body.
+// An unexpected status decides whether another attempt follows, however long the body is. The error has the beginning of the body.
 func TestUnexpectedStatus(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -183,7 +183,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// A text that is too long is named.
+// The error about a text that is too long names the text.
 func TestTextsThatAreTooLong(t *testing.T) {
 	t.Parallel()
 	long := file(t, "long", strings.Repeat("x", maxText+1))
@@ -195,7 +195,7 @@ func TestTextsThatAreTooLong(t *testing.T) {
 	require.ErrorContains(t, err, "the body of GET "+server.URL+"/long is longer than 1048576 bytes")
 }
 
-// The names of sums are relative to the folder that all matches are in, so that sha256sum finds the files there.
+// The names in a list of checksums are relative to the folder that contains all matches, so that sha256sum finds the files there.
 func TestChecksum(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -284,7 +284,7 @@ func TestErrorsNameTheirSubjects(t *testing.T) {
 	}
 }
 
-// nested are templates that execute each other twice, as deep as is asked for, and write nothing.
+// nested returns templates that each execute the next one twice, to the given depth, and write nothing.
 func nested(depth int) string {
 	b := strings.Builder{}
 	for i := range depth {
@@ -294,8 +294,7 @@ func nested(depth int) string {
 	return b.String()
 }
 
-// A step ends with its timeout, wherever it is: also among templates that write nothing, of which each is within its bound and all together
-// take long.
+// A step ends at its timeout, whatever it is doing: also while it expands many templates that write nothing, each within its bound.
 func TestStepsEndWithTheirTimeout(t *testing.T) {
 	t.Parallel()
 	check := func(kind string, config any) {
@@ -318,7 +317,8 @@ func TestStepsEndWithTheirTimeout(t *testing.T) {
 	}
 }
 
-// A template that would not end fails beyond a number of turns, and so does one whose variables grow; in a dry run, too.
+// A template that would not end fails after a number of turns, and a template with growing variables fails, too. The same holds in a dry
+// run.
 func TestBoundsOfTemplates(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -340,7 +340,7 @@ func TestBoundsOfTemplates(t *testing.T) {
 	expect(t, exitOK, "a: failed: node \"a\": ", "", "run", "-dry", definition)
 }
 
-// A dry run ends with its timeout and with Ctrl-C, also while it expands templates: here such that take long, all together.
+// A dry run ends at its timeout and on Ctrl-C, also while it expands templates, which here take long in all.
 func TestDryRunIsStopped(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("'{{range 90000}}{{end}}', ", 2000)

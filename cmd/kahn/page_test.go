@@ -52,7 +52,7 @@ func shown(t *testing.T, ctx context.Context, args ...string) (url string, code 
 
 var tokens sync.Map // of pages, by their addresses
 
-// linked returns the address of the page of which a command has printed the link, and keeps the token of the link. It is empty without one.
+// linked returns the address in the link that a command printed, or "" without a link. It remembers the token in the link.
 func linked(text string) string {
 	found := regexp.MustCompile(`open (http://(\S+)/)#token=(\S+)\n`).FindStringSubmatch(text)
 	if found == nil {
@@ -98,7 +98,7 @@ func post(t *testing.T, url, body string) {
 	require.Equal(t, http.StatusAccepted, resp.StatusCode, "%s", text)
 }
 
-// waiting returns the run that waits at a gate, once it does.
+// waiting waits until a run waits at a gate, and returns the run and the path of the gate.
 func waiting(t *testing.T, url string) (run, path string) {
 	t.Helper()
 	until(t, nil, "a run that waits", func() bool {
@@ -113,7 +113,7 @@ func waiting(t *testing.T, url string) (run, path string) {
 	return run, path
 }
 
-// outcome returns the status of a run, once it has ended.
+// outcome waits for the end of a run and returns its status.
 func outcome(t *testing.T, url, run string) string {
 	t.Helper()
 	var state struct{ Status string }
@@ -124,7 +124,8 @@ func outcome(t *testing.T, url, run string) string {
 	return state.Status
 }
 
-// The items of a run that is redriven on the page have its root inputs: given ones and defaults, of the run of this process and of an earlier one.
+// If the page redrives a run, its items have the run's root inputs, given ones and defaults, whether this process or an earlier one
+// performed the run before.
 func TestInputsOfRedrivenRuns(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "inside.yaml", `
@@ -155,7 +156,7 @@ nodes:
 	expect(t, exitOK, `"Alan Turing"`, "", append([]string{"run"}, present...)...)
 }
 
-// The page answers a gate: the run goes on, with and without a store, and the program ends with it. With -ui-stay the page is there
+// The page answers a gate: the run continues, with and without a store, and the program ends with the run. With -ui-stay the page stays
 // until Ctrl-C.
 func TestPage(t *testing.T) {
 	t.Parallel()
@@ -189,7 +190,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The result is written before the page stays until Ctrl-C, also that of a run that had ended before.
+// The result is written before the command waits for Ctrl-C, also if the run had ended in an earlier process.
 func TestResultBeforeThePageStays(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: hello}}]\n")
@@ -221,7 +222,7 @@ func TestResultBeforeThePageStays(t *testing.T) {
 	}
 }
 
-// A page that other machines reach needs a flag, and then answers to the names of this machine.
+// A page that other machines can reach needs a flag. It then answers requests to the names of this machine.
 func TestPageRemote(t *testing.T) {
 	t.Parallel()
 	p := page{addr: "0.0.0.0:0", remote: true}

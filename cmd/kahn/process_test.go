@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// processVariable makes the test binary the program itself.
+// processVariable makes the test binary act as the program.
 const processVariable = "KAHN_TEST_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is the program in a process of its own.
+// process is the program in its own process.
 type process struct {
 	*exec.Cmd
 	out lockedBuffer
@@ -62,17 +62,17 @@ func start(t *testing.T, args ...string) *process {
 	p.Env = append(os.Environ(), processVariable+"=1")
 	p.Stdout, p.Stderr = &p.out, &p.out
 	require.NoError(t, p.Start())
-	t.Cleanup(func() { _ = p.Process.Kill() }) // it has ended, unless the test has failed
+	t.Cleanup(func() { _ = p.Process.Kill() }) // it has ended already, unless the test failed
 	return p
 }
 
 // exit waits for the process and returns its exit code.
 func (p *process) exit() int {
-	_ = p.Wait() // the code says it
+	_ = p.Wait() // the exit code has the outcome
 	return p.ProcessState.ExitCode()
 }
 
-// String is what the process has written.
+// String returns what the process has written.
 func (p *process) String() string { return p.out.String() }
 
 func exists(path string) func() bool {
@@ -93,8 +93,8 @@ func pidIn(t *testing.T, p fmt.Stringer, dir string) (pid int) {
 	return pid
 }
 
-// A process is killed in the middle of a step. The next one goes on with the run: what had ended is not done again, what was under way
-// is, and the inputs are those of the first process.
+// A process is killed in the middle of a step. The next process continues the run with the same inputs: it repeats the interrupted step,
+// but no step that had ended.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "work.yaml", `
@@ -121,7 +121,7 @@ nodes:
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Equal(t, "first\nsecond\nsecond\nthird\n", string(text))
-	code, _, stderr = invoke(t, "", "run", "-store", db, definition, "-input", "who=x") // another run, since that one has ended
+	code, _, stderr = invoke(t, "", "run", "-store", db, definition, "-input", "who=x") // a new run, since the first has ended
 	require.Equal(t, exitOK, code)
 	require.NotContains(t, stderr, "goes on")
 }
@@ -146,7 +146,8 @@ nodes:
 	missing(t, filepath.Join(dir, "reached"))
 }
 
-// Ctrl-C leaves a run that is stored: its step is interrupted, its cleanup step does not run, and the same command goes on. -cancel cancels it.
+// Ctrl-C leaves a run that is stored: its step is interrupted, its cleanup step does not run, and the same command continues it. With
+// -cancel, Ctrl-C cancels the run.
 func TestInterruptStored(t *testing.T) {
 	t.Parallel()
 	for _, cancels := range []bool{false, true} {
@@ -206,8 +207,8 @@ func TestInterruptWhileAsked(t *testing.T) {
 	contains(t, filepath.Join(out, "note.txt"), "version 2 is out")
 }
 
-// A run that was begun on the page is left when the command ends: its step is interrupted, no process stays behind, and another command goes
-// on with the run.
+// A run that was begun on the page is left when the command ends: its step is interrupted, no process stays behind, and another command
+// continues the run.
 func TestRunsOfThePageAreLeft(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// orders is a definition whose step for the second item fails until the file "there" exists in its folder; each step adds its name to the file "calls".
+// orders writes a definition whose step for the second item fails until the file "there" exists in its folder. Each step adds its name to
+// the file "calls".
 func orders(t *testing.T) (definition, db string, calls func() string, mend func()) {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +46,7 @@ nodes:
 	return definition, db, calls, mend
 }
 
-// -redrive runs again what has failed, in composites, and what follows it; -dry shows it beforehand; -node names paths.
+// -redrive runs failed nodes, also in composites, and their successors again. -dry shows these nodes beforehand; -node names paths.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	definition, db, calls, mend := orders(t)
@@ -72,7 +73,7 @@ func TestRedrive(t *testing.T) {
 	require.Empty(t, calls())
 }
 
-// What cannot be redriven is refused, with the reason, and nothing runs.
+// A redrive that is not possible is refused with the reason, and nothing runs.
 func TestRedriveRefused(t *testing.T) {
 	t.Parallel()
 	definition, db, calls, _ := orders(t)
@@ -103,7 +104,7 @@ func TestRedriveRefused(t *testing.T) {
 	expect(t, exitUsage, "graph", "", "run", "-store", db, "-run", "R", "-redrive", waiting)
 }
 
-// What has been answered is repeated only if the flag says so.
+// A failure that a handler has handled is repeated only if the flag says so.
 func TestRedriveHandlers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -125,7 +126,7 @@ nodes:
 	require.Equal(t, "ship\nrefund\nship\nrefund\n", string(data))
 }
 
-// The command for the run begins a redrive that another process has posted; if the redrive is refused, the run is shown as it has ended.
+// A command for the run begins a redrive that another process posted. If the redrive is refused, the command shows how the run ended.
 func TestRedrivePosted(t *testing.T) {
 	t.Parallel()
 	definition, file, calls, mend := orders(t)

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A release that fails is reported by the step behind the error boundary, builds nothing, and fails.
+// If a release fails, the step after the error boundary reports it, nothing is built, and the run fails.
 func TestReleaseThatFails(t *testing.T) {
 	t.Parallel()
 	module, out := t.TempDir(), t.TempDir()
@@ -74,13 +74,13 @@ func TestApproval(t *testing.T) {
 		expect(t, exitWaiting, "run suspended", "", args...)
 		expect(t, exitWaiting, "run suspended", "", args...) // still
 		missing(t, note(out))
-		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // with the inputs that it has
+		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // with the inputs that the run has
 		contains(t, note(out), "version 2 is out")
 		expect(t, exitWaiting, "run suspended", "", args...) // a new run
 	})
 }
 
-// An answer that a gate refuses is asked for again; the label of the gate stands before each question.
+// If a gate refuses an answer, the command asks again. The label of the gate precedes each question.
 func TestAskedAgain(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "choices.yaml", `
@@ -103,7 +103,7 @@ nodes:
 	}
 }
 
-// A gate whose timeout passes while somebody is asked goes on without them, and what they write later is no answer.
+// If a gate times out while the user is asked, the run continues, and input that comes later is not taken as an answer.
 func TestAskedTooLate(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "late.yaml", `
@@ -136,7 +136,7 @@ func TestInterruptedQuestion(t *testing.T) {
 	}
 }
 
-// onPrompt is a writer that calls a function when it is given a text.
+// onPrompt is a writer that calls a function when text is written to it.
 type onPrompt struct {
 	text string
 	call func()

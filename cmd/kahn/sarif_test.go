@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that a report of vet uses, written down by hand from the standard: the
-// members of each object, which of them it must have, and their values. Every object is closed, so that a member that the standard does not name, or that
-// is not listed here, is refused. The file of OASIS itself is not part of this project, since it comes without terms under which it could be:
-// KAHN_SARIF_SCHEMA names a copy of it, sarif-schema-2.1.0.json, to hold the reports against it, too.
+// sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that a report of vet uses, written down by hand from the
+// standard: the members of each object, which of them it must have, and their values. Every object is closed, so that a member that is not
+// listed here is refused. The schema file of OASIS itself is not in this project, since its terms do not allow that. KAHN_SARIF_SCHEMA may
+// name a copy of it, sarif-schema-2.1.0.json, against which the reports are then checked, too.
 const sarifSchema = `{
   "type": "object", "additionalProperties": false, "required": ["version", "runs"],
   "properties": {
@@ -79,7 +79,7 @@ const sarifSchema = `{
   }
 }`
 
-// A report satisfies the schema of SARIF: one with problems of each severity, with and without a place, with strange names, and one without problems.
+// Reports satisfy the schema of SARIF: with problems of each severity, with and without a place, with strange names, and without problems.
 func TestSARIFSchema(t *testing.T) {
 	t.Parallel()
 	schemas := []string{sarifSchema}
@@ -101,7 +101,7 @@ func TestSARIFSchema(t *testing.T) {
 		for _, report := range []string{wrong, clean} {
 			require.Empty(t, contract.Check(json.RawMessage(report)))
 		}
-		for was, is := range map[string]string{ // what the schema is there to find
+		for was, is := range map[string]string{ // defects that the schema must find
 			`"version": "2.1.0"`:   `"version": "2.1"`,
 			`"startLine": `:        `"startLine": -`,
 			`"startColumn": `:      `"column": `,

@@ -35,7 +35,7 @@ func TestEventsWhileSomebodyIsAsked(t *testing.T) {
 	require.Contains(t, errs.String(), "[2/2] run completed in ")
 }
 
-// The clock goes on while somebody is asked: the progress after the answer has the time since the run began, as has its end.
+// The clock continues while the user is asked: after the answer, and at the end, the progress shows the time since the run began.
 func TestClockAfterAQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ func folder(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// lines are the lines of a file, none if it is not there.
+// linesIn returns the lines of a file, or none if it does not exist.
 func linesIn(path string) []string {
 	text, _ := os.ReadFile(path)
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
@@ -35,8 +35,8 @@ schedule: {every: 1s, inputs: {who: clock}}
 nodes: [{id: log, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo {{input "who"}} {{input "tick"}} >> ticks']}}]
 `
 
-// One command serves a folder: its schedules run at their times, over a file, with a page. It ends gracefully, and another one goes on without a tick that
-// runs twice.
+// A command serves a folder: runs begin at the times of their schedules, over a store in a file, with a page. The command ends gracefully,
+// and the next command continues without running a tick twice.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{
@@ -103,7 +103,7 @@ func TestServe(t *testing.T) {
 	require.NotContains(t, p.String(), "none of the definitions")
 }
 
-// A step that is at work when the command ends has a while to end; then it is stopped, and runs again when the command begins again, as it does after a kill.
+// A step that runs when the command ends gets a while to return. Then it is stopped, and runs again in the next command, as after a kill.
 func TestServeStops(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{"long.yaml": `
@@ -178,7 +178,7 @@ func TestServeRefuses(t *testing.T) {
 	expect(t, exitUsage, "-ui-remote is for -ui", "", "serve", db, "-ui=none", "-ui-remote", file(t, "a.yaml", valid))
 }
 
-// Vet reports what is wrong with a schedule at its place.
+// Vet reports the defects of a schedule at their places.
 func TestVetSchedule(t *testing.T) {
 	t.Parallel()
 	path := file(t, "a.yaml", "version: 1\nschedule:\n  cron: 30 2 * * 8\n  zone: Europe/Berlim\nnodes: [{id: a, kind: fail, config: {message: x}}]\n")

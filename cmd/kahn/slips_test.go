@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slip is a mistake in one of the definitions of this project: the text was is written as is. The mend is what the problem says to do.
+// slip is a mistake in one of this project's definitions: the text was is replaced by the text is. mend is the advice in the problem.
 type slip struct{ file, was, is, mend string }
 
-// unanswered are slips that make another valid definition, by their numbers, with the reason.
+// unanswered has the slips that yield another valid definition, by number, with the reason.
 var unanswered = map[int]string{
 	61: "a graph without this edge is one as well",
 }
@@ -25,7 +25,7 @@ const (
 	surveyFile   = "definitions/survey.json"
 )
 
-// Each slip is answered with file, line and column, and with the mend, or is listed with the reason.
+// Each slip is reported with file, line, column and mend, or is listed in unanswered.
 func TestSlipsInDefinitions(t *testing.T) {
 	t.Parallel()
 	slips := allSlips()
@@ -52,7 +52,7 @@ func TestSlipsInDefinitions(t *testing.T) {
 	}
 }
 
-// allSlips are the slips.
+// allSlips returns the slips.
 func allSlips() []slip {
 	return []slip{
 		// indent

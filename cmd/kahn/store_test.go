@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// A run with an id runs once: while it has not ended the command goes on with it, and then reports how it has ended, with the same exit
+// A run with an id runs once. Until it has ended, the command continues it; afterwards the command reports how it ended, with the same exit
 // code.
 func TestRunID(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestRunID(t *testing.T) {
 	}
 }
 
-// An answer that the gate does not take leaves the run as it is: it waits.
+// If the gate refuses an answer, the run keeps waiting.
 func TestRefusedAnswer(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "choices.yaml", "version: 1\nnodes: [{id: g, kind: gate, gate: {choices: [left, right]}}]\n")
@@ -41,7 +41,7 @@ func TestRefusedAnswer(t *testing.T) {
 	expect(t, exitOK, "run completed", "", append(args, "g=left")...)
 }
 
-// Runs of one definition with different inputs are different runs. Without inputs one has to be named, if several have not ended.
+// Runs of one definition with different inputs are different runs. Without inputs the user has to name the run if several have not ended.
 func TestRunsWithInputs(t *testing.T) {
 	t.Parallel()
 	const definition = "definitions/approval.yaml"
@@ -55,11 +55,11 @@ func TestRunsWithInputs(t *testing.T) {
 	expect(t, exitOK, "run completed", "", "run", "-store", db, "-input", "out="+second, "-answer", "approve=yes", definition)
 	contains(t, filepath.Join(second, "note.txt"), "version 2 is out")
 	missing(t, filepath.Join(first, "note.txt"))
-	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition) // the one that is left
+	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition) // the remaining run
 	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
 }
 
-// Two commands with one -run perform it once, and both report how it has ended.
+// Two commands with the same -run perform the run once, and both report how it ended.
 func TestOneRunTwice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,7 +81,7 @@ func TestOneRunTwice(t *testing.T) {
 	require.Equal(t, "once\n", string(calls))
 }
 
-// A run that a live process performs is not taken away from it. When that process has died its lease ends, and the run goes on.
+// A command does not take a run from a live process. When the process has died, its lease ends, and the command continues the run.
 func TestRunOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
@@ -94,7 +94,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	lease, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
 	require.NoError(t, err)
 	expect(t, exitUsage, "run held is performed by another process", "", args...)
-	require.NoError(t, db.Renew(t.Context(), lease, time.Second)) // it dies
+	require.NoError(t, db.Renew(t.Context(), lease, time.Second)) // the process dies
 	expect(t, exitWaiting, "run held is performed by another process; waiting for it, for at most 15s", "", "run", "-store", path, "-run", "held", "definitions/approval.yaml")
 
 	_, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
@@ -121,7 +121,7 @@ nodes:
 	require.True(t, strings.HasSuffix(stdout, "\na b 9007199254740993 1=2\n"), stdout)
 }
 
-// A limit and a timeout reach the run, and its progress can be read by programs.
+// A limit and a timeout reach the run, and programs can read its progress.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "slow.yaml", "version: 1\nnodes: [{id: a, kind: sleep, config: {for: 1h}}]\n")
@@ -135,7 +135,7 @@ func TestLimits(t *testing.T) {
 	expect(t, exitUsage, "bad option", "", "run", "-limit", "-1", definition)
 }
 
-// A rehearsal runs no step, follows the branch that is answered, and shows configs with their templates expanded as far as that is known.
+// A dry run calls no step, follows the branch of the given answer, and shows configs with templates expanded as far as values are known.
 func TestDry(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
@@ -173,7 +173,8 @@ nodes:
 	missing(t, filepath.Join(out, "a"))
 }
 
-// What a map does for the items of a list that a step makes is shown once: nobody knows the items. The steps behind it are shown.
+// If a step makes the list of a map, its items are unknown, and a dry run shows the work for an item once. The steps after the map are
+// shown.
 func TestDryMapOverUnknownItems(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "run", "-dry", file(t, "map.yaml", `
@@ -195,7 +196,7 @@ no step was run
 `, stdout)
 }
 
-// The answer for a run that another process performs is posted in the store: that process takes it, or refuses it.
+// The command posts an answer for a run that another process performs to the store. That process takes it, or refuses it.
 func TestAnswerForAnotherProcess(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "choices.yaml", "version: 1\nnodes: [{id: g, kind: gate, gate: {choices: [left, right]}}]\n")
@@ -208,7 +209,7 @@ func TestAnswerForAnotherProcess(t *testing.T) {
 	require.Equal(t, exitOK, <-code)
 }
 
-// The progress of a later life counts the nodes of the earlier ones.
+// The progress of a later life counts the nodes that ended in earlier lives.
 func TestProgressOfALaterLife(t *testing.T) {
 	t.Parallel()
 	args := []string{"run", "-store", filepath.Join(t.TempDir(), "runs.db"), "-progress", "plain", "-input", "out=" + t.TempDir(), "definitions/approval.yaml"}
@@ -236,7 +237,7 @@ nodes:
 	db := filepath.Join(t.TempDir(), "runs.db")
 	expect(t, exitWaiting, "run suspended", "", "run", "-store", db, "-input", "who=Ada", definition)
 	expect(t, exitWaiting, "goes on", "", "run", "-store", db, definition)
-	expect(t, exitWaiting, "goes on", "", "run", "-store", db, "-input", "who=Ada", definition) // as before, although a process went on without inputs
+	expect(t, exitWaiting, "goes on", "", "run", "-store", db, "-input", "who=Ada", definition) // found by its inputs, although a process continued it without
 	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-answer", "ask=yes", definition)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	for _, want := range []string{`"1 Ada"`, `"2 Ada"`, `"S": "Ada"`} {
@@ -245,7 +246,7 @@ nodes:
 	require.Equal(t, 2, strings.Count(stdout, `"1 Ada"`), stdout)
 }
 
-// A run whose file is removed meanwhile is not kept, which the command says.
+// If the file of a store is removed during a run, the run is not kept, and the command says so.
 func TestRemovedStore(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "runs.db")

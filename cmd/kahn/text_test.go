@@ -29,7 +29,7 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-// One output that JSON has no form for does not hide the others.
+// An output without a JSON form does not hide other outputs.
 func TestOutputText(t *testing.T) {
 	t.Parallel()
 	text := outputText(map[string]any{"ok": "hello", "bad": math.NaN()})
@@ -38,7 +38,8 @@ func TestOutputText(t *testing.T) {
 	require.Equal(t, "the output cannot be shown as JSON: json: unsupported value: +Inf", outputText(math.Inf(1)))
 }
 
-// What a step answers cannot pass for lines of the program, a jq program that answers no JSON fails, and an empty name of a file is refused.
+// The output of a step cannot be mistaken for lines of the program, a jq program whose output is no JSON fails, and an empty file name is
+// refused.
 func TestSlipsOfTexts(t *testing.T) {
 	t.Parallel()
 	ansi := file(t, "ansi.yaml", `version: 1
@@ -51,8 +52,8 @@ nodes:
 	expect(t, exitUsage, `invalid value "" for flag -store: no name of a file`, "", "run", "-store", "", nan)
 }
 
-// The output of a run cannot control the terminal: escape sequences are spelled out there, those of the C1 set in JSON, too. A file or a
-// pipe gets what the run has returned.
+// The output of a run cannot control the terminal: escape sequences are spelled out there, also the C1 set in JSON. A file or a pipe gets
+// the output unchanged.
 func TestOutputOnTerminals(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", `version: 1
@@ -87,7 +88,7 @@ nodes:
 	}
 }
 
-// What goes to the standard error has no escape sequences, either.
+// The standard error gets no escape sequences either.
 func TestErrorsOnTerminals(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"vet", "run", "test", "draw"} {

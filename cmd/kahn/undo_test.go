@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A run that fails undoes what its steps have done, the last step first, with their outputs, and reports that.
+// A run that fails undoes its steps, the last step first, with their outputs, and reports that.
 func TestRunUndoes(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
@@ -52,7 +52,7 @@ nodes:
 	require.Less(t, strings.Index(stderr, "pay/charge: compensated"), strings.Index(stderr, "reserve: compensating"))
 }
 
-// The kinds of a host are those of its compensations, too.
+// -kinds also applies to the kinds of compensations.
 func TestVetKindsOfCompensations(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "order.yaml", `
@@ -66,7 +66,7 @@ nodes:
 	expect(t, exitOK, "", "", "vet", "-kinds", "charge,refnd", definition)
 }
 
-// A case says what undoes nodes, and expects which nodes were undone. No time passes in backoffs between attempts to undo a node.
+// A case may mock compensations, and may expect which nodes were undone. No time passes in backoffs between attempts to undo a node.
 func TestTestUndoes(t *testing.T) {
 	t.Parallel()
 	definition := `

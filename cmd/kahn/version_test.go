@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The version is that of the module that was built, beside that of the library it was built with: a program that is installed, one of a
-// working tree, and ones whose library was replaced.
+// The lines have the version of the module that was built and of the library in it: for an installed program, a build from a working tree,
+// and programs with a replaced library.
 func TestVersionLines(t *testing.T) {
 	t.Parallel()
 	for want, info := range map[string]*debug.BuildInfo{
@@ -38,7 +38,7 @@ func TestVersionLines(t *testing.T) {
 	}
 }
 
-// The command prints what this program was built from. Of a program without information about its build only Go is known.
+// The command prints what the program was built from. Without build information it knows only the version of Go.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"version"}, {"-version"}, {"--version"}} {

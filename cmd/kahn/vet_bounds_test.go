@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// each joins a text for each number, in which %d stands for it.
+// each joins a text for each number below n; %d stands for the number.
 func each(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
@@ -22,7 +22,8 @@ func each(n int, format string) string {
 	return b.String()
 }
 
-// Large definitions with many mistakes, or with deep ones, are answered in time that grows with their length, and with as many problems as people read.
+// Vetting a large definition with many or deeply nested mistakes takes time in proportion to its length, and reports a bounded number of
+// problems.
 func TestVetBounds(t *testing.T) {
 	t.Parallel()
 	const node = "version: 1\nnodes:\n- {id: a, kind: template, config: {text: '%s'}}\n"
@@ -59,7 +60,7 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// aliases are lists of nodes with graphs, each of which has the one before twice.
+// aliases returns lists of nodes with graphs, each of which contains the list before twice.
 func aliases(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -68,7 +69,7 @@ func aliases(n int) string {
 	return b.String()
 }
 
-// What a writer from elsewhere writes is answered with what to write here.
+// Syntax from other engines is answered with what to write here.
 func TestVetMends(t *testing.T) {
 	t.Parallel()
 	const text = "version: 1\ninputs: [{name: user}]\nnodes:\n  - {id: a, kind: template, config: {text: x}}\n  - {id: b, kind: exec, after: a, %s}\n"
@@ -95,7 +96,7 @@ func TestVetMends(t *testing.T) {
 	}
 }
 
-// FuzzVet looks for definitions that break the command. Whatever they are, problems have places in the text, and each format can be written.
+// FuzzVet looks for definitions that break the command. All problems must have places in the text, and each format must be writable.
 func FuzzVet(f *testing.F) {
 	for _, pattern := range []string{"definitions/*", "testdata/vet/*"} {
 		files, err := filepath.Glob(pattern)

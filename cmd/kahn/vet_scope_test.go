@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a template may name depends on the edges of the definition. Where one could not be read, a problem that follows from that is none of its own; all
-// others are reported in the same round.
+// The names that a template may use depend on the edges of the definition. A name that an unread edge may provide is not reported; all
+// other problems are reported together.
 func TestVetScopeBesideOtherProblems(t *testing.T) {
 	t.Parallel()
 	const text = `version: 1
@@ -70,7 +70,7 @@ nodes:
 	}
 }
 
-// A node inside a composite, and one with params that has no edges, may have the parameters of the composite, too.
+// A node without edges inside a composite may name the composite's parameters, even if it has params.
 func TestVetScopeOfInner(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := invoke(t, "", "vet", file(t, "inner.yaml", `version: 1
@@ -87,7 +87,7 @@ nodes:
 	require.Contains(t, stdout, `node "s/w": template: nothing delivers a parameter "why"`)
 }
 
-// A template that names a node takes no longer in a definition with many nodes and edges, and many of these templates.
+// Vetting templates that name nodes stays fast with many nodes, edges and such templates.
 func TestVetScopeOfManyNodes(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder

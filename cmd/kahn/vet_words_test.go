@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slippedTemplates are templates that the library refuses, with the place and the mend in the message.
+// slippedTemplates has templates that the library refuses, with the place of the mistake and the mend in the message.
 var slippedTemplates = []struct {
 	text string
 	at   int
@@ -56,7 +56,7 @@ var slippedTemplates = []struct {
 	{`{{input "a", "b"}}`, 11, `with spaces between: {{input "name"}}`},
 }
 
-// What the library for templates refuses is said in words of this program, with the mend. Each row of the sayings is the answer to one of the texts.
+// Errors of the template library are replaced by this program's words, with the mend. Each row of templateSayings matches one of the texts.
 func TestSayingsOfTemplates(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -82,7 +82,7 @@ func TestSayingsOfTemplates(t *testing.T) {
 	require.Equal(t, "the template cannot be read: something new", message)
 }
 
-// What the library for jq refuses is said in words of this program, with the mend.
+// Errors of the jq library are replaced by this program's words, with the mend.
 func TestSayingsOfPrograms(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -116,7 +116,7 @@ func TestSayingsOfPrograms(t *testing.T) {
 	for _, s := range programSayings {
 		assert.True(t, used[s.said.String()], "no program for %s", s.said)
 	}
-	_, err := compileQuery(strings.Repeat("[", 520_000)) // which would exceed the stack
+	_, err := compileQuery(strings.Repeat("[", 520_000)) // would exceed the stack
 	require.ErrorIs(t, err, errLongProgram)
 	message, at := programError("", err)
 	require.Contains(t, message, "take it apart")

@@ -22,13 +22,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The environment of the test binary that is a process of TestScheduled: the database, and the version of the workflow that it has beside the former ones.
+// The environment of a process that TestScheduled starts: the database, and the newest version of the workflow that the process has.
 const (
 	scheduledURL     = "SCHEDULED_URL"
 	scheduledVersion = "SCHEDULED_VERSION"
 )
 
-// beat is a version of the workflow that a schedule begins.
+// beat returns a version of the workflow that the schedule begins.
 func beat(version int) kahn.Workflow {
 	g := (&kahn.Graph{Name: "beat"}).Add(kahn.Node{ID: "a", Config: map[string]any{"version": version}}, kahn.Node{ID: "b", After: []string{"a"}})
 	return kahn.Workflow{Graph: g, Options: []kahn.Option{kahn.Lease("", 500*time.Millisecond)}, Step: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -44,7 +44,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestScheduledProcess serves the schedule until it is killed. It does nothing unless it is a process of TestScheduled.
+// TestScheduledProcess serves the schedule until it is killed. It is skipped unless TestScheduled started the process.
 func TestScheduledProcess(t *testing.T) {
 	url := os.Getenv(scheduledURL)
 	if url == "" {
@@ -65,8 +65,8 @@ func TestScheduledProcess(t *testing.T) {
 	t.Error(scheduler.Serve(t.Context()), "and it was not killed")
 }
 
-// Three processes serve a schedule over PostgreSQL, are killed at random moments, and begin again, some with a new version of the graph; runs that have ended are removed. Each tick
-// of a second has one run, which completes once, and none is missing.
+// Three processes serve a schedule over PostgreSQL, are killed at random moments, and are started again, some with a new version of the
+// graph; meanwhile ended runs are removed. Each tick, one a second, has one run, which completes once, and no tick is missing.
 func TestScheduled(t *testing.T) {
 	t.Parallel()
 	err := localserver.WithDatabase(func(url string) error {
@@ -105,7 +105,7 @@ func scheduled(t *testing.T, url string) {
 	processes := []*exec.Cmd{begin(), begin(), begin()}
 	defer func() {
 		for _, p := range processes {
-			_ = p.Process.Kill() // it has ended, unless the test has failed
+			_ = p.Process.Kill() // it has ended already, unless the test failed
 		}
 	}()
 	kills, began := 0, time.Now()
@@ -130,7 +130,7 @@ func scheduled(t *testing.T, url string) {
 				ended++
 			}
 		}
-		if ended >= enough && ended == len(runs)-1 { // but for the pending one
+		if ended >= enough && ended == len(runs)-1 { // all but the pending one
 			break
 		}
 		if time.Now().After(patience) {

@@ -29,7 +29,7 @@ func noneLeft(t *testing.T, f func()) {
 	t.Helper()
 	before := runtime.NumGoroutine()
 	f()
-	// The goroutines of connections that were closed end when the network has told them.
+	// The goroutines of closed connections end once the network reports the close.
 	for end := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<20)
@@ -38,7 +38,7 @@ func noneLeft(t *testing.T, f func()) {
 	}
 }
 
-// TestRun runs the program as it is: it is about real time and a real network.
+// TestRun runs the program unchanged, with real time and a real network.
 func TestRun(t *testing.T) {
 	noneLeft(t, func() {
 		var out bytes.Buffer
@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A server without faults breaks the promises: so the program really checks them.
+// Against a server without faults the program reports broken promises, which shows that it checks them.
 func TestHealthyServer(t *testing.T) {
 	noneLeft(t, func() {
 		var out bytes.Buffer
@@ -109,7 +109,7 @@ func TestHealthyServer(t *testing.T) {
 	})
 }
 
-// The shop's account distinguishes correct clients from others.
+// The shop's account distinguishes correct clients from incorrect ones.
 func TestAccount(t *testing.T) {
 	s := newShop()
 	s.count("GET /a", "1")
@@ -139,7 +139,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// The test derives the meaning of an answer from kahn's reaction, with a policy that retries at once.
+// TestRefusal checks, with a policy that retries at once, how kahn reacts to each answer.
 func TestRefusal(t *testing.T) {
 	for code, want := range map[int]struct {
 		attempts int

@@ -42,7 +42,7 @@ func module(t *testing.T, files map[string]string) string {
 	t.Helper()
 	t.Setenv("GOFLAGS", "-mod=mod")
 	t.Setenv("GOWORK", "off")
-	t.Setenv("GOPROXY", "off") // a missing package is missing, not looked for
+	t.Setenv("GOPROXY", "off") // a missing package is not downloaded
 	t.Setenv("GOTOOLCHAIN", "local")
 	dir := t.TempDir()
 	for name, text := range with(files, map[string]string{"go.mod": "module example.com/m\n\ngo 1.25\n"}) {
@@ -127,7 +127,7 @@ func TestCompleted(t *testing.T) {
 	wantText(t, stderr, "run started: 3 nodes\n", " example.com/m/c: started\n", " [3/3] run completed in ")
 }
 
-// A second run checks what has changed, and what a change of what that exports reaches.
+// A second run checks changed packages, and the packages that a change of their exports affects.
 func TestCache(t *testing.T) {
 	dir, cache := module(t, with(good, map[string]string{
 		"a/a.go": "package a\n\nimport \"strings\"\n\ntype Names []string\n\nfunc (n Names) Text() string { return strings.Join(n, \", \") }\n\nconst Name = \"a\"\n",
@@ -217,7 +217,7 @@ func TestManyErrors(t *testing.T) {
 	}
 }
 
-// An error of the go command about a package fails that package alone.
+// An error of the go command about a package fails only that package.
 func TestUnloadable(t *testing.T) {
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -326,8 +326,8 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestStandardLibrary is the program's purpose: generics, vendored packages, assembly and all. TestTrace checks the library, too, so that this
-// is for .ci/run.
+// TestStandardLibrary checks the standard library in both modes, with generics, vendored packages and assembly. Only .ci/run runs it, since
+// TestTrace also checks the library.
 func TestStandardLibrary(t *testing.T) {
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 checks the standard library in both modes")
@@ -346,8 +346,7 @@ func TestStandardLibrary(t *testing.T) {
 	}
 }
 
-// The timeline of a check of the standard library is a valid trace that names every package, in as many slots as there
-// were.
+// The timeline of a check of the standard library is a valid trace. It names every package and uses as many slots as the limit.
 func TestTrace(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "trace.json")
 	code, rep := gocheckJSON(t, "-C", module(t, nil), "-limit", "3", "-trace", name, "std")
@@ -381,7 +380,7 @@ func TestTrace(t *testing.T) {
 	wantCode(t, code, exitUsage)
 	wantText(t, stderr, "no such file")
 
-	// The program finds that before it does anything else.
+	// The program finds an unwritable trace file before it does anything else.
 	code, _, stderr = gocheck(t, "-C", filepath.Join(t.TempDir(), "nowhere"), "-trace", filepath.Join(t.TempDir(), "missing", "trace.json"), "./...")
 	wantCode(t, code, exitUsage)
 	wantText(t, stderr, "trace.json")

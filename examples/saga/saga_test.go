@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMain makes the test binary one of the processes that the program starts.
+// TestMain lets the test binary act as one of the processes that the program starts.
 func TestMain(m *testing.M) {
 	if os.Getenv(lifeVariable) != "" {
 		main()

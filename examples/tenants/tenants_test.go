@@ -11,7 +11,7 @@ func TestCommand(t *testing.T) {
 	for name, row := range map[string]struct {
 		args []string
 		code int
-		want []string // in what is printed
+		want []string // in the output
 		errs string
 	}{
 		"all":     {nil, 0, []string{"begins as number 2\n", "held by run b-1\n", "nightly: a, b and c", "As it should be"}, ""},
@@ -34,7 +34,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestClaims checks that no claim is true without what it rests on.
+// TestClaims checks that each claim fails without the setting on which it rests.
 func TestClaims(t *testing.T) {
 	want := map[string]string{
 		"turns": "as number 201", "runs": "at once, expected up to 2", "shared": "at once, expected up to 5", "nightly": `has the key ""`,

@@ -25,7 +25,7 @@ import (
 
 var write = flag.Bool("write", false, "write the files that output is compared with")
 
-// calls are the arguments of the programs that are run otherwise than once and without arguments.
+// calls has the arguments of programs that are not simply run once without arguments.
 var calls = map[string][][]string{"17-approval": {nil, {"approve"}}}
 
 // programs returns the folders of the tour, in order.
@@ -38,8 +38,8 @@ func programs(t *testing.T) []string {
 	return names
 }
 
-// linked are the programs that TestTour runs: to link one takes a second, so it is some of them, a third more where KAHN_SAMPLE is set, which
-// .ci/run does, and all where KAHN_LONG is.
+// linked returns the programs that TestTour runs. Linking a program takes a second, so these are only some; a third more if KAHN_SAMPLE is
+// set, as in .ci/run, and all if KAHN_LONG is set.
 func linked(t *testing.T) []string {
 	t.Helper()
 	names := programs(t)
@@ -97,7 +97,7 @@ func TestTour(t *testing.T) {
 	}
 }
 
-// program is one program of the tour, and what its calls have printed.
+// program is a program of the tour, and what its calls printed.
 type program struct {
 	file, dir string
 	out       bytes.Buffer
@@ -110,7 +110,7 @@ func (p *program) command(ctx context.Context, args ...string) *exec.Cmd {
 	return c
 }
 
-// prompt adds a line that says how the program is called.
+// prompt adds a line with the command that calls the program.
 func (p *program) prompt(args ...string) {
 	fmt.Fprintln(&p.out, strings.Join(append([]string{"$ go run ./examples/tour/" + filepath.Base(p.file)}, args...), " "))
 }
@@ -126,14 +126,14 @@ func (p *program) run(ctx context.Context, t *testing.T, args []string) {
 	}
 }
 
-// serve is the life of the service: an order is packed, the service is stopped while the order waits for its payment, and started again.
+// serve performs the life of the service: it packs an order, is stopped while the order waits for its payment, and is started again.
 func (p *program) serve(ctx context.Context, t *testing.T) {
 	t.Helper()
 	p.serveOnce(ctx, t, event.NodeSuspended, "POST /orders/7", "GET /orders/7/events")
 	p.serveOnce(ctx, t, event.RunCompleted, "POST /orders/7", "POST /orders/7/paid", "GET /orders/7/events", "POST /orders/7/paid", "POST /orders/7")
 }
 
-// serveOnce starts the service, makes requests of it, reads events up to the last one, and stops the service as an operator does.
+// serveOnce starts the service, sends requests, reads events up to the last one, and stops the service as an operator does.
 func (p *program) serveOnce(ctx context.Context, t *testing.T, last event.Type, requests ...string) {
 	t.Helper()
 	p.prompt()
@@ -161,7 +161,7 @@ func (p *program) serveOnce(ctx context.Context, t *testing.T, last event.Type, 
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e.Type != event.RunStatusChanged { // how often depends on the moment at which the service is stopped
+				if e.Type != event.RunStatusChanged { // how many there are depends on when the service is stopped
 					fmt.Fprintln(&p.out, e.Type, e.Node)
 				}
 				if e.Type == last {
