@@ -11,16 +11,16 @@ import (
 // job is a task for an executor: a graph, a step and a limit.
 type job struct {
 	shape *shape
-	visit func(node int) // the step of every node; nil for a step that does nothing, in the form that costs least
+	visit func(node int) // the step of every node; nil for the cheapest step that does nothing
 	limit int            // steps at once; 0 means no limit
 	kinds []string       // by node; nil for none
-	ends  bool           // the caller's context may end, as in nearly all programs
+	ends  bool           // the caller's context may end, as contexts in nearly all programs
 }
 
-// lasting is a context that may end, and does not.
+// lasting is a context that could end, but does not.
 var lasting, _ = context.WithCancel(context.Background())
 
-// context is the one in which the caller runs the graph.
+// context returns the context in which the caller runs the graph.
 func (j job) context() context.Context {
 	if j.ends {
 		return lasting
@@ -28,13 +28,13 @@ func (j job) context() context.Context {
 	return context.Background()
 }
 
-// contestant is an executor. prepare does all work that is needed once for a graph, and returns the run.
+// contestant is an executor. prepare does all work that is needed once per graph, and returns a function that runs the graph.
 type contestant struct {
 	name    string
 	prepare func(j job) (run func() error, err error)
 }
 
-// underContext is the contestant with a context that may end.
+// underContext returns the contestant with a context that may end.
 func (c contestant) underContext() contestant {
 	return contestant{c.name, func(j job) (func() error, error) {
 		j.ends = true
@@ -53,10 +53,10 @@ var (
 	errgroupChans = contestant{"errgroup and channels", prepareErrgroup}
 )
 
-// errNoLimit says that an executor cannot hold back ready steps.
+// errNoLimit is returned if an executor cannot hold back ready steps.
 var errNoLimit = errors.New("it has no limit on concurrency")
 
-// kahnGraph declares a shape the way a host does that loads its graphs: nodes, then edges, and one StepFunc for all.
+// kahnGraph declares a shape as a host that loads its graphs does: nodes, then edges, and one StepFunc for all.
 func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g := &kahn.Graph{}
 	nodes := make([]kahn.Node, s.n)
@@ -75,8 +75,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned is prepareKahn with a History that one run has taught: of the same graph, or of one whose nodes have other names, so that
-// only the means of their kinds are known.
+// prepareLearned is prepareKahn with a History that has seen one run: of the same graph, or with a prefix, of a graph whose nodes have
+// other names, so that only the means of their kinds are known.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}
@@ -96,7 +96,7 @@ func prepareLearned(j job, prefix string) (func() error, error) {
 	return prepareKahn(j, opts...)
 }
 
-// prepareBuilt is prepareKahn for a graph that is declared as programs do that build it for one run: node by node.
+// prepareBuilt is prepareKahn for a graph that a program builds for one run, node by node.
 func prepareBuilt(j job) (func() error, error) {
 	g, in := &kahn.Graph{}, j.shape.predecessors()
 	ids := make([]string, j.shape.n)

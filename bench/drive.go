@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// driveBudget is how much longer than Execute the effect of State.Drive may take for a node.
+// driveBudget is how many times as long as Execute State.Drive may take for a node.
 const driveBudget = 4
 
-// driven leads a State to its end by Drive: each call ends when it is begun.
+// driven runs a State to its end with Drive: each call ends as soon as it begins.
 var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	plan, err := kahnGraph(j.shape, false).Compile()
 	if err != nil {
@@ -35,7 +35,7 @@ var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	}, nil
 }}
 
-// checkDrive holds Drive to its budget, relative to Execute.
+// checkDrive checks that Drive stays within its budget, relative to Execute.
 func checkDrive(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"State.Drive / Execute", "ns/node", "measured", "fails above", "verdict"}}

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// withErrgroup is the executor that people write first: a goroutine for every node, which waits for a channel of each
-// predecessor.
+// withErrgroup is the executor that people write first: every node has a goroutine, which waits for a channel of each predecessor.
 type withErrgroup struct {
 	in    adjacency // by node: its predecessors
 	n     int
@@ -25,7 +24,7 @@ func (w *withErrgroup) run(ctx context.Context) error {
 	for i := range done {
 		done[i] = make(chan struct{})
 	}
-	// Not errgroup's SetLimit: goroutines that wait for predecessors would hold the places of goroutines that could run.
+	// Not errgroup's SetLimit: goroutines that wait for predecessors would take places from goroutines that could run.
 	var slots chan struct{}
 	if w.limit > 0 {
 		slots = make(chan struct{}, w.limit)

@@ -10,21 +10,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// feature is something that a host may use. What it adds is the difference between a run with it and a run without.
+// feature is something that a host may use. Its cost is the difference between a run with it and a run without.
 type feature struct {
 	name          string
 	shape         *shape
 	with, without contestant
 
-	// What a program writes for the same around a step of the hand-written executor, and that executor without it; nil if there is no such thing.
+	// The hand-written executor with a counterpart of the feature, and without; nil if there is no counterpart.
 	handWith, handWithout *contestant
-	measured              float64 // how many times as much kahn adds, on two busy cores; see gate
+	measured              float64 // how many times as much as the counterpart kahn adds, on two busy cores; see gate
 }
 
 // plainStep does nothing.
 func plainStep(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// kahnOn is a contestant under a context that may end, as nearly all are. change makes the nodes what they are to be.
+// kahnOn returns a contestant under a context that may end, as nearly all contexts may. change sets up the nodes.
 func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) contestant {
 	return contestant{"kahn", func(j job) (func() error, error) {
 		plan, err := graphOf(j.shape, change).Compile()
@@ -40,7 +40,7 @@ func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) 
 	}}
 }
 
-// graphOf is a shape with nodes that are changed.
+// graphOf returns the graph of a shape, with nodes that change has modified.
 func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
 	plain, g := kahnGraph(s, false), &kahn.Graph{}
 	for _, n := range plain.Nodes() {
@@ -52,7 +52,7 @@ func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
 	return g.Connect(plain.Edges()...)
 }
 
-// handOn is the hand-written executor with a clock, under a context that may end.
+// handOn returns the hand-written executor with a clock, under a context that may end.
 func handOn(step stepFunc) *contestant {
 	return &contestant{"hand-written", func(j job) (func() error, error) {
 		h := newHandWritten(j.shape, step)
@@ -68,7 +68,7 @@ func handOn(step stepFunc) *contestant {
 
 const featureTimeout = time.Hour // of steps that return at once
 
-// asksDone is what a step does that waits for something else: it asks for the channel of its context.
+// asksDone asks for the channel of its context, as a step that waits for something does.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	if ctx.Done() == nil {
 		return nil, fmt.Errorf("the context of a step cannot end")
@@ -76,7 +76,7 @@ func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// features are the rows of the table. The first three have a counterpart in the standard library.
+// features returns the rows of the table. The first three have a counterpart in the standard library.
 func features() []feature {
 	all := chain(1000)
 	plain, hand := kahnOn(plainStep, nil), handOn(func(context.Context, int) error { return nil })
@@ -114,7 +114,7 @@ func features() []feature {
 	}
 }
 
-// upstreamOn is a contestant whose steps return a value. With read, each step also asks for the value of each predecessor, by id.
+// upstreamOn returns a contestant whose steps return a value. With read, each step also asks for the value of each predecessor, by id.
 func upstreamOn(read bool) contestant {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if read {
@@ -139,7 +139,7 @@ func upstreamOn(read bool) contestant {
 	}}
 }
 
-// kahnBegun is a contestant whose runs are begun and then waited for.
+// kahnBegun returns a contestant that begins a run and then waits for it.
 func kahnBegun(begin func(context.Context, *kahn.Graph) (*kahn.Run, error)) contestant {
 	return contestant{"kahn", func(j job) (func() error, error) {
 		g := graphOf(j.shape, nil)
@@ -156,21 +156,21 @@ func kahnBegun(begin func(context.Context, *kahn.Graph) (*kahn.Run, error)) cont
 	}}
 }
 
-// inRunner begins runs in a Runner that remembers none.
+// inRunner returns a function that begins runs in a Runner without a history of runs.
 func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 	rn := &kahn.Runner{History: -1}
 	return func(ctx context.Context, g *kahn.Graph) (*kahn.Run, error) { return rn.Start(ctx, g, plainStep) }
 }
 
-// addition is what a feature adds.
+// addition is the cost that a feature adds.
 type addition struct {
 	cpu, bytes, allocs float64 // a node; cpu is processor time, which other load on the machine hardly changes
-	relative           float64 // to the run without it
-	hand               float64 // ns a node that the counterpart adds; 0 if there is none
-	ratio              float64 // of the two
+	relative           float64 // to the run without the feature
+	hand               float64 // ns a node that the counterpart adds; 0 without a counterpart
+	ratio              float64 // of cpu to hand
 }
 
-// measure takes the rounds of a feature.
+// measure measures a feature in several rounds.
 func (f *feature) measure(rounds int, target time.Duration) (a addition, err error) {
 	all := []contestant{f.with, f.without}
 	if f.handWith != nil {
@@ -209,10 +209,10 @@ func additions(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// additionBudget is how many times as much as the standard library kahn may add.
+// additionBudget bounds kahn's addition, relative to the addition of the standard library.
 const additionBudget = 1.2
 
-// checkAdditions holds kahn to it, or to half as much again as was measured.
+// checkAdditions checks kahn against additionBudget, or against 1.5 times the measured ratio if that is more.
 func checkAdditions(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / the standard library", "more CPU ns/node", "measured", "budget", "fails above", "verdict"}}

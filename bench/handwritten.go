@@ -10,9 +10,9 @@ import (
 // stepFunc is the function that the hand-written executors call for every node.
 type stepFunc func(ctx context.Context, node int) error
 
-// handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one
-// mutex, and workers that continue with the nodes that they have made ready. It has no statuses, joins, retries,
-// timeouts, panics or events, and stores no outputs. Every ratio in this directory is a ratio to it.
+// handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one mutex, and workers
+// that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts, panics or events, and stores no outputs.
+// Every ratio in this directory is relative to it.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
@@ -36,17 +36,17 @@ type handRun struct {
 	pending  []int32 // by node: predecessors that have not completed
 	ready    []int32 // a stack: a node that has just become ready is still in the cache
 	workers  int
-	starting bool // a worker has been started that has not looked at ready yet
+	starting bool // a started worker has not looked at ready yet
 	err      error
 
 	times []nodeTime // by node, if there is a clock
 }
 
 type nodeTime struct {
-	start, duration int64 // ns; start is relative to the run's
+	start, duration int64 // ns; start is relative to the start of the run
 }
 
-// run performs every node after its predecessors. After an error nothing more is started; the first one is returned.
+// run performs every node after its predecessors. After an error it starts nothing more. It returns the first error.
 func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	r := &handRun{handWritten: h, ctx: ctx, pending: slices.Clone(h.in)}
 	if h.clock {
@@ -66,9 +66,9 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	return r, r.err
 }
 
-// work performs nodes until none is ready. One critical section settles a node and takes the next: the first one that the
-// node has made ready, or else a waiting one. A worker that leaves ready nodes behind starts one more worker, which does the
-// same: so a worker starts only when there is work for it.
+// work performs nodes until none is ready. One critical section settles a node and takes the next one: the first node that became ready, or
+// else a waiting node. If ready nodes remain, the worker starts one more worker, which does the same. So a worker starts only when there is
+// work for it.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending

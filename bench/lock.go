@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// A run has one lock. This file works out what that means for more cores than the machine has: from the time for which a worker holds
-// the lock, which is measured, a simulation of workers that perform steps and then settle them one at a time.
+// A run has one lock. This file predicts the effect on more cores than the machine has. It measures for how long a worker holds the lock,
+// and simulates workers that perform steps and then settle them one at a time.
 
 // section is how long a worker holds the lock for one step.
 type section struct {
-	own  float64 // ns, of a worker that held it last
-	move float64 // ns more, of one on another core, to which the run's cache lines have to move
+	own  float64 // ns, if the same worker held the lock last
+	move float64 // ns more if another core held it: the run's cache lines have to move
 }
 
-// simulate returns the ns that a node takes with so many workers, each on a core of its own, and steps of about this length. The lock
+// simulate returns the ns a node with the given number of workers, each on a core of its own, and steps of about the given length. The lock
 // goes to the worker that has waited longest.
 func (c section) simulate(workers int, step time.Duration) float64 {
 	const nodes = 20_000
@@ -28,7 +28,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	for w := range asks {
 		asks[w] = length()
 	}
-	var free float64 // when the lock is
+	var free float64 // when the lock becomes free
 	for last, n := -1, 0; n < nodes; n++ {
 		w := slices.Index(asks, slices.Min(asks))
 		free = max(free, asks[w]) + c.own
@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets move so that two workers take as many ns a node as measured.
+// fit sets c.move so that two simulated workers take the measured ns a node.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {
@@ -60,10 +60,10 @@ func spin(d time.Duration) func(int) {
 	}
 }
 
-// lockSteps are the lengths of the steps. The time for which a cache line moves is fitted to the first one above zero.
+// lockSteps are the lengths of the steps. section.move is fitted to the first length above zero.
 var lockSteps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond}
 
-// lock prints the simulation beside what two cores measure, and then for more workers.
+// lock prints the simulation beside the measurements on two cores, and then for more workers.
 func lock(out io.Writer, rounds int, target time.Duration) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var c section

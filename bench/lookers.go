@@ -16,21 +16,21 @@ import (
 
 const (
 	lookerCount = 50
-	lookerStep  = time.Millisecond // a step waits so long
+	lookerStep  = time.Millisecond // how long a step waits
 	lookerSlots = 10
-	lookerLimit = 1.65 // for -check: how much longer a run under observation may take, 1.5 times of what it does beside other load
+	lookerLimit = 1.65 // for -check: how many times as long an observed run may take, 1.5 times the ratio measured under other load
 )
 
-// gaze is a run of 10,000 steps with some that look at it.
+// gaze is the measurement of a run of 10,000 steps that some lookers observe.
 type gaze struct {
 	took  time.Duration
 	cpu   time.Duration // of the whole process
 	looks int64         // answers to Counts, Node and Why
-	nodes int64         // results of nodes that Nodes has yielded
+	nodes int64         // results that Nodes yielded
 }
 
-// gazed performs the run with a number of lookers: each asks for Counts, one Node and one Why a hundred times a second, and for Nodes once
-// a second, its first time within the first second.
+// gazed performs the run with a number of lookers. Each asks for Counts, one Node and one Why a hundred times a second, and for Nodes once
+// a second, first at a moment within the first second.
 func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	user, kernel, err := processTimes()
 	if err != nil {
@@ -85,7 +85,8 @@ func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	return g, err
 }
 
-// contestGazes performs runs with and without lookers in turn, and returns the medians of how long each takes, and of the ratio of a round.
+// contestGazes performs runs with and without lookers in turn. It returns the median measurement of each, and the median of the rounds'
+// ratios.
 func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	p, err := kahnGraph(layered(10_000), false).Compile()
 	if err != nil {
@@ -111,7 +112,7 @@ func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	return alone, watched, median(ratios), nil
 }
 
-// lookers measures what it costs a run that others look at it.
+// lookers measures what observers cost a run.
 func lookers(out io.Writer, rounds int) error {
 	alone, watched, ratio, err := contestGazes(rounds)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// waiting is a workload whose steps wait, like steps that call a service. It compares the time at which the run is over with
-// the earliest possible time.
+// waiting is a workload whose steps wait, like steps that call a service. It compares the end of the run with the earliest possible end.
 type waiting struct {
 	name  string
 	shape *shape
@@ -17,7 +16,7 @@ type waiting struct {
 	kinds []string // by node; nil for none
 }
 
-// bound is the longest path, or with a limit the work divided by it if that is more.
+// bound returns the length of the longest path, or with a limit the work divided by the limit if that is more.
 func (w *waiting) bound() time.Duration {
 	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
 	in := w.shape.predecessors()
@@ -45,7 +44,7 @@ func workloads() []waiting {
 		}
 		return waits
 	}
-	// The chain is declared last: an executor that takes nodes in the order of declaration begins it after everything else.
+	// The chain is declared last: an executor that takes nodes in the order of declaration begins the chain after everything else.
 	late := beside("beside", independent(20), chain(10))
 	// In every tier another chain is slow: an executor that waits for the whole tier waits for the slow chain each time.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
@@ -64,8 +63,8 @@ func workloads() []waiting {
 	}
 }
 
-// kinds is a workload in which the longest path by number of nodes is not the longest by time: many chains of short steps beside a few
-// of long ones. How long the steps of a kind take decides what is best begun first.
+// kinds returns a workload in which the longest path by number of nodes is not the longest by time: many chains of short steps beside a few
+// chains of long steps. The best order depends on how long the steps of each kind take.
 func kinds() waiting {
 	s, n := &shape{name: "kinds"}, 0
 	w := waiting{name: "20 chains of five steps of 4 ms beside 2 of three of 60 ms, limit 4", shape: s, limit: 4}
@@ -86,8 +85,8 @@ func kinds() waiting {
 	return w
 }
 
-// makespan runs the workloads in real time. Every sleep ends some tenths of a millisecond late, in every executor: the
-// distance of the hand-written one from the bound shows how much that is.
+// makespan runs the workloads in real time. In every executor each sleep ends some tenths of a millisecond late. The distance of the
+// hand-written executor from the bound shows how much this costs.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
 	contestants := append([]contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans}, libraries...)

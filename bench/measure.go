@@ -19,14 +19,14 @@ type reading struct {
 type entry struct {
 	contestant
 	shape    *shape
-	reps     int // runs in a sample; found at the first one
+	reps     int // runs in a sample; set by the first sample
 	readings []reading
 }
 
 // sample prepares the contestant, runs it for about the target time, and records the reading.
 //
-// It is prepared anew for each sample, and dropped after it: otherwise the heaps of other contestants would set the pace of
-// the garbage collector. The sample includes the collection of the contestant's own garbage.
+// It prepares the contestant anew for each sample, and drops it afterwards: otherwise the heaps of other contestants would influence the
+// garbage collector. The sample includes the collection of the contestant's own garbage.
 func (e *entry) sample(target time.Duration) error {
 	run, err := e.prepare(job{shape: e.shape})
 	if err != nil {
@@ -81,8 +81,8 @@ func (e *entry) sample(target time.Duration) error {
 	return nil
 }
 
-// contest samples the entries in turn, round after round, each round beginning with another one. A slow phase of the machine
-// then slows all of them down, and ratios are taken within a round.
+// contest samples the entries in turn, in rounds that each begin with another entry. So a slow phase of the machine affects all entries,
+// and ratios are taken within a round.
 func contest(entries []*entry, rounds int, target time.Duration) error {
 	for round := range rounds {
 		for i := range entries {
@@ -123,12 +123,12 @@ func (e *entry) ns() float64     { return e.median(func(r reading) float64 { ret
 func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
 func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
 
-// over returns the median of the rounds' ratios of e's time to another's.
+// over returns the ratio of e's time to the time of other, as the median over the rounds.
 func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// more returns the median of the rounds' differences between e's time and another's.
+// more returns the difference between e's time and the time of other, as the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }
@@ -149,7 +149,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// print aligns the first column to the left and the others, which are numbers, to the right.
+// print aligns the first column to the left and the other columns, which have numbers, to the right.
 func (t *table) print(out io.Writer) {
 	width := make([]int, len(t.header))
 	for _, row := range append([][]string{t.header}, t.rows...) {

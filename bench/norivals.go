@@ -2,5 +2,5 @@
 
 package main
 
-// libraries are none: to compile what they require takes longer than all the rest, so that they need the build tag rivals.
+// libraries is empty without the build tag rivals, because the libraries' dependencies take longer to compile than everything else.
 var libraries []contestant

@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// operating measures what the operator of a store notices: what the calls take that concern many runs, at a number of runs of which a tenth has not ended, and over PostgreSQL how
-// long a run waits for its first step.
+// operating measures what the operator of a store notices: how long calls that concern many runs take while a tenth of the runs have not
+// ended, and over PostgreSQL how long a run waits for its first step.
 func operating(out io.Writer, runs int) error {
 	if err := operatingSQLite(out, runs); err != nil {
 		return err
@@ -41,7 +41,7 @@ func operating(out io.Writer, runs int) error {
 	return err
 }
 
-// latencies measures the time from the call of Create, by a process that serves nothing, to the first step, with processes that listen and are idle.
+// latencies measures the time from a call of Create, in a process that serves nothing, to the first step in one of several idle processes.
 func (s *server) latencies(out io.Writer, samples int) error {
 	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
 	for _, processes := range []int{1, 5} {
@@ -89,7 +89,7 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 			ended <- errors.Join(err, own.Close())
 		}()
 	}
-	for i := -10; i < samples && err == nil; i++ { // the first ones begin before all processes listen
+	for i := -10; i < samples && err == nil; i++ { // the first runs may begin before all processes listen
 		time.Sleep(30 * time.Millisecond)
 		var n store.NewRun
 		if n, err = kahn.Prepare(g, kahn.RunID(fmt.Sprintf("%d-%d", processes, i))); err != nil {
@@ -112,7 +112,7 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 	return created, began, err
 }
 
-// counts measures the calls that concern many runs.
+// counts measures the calls that concern many runs over PostgreSQL.
 func (s *server) counts(out io.Writer, runs int) error {
 	if err := s.clear(); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (s *server) counts(out io.Writer, runs int) error {
 	return countsOf(out, "PostgreSQL", s.store, runs)
 }
 
-// countsOf measures the calls that concern many runs.
+// countsOf measures the calls that concern many runs, and prints them under a name.
 func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
 	ctx := context.Background()
 	t := table{header: []string{"call", "ms"}}
@@ -165,7 +165,7 @@ func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
 	return nil
 }
 
-// operatingSQLite measures the calls over a file of SQLite.
+// operatingSQLite measures the calls that concern many runs over an SQLite file.
 func operatingSQLite(out io.Writer, runs int) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-operating-")
 	if err != nil {
@@ -178,7 +178,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var all errgroup.Group
-	all.SetLimit(64) // they share transactions
+	all.SetLimit(64) // so that inserts share transactions
 	began := time.Now().Add(-24 * time.Hour)
 	for i := range runs {
 		all.Go(func() error { return db.Insert(context.Background(), filled(i, began)) })
@@ -189,7 +189,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	return countsOf(out, "SQLite", db, runs)
 }
 
-// filled is one of the runs with which a store is filled, as fill writes them: every tenth is suspended.
+// filled returns one of the runs with which a store is filled. Every tenth run is suspended, as in fill.
 func filled(i int, began time.Time) *store.Run {
 	r := &store.Run{
 		ID: fmt.Sprint("run-", i), Sequence: 4, Status: kahn.RunCompleted, Created: began.Add(time.Duration(i) * time.Millisecond), Record: json.RawMessage(`"` + strings.Repeat("x", 300) + `"`),
@@ -205,7 +205,7 @@ func filled(i int, began time.Time) *store.Run {
 	return r
 }
 
-// fill writes the rows of runs, of which every tenth is suspended.
+// fill writes the rows of runs. Every tenth run is suspended.
 func (s *server) fill(runs int) error {
 	ctx := context.Background()
 	for _, text := range []string{

@@ -16,11 +16,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// server is a database of PostgreSQL with the tables of a store.
+// server is a PostgreSQL database with the tables of a store.
 type server struct {
 	store      *postgres.Store
 	pool       *pgxpool.Pool
-	statements atomic.Int64 // that were executed over the pool
+	statements atomic.Int64 // executed over the pool
 }
 
 // TraceQueryStart implements pgx.QueryTracer.
@@ -32,7 +32,7 @@ func (s *server) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*server) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// onServer calls f with the server of the environment; without one it starts a server.
+// onServer calls f with the server that the environment names, or else with a server that it starts.
 func onServer(f func(s *server) error) error {
 	return localserver.WithDatabase(func(url string) error {
 		config, err := pgxpool.ParseConfig(url)
@@ -52,7 +52,7 @@ func onServer(f func(s *server) error) error {
 	})
 }
 
-// overServer compares runs over PostgreSQL with the rows of their commits, which are written without an engine in the same round.
+// overServer compares runs over PostgreSQL with writing the rows of their commits without an engine, in the same round.
 func overServer(out io.Writer, list []load, rounds int) error {
 	t := table{header: []string{"runs", "rows alone, steps/s", "PostgreSQL, steps/s", "/ rows alone", "/ rows of the chain alone", "statements a step"}}
 	err := onServer(func(s *server) error {
@@ -92,10 +92,10 @@ func overServer(out io.Writer, list []load, rounds int) error {
 	return nil
 }
 
-// turn holds the measures of a load in one round: steps in a second with the engine and without it, and statements a step.
+// turn has the measurements of a load in one round: steps a second with the engine (speed) and without (floor), and statements a step.
 type turn struct{ speed, floor, statements float64 }
 
-// turn performs a load, and writes the rows of its commits without the engine in as many statements as the runs have shared.
+// turn performs a load, and then writes the rows of its commits without the engine, in as many statements as the runs used together.
 func (s *server) turn(l *load) (t turn, err error) {
 	if err := s.clear(); err != nil {
 		return t, err
@@ -107,7 +107,7 @@ func (s *server) turn(l *load) (t turn, err error) {
 		return t, err
 	}
 	statements := s.statements.Load() - before
-	without, err := s.rowsAlone(l, recorded.applied, max(1, int(statements)-2*l.runs)) // less the rows that acquire and release the runs
+	without, err := s.rowsAlone(l, recorded.applied, max(1, int(statements)-2*l.runs)) // without the statements that acquire and release the runs
 	if err != nil {
 		return t, err
 	}
@@ -120,7 +120,7 @@ func (s *server) clear() error {
 	return err
 }
 
-// floorText writes the rows of commits, of different runs, as a program does that has no engine. It checks the leases.
+// floorText writes the rows of commits of different runs, as a program without an engine would. It checks the leases.
 const floorText = `WITH held AS (
 	UPDATE kahn.runs r SET sequence = w.sequence FROM unnest($1::bigint[], $2::bigint[]) AS w(run, sequence)
 	WHERE r.run = w.run AND r.owner = 'owner' AND r.epoch = 1 AND r.expires > clock_timestamp() RETURNING r.run
@@ -131,8 +131,8 @@ FROM unnest($3::bigint[], $4::integer[], $5::text[], $6::text[], $7::timestamptz
 	AS n(run, node, key, status, started, ended, hash, value, record) JOIN held USING (run)
 ON CONFLICT (run, node) DO UPDATE SET status = excluded.status, ended = excluded.ended, value = excluded.value, record = excluded.record RETURNING run`
 
-// rowsAlone writes the rows of commits in so many statements over one connection, with arguments that were made before, and returns how long
-// that takes.
+// rowsAlone writes the rows of commits in the given number of statements over one connection, with prepared arguments, and returns how long
+// this takes.
 func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statements int) (took time.Duration, err error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {
@@ -162,7 +162,7 @@ func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statement
 	return time.Since(began), nil
 }
 
-// floorStatement are the arguments of floorText, by columns.
+// floorStatement has the arguments of floorText, by columns.
 type floorStatement struct {
 	runs, sequences, nodeRuns []int64
 	nodes                     []int32
@@ -175,7 +175,8 @@ func (f *floorStatement) args() []any {
 	return []any{f.runs, f.sequences, f.nodeRuns, f.nodes, f.keys, f.statuses, f.starts, f.ends, f.hashes, f.values, f.records}
 }
 
-// floorStatements are statements of so many commits each, in the order of the commits. A statement has one commit of a run.
+// floorStatements groups commits into statements of at most together commits each, in order. A statement has at most one commit of each
+// run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
 	numbers := map[int]map[string]int32{} // of the nodes, by run and id
 	inLast := map[int]bool{}              // runs

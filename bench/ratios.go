@@ -10,22 +10,21 @@ import (
 // budget is the limit for kahn's time on a shape, relative to the hand-written executor on the same shape.
 type budget struct {
 	shape    *shape
-	ratio    float64       // at most this many times as long; 0 means that extra counts
+	ratio    float64       // at most this many times as long; 0 means that extra applies
 	extra    time.Duration // at most this much longer
 	measured float64       // the ratio on two cores of a busy machine; see gate
-	bytes    float64       // at most so many bytes a node; 0 means no limit
-	rivals   *shape        // for the libraries; nil means the same one
+	bytes    float64       // at most this many bytes a node; 0 means no limit
+	rivals   *shape        // for the libraries; nil means the same shape
 }
 
-// gate is the ratio above which -check fails: half as much again as was measured, so that noise is no failure, and never less than
-// the budget.
+// gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, and never less than the budget.
 func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 
-// budgets are the shapes of the ratios table. A rival that takes most of a minute to build or run a shape has a smaller one
-// of the same kind.
+// budgets are the shapes of the ratios table. Rivals that take most of a minute to build or run a shape get a smaller shape of the same
+// kind.
 //
-// The chain, the fan and the layered graph miss their budgets: the hand-written executor itself, with the clock read that kahn makes
-// too, takes more than twice the time of the one without. docs/costs.md has the profile.
+// The chain, the fan and the layered graph miss their budgets: even the hand-written executor takes more than twice as long with a clock,
+// which kahn reads too, as without. docs/costs.md has the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},
@@ -90,8 +89,8 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 
 const tries = 4
 
-// check holds kahn to the gates. A shape above its gate is measured again, longer, before it fails. The base is the hand-written
-// executor, with its clock or without.
+// check checks kahn against the gates. A shape above its gate is measured again, for longer, before it fails. base is the hand-written
+// executor, with or without its clock.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	fmt.Fprintf(out, "kahn against %s\n\n", base.name)
@@ -123,7 +122,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 	return ok, nil
 }
 
-// pick keeps the budgets of the named shape, or all.
+// pick returns the budgets of the named shape, or all budgets if the name is empty.
 func pick(all []budget, name string) []budget {
 	if name == "" {
 		return all

@@ -15,8 +15,8 @@ import (
 // libraries are other libraries that execute graphs.
 var libraries = []contestant{{"heimdalr/dag", prepareHeimdalr}, {"cloudwego/eino", prepareEino}}
 
-// prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets a
-// vertex before them that is no step.
+// prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets an extra vertex before
+// them that is not a step.
 func prepareHeimdalr(j job) (func() error, error) {
 	if j.limit > 0 {
 		return nil, errNoLimit
@@ -37,8 +37,8 @@ func prepareHeimdalr(j job) (func() error, error) {
 			roots = append(roots, ids[node])
 		}
 	}
-	// From the end to the beginning: the library checks an edge for a cycle by all descendants of its target. It caches
-	// these until an edge below changes.
+	// Adds edges from the end to the beginning: the library checks each edge for a cycle by visiting all descendants of its target, which
+	// it caches until an edge below changes.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]
 		if err := d.AddEdge(ids[e[0]], ids[e[1]]); err != nil {
@@ -85,8 +85,8 @@ func init() {
 	compose.RegisterValuesMergeFunc(func([]token) (token, error) { return token{}, nil })
 }
 
-// prepareEino prepares a graph of github.com/cloudwego/eino in its mode for acyclic graphs, where a node runs as soon as
-// all its predecessors have.
+// prepareEino prepares a graph of github.com/cloudwego/eino in its mode for acyclic graphs, where a node runs as soon as all its
+// predecessors have run.
 func prepareEino(j job) (func() error, error) {
 	if j.limit > 0 {
 		return nil, errNoLimit

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scaled is a kind of work whose size can be doubled. It performs n units, and returns what it leaves behind.
+// scaled is a kind of work whose size can be doubled. perform performs n units, and returns the data that stays in memory.
 type scaled struct {
 	name, unit string
-	most       int               // the largest size: beyond it one run takes minutes
+	most       int               // the largest size; larger runs take minutes
 	before     func(n int) error // not measured; may be nil
 	perform    func(n int) (left any, err error)
 }
@@ -26,7 +26,7 @@ var three = func() *kahn.Graph {
 	return g
 }
 
-// scales are the rows of the table.
+// scales returns the rows of the table.
 func scales() []scaled {
 	run := func(g *kahn.Graph, opts ...kahn.Option) (*kahn.Result, error) {
 		return kahn.Execute(context.Background(), g, plainStep, opts...)
@@ -96,10 +96,10 @@ func scales() []scaled {
 	}
 }
 
-// scaleReading is what a size costs, by unit.
+// scaleReading is the cost of a size, per unit.
 type scaleReading struct{ cpu, bytes, objects, held float64 }
 
-// at performs so many units.
+// at performs and measures n units.
 func (x *scaled) at(n int) (r scaleReading, err error) {
 	if x.before != nil {
 		if err := x.before(n); err != nil {
@@ -130,8 +130,8 @@ func (x *scaled) at(n int) (r scaleReading, err error) {
 	return r, nil
 }
 
-// scale measures each row at three sizes, each twice as large as the one before. It prints the figures of the largest size, and the exponents
-// by which they grew over the two doublings. Sizes are divided, for a short look.
+// scale measures each row at three sizes, each twice the size before. It prints the figures of the largest size, and the exponents by which
+// they grew over the two doublings. For a quick look, sizes are divided by divided.
 func scale(out io.Writer, divided int) error {
 	t := table{header: []string{"work", "of", "units", "CPU ns", "exponent", "B allocated", "exponent", "objects", "B kept"}}
 	for _, x := range scales() {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// scaling measures the layered shape at growing sizes: whether a node costs the same in a large graph as in a small one,
-// and what it holds in memory.
+// scaling measures the layered shape at growing sizes: whether a node costs the same in a large graph as in a small one, and how much
+// memory it takes.
 func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error {
 	t := table{header: []string{"nodes", "kahn ns/node", "hand-written", "with clock", "errgroup", "/ hand-written", "/ with clock"}}
 	m := table{header: []string{"nodes", "graph B/node", "plan", "run, held", "run, allocated", "hand-written run, held"}}
@@ -20,7 +20,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 		s := layered(n)
 		all := []contestant{kahnEager, handPlain, handClocked}
 		waiting := "-"
-		if n <= 100_000 { // above it is a gigabyte of stacks
+		if n <= 100_000 { // larger graphs take a gigabyte of stacks
 			all = append(all, errgroupChans)
 		}
 		if n > 100_000 {
@@ -92,13 +92,13 @@ func measureMemory(s *shape) (m memory, err error) {
 // heap returns the bytes of live objects.
 func heap() float64 {
 	runtime.GC()
-	runtime.GC() // frees garbage with finalizers that the first one has found
+	runtime.GC() // frees garbage with finalizers that the first call found
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return float64(s.HeapAlloc)
 }
 
-// with runs a contestant with so many threads.
+// with returns the contestant with the given number of threads.
 func (c contestant) with(threads int) contestant {
 	prepare := c.prepare
 	return contestant{fmt.Sprintf("%s, %d", c.name, threads), func(j job) (func() error, error) {
@@ -107,7 +107,8 @@ func (c contestant) with(threads int) contestant {
 	}}
 }
 
-// contestThreads measures the contestants with one, two and eight threads each, all in turn: by contestant, the entries by threads.
+// contestThreads measures the contestants with one, two and eight threads each, all in turn. It returns the entries by contestant, then by
+// threads.
 func contestThreads(s *shape, rounds int, target time.Duration, contestants ...contestant) ([][]*entry, error) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var all []contestant
@@ -125,8 +126,8 @@ func contestThreads(s *shape, rounds int, target time.Duration, contestants ...c
 
 var threads = []int{1, 2, 8}
 
-// contention measures the layered shape with one, two and eight threads: with steps that do nothing, workers only contend
-// for the lock, so this is the worst case.
+// contention measures the layered shape with one, two and eight threads: the steps do nothing, so workers only contend for the lock: the
+// worst case.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
 	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)
@@ -144,10 +145,10 @@ func contention(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// collapse is how many times as long a node may take with more threads than with one before -check fails.
+// collapse bounds how many times as long a node may take with several threads as with one; beyond it -check fails.
 const collapse = 3
 
-// checkThreads compares runs with several threads with runs with one.
+// checkThreads compares runs with several threads and runs with one thread.
 func checkThreads(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	s := layered(10_000)
 	for try := 0; try < tries && !ok; try++ {

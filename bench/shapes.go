@@ -10,7 +10,7 @@ type shape struct {
 	edges [][2]int32 // from, to
 }
 
-// chain is n nodes one after the other: steps never overlap, so it shows the cost of a node alone.
+// chain returns n nodes one after the other. Steps never overlap, so it shows the cost of a single node.
 func chain(n int) *shape {
 	s := &shape{name: "chain", n: n}
 	for i := range n - 1 {
@@ -19,7 +19,7 @@ func chain(n int) *shape {
 	return s
 }
 
-// fan is one node before width nodes before one node: one completion readies everything, and one join waits for all.
+// fan returns one node, then width nodes, then one node: one completion readies all nodes in the middle, and one join waits for them.
 func fan(width int) *shape {
 	s := &shape{name: "fan", n: width + 2}
 	last := int32(width + 1)
@@ -29,8 +29,8 @@ func fan(width int) *shape {
 	return s
 }
 
-// layered is layers of about 100 nodes, each node with three different predecessors in the layer before its own. The
-// choice is random but the same in every process.
+// layered returns layers of about 100 nodes. Each node has three different predecessors in the layer before. The choice is random but the
+// same in every process.
 func layered(n int) *shape {
 	const width, in = 100, 3
 	s := &shape{name: "layered", n: n}
@@ -51,7 +51,7 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite is side nodes, each of them before each of side others: it shows the cost of an edge.
+// bipartite returns side nodes, each with an edge to each of side other nodes. It shows the cost of an edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {
@@ -62,10 +62,10 @@ func bipartite(side int) *shape {
 	return s
 }
 
-// single is one node: it shows the fixed cost of a run.
+// single returns one node. It shows the fixed cost of a run.
 func single() *shape { return &shape{name: "single", n: 1} }
 
-// beside is the two shapes next to one another, with no edge between them.
+// beside returns the two shapes as one, with no edge between them.
 func beside(name string, a, b *shape) *shape {
 	s := &shape{name: name, n: a.n + b.n, edges: append([][2]int32{}, a.edges...)}
 	for _, e := range b.edges {
@@ -74,7 +74,7 @@ func beside(name string, a, b *shape) *shape {
 	return s
 }
 
-// independent is n nodes without edges.
+// independent returns n nodes without edges.
 func independent(n int) *shape { return &shape{name: "independent", n: n} }
 
 // adjacency is flat: the values of row i are items[start[i]:start[i+1]].

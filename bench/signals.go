@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// signals measures the reactive layer: the cost of a node in a State that is driven by hand, without observers and with an
-// effect that observes the readiness of every node, against the naive version, a signal for the status of every node and
-// computeds that scan the predecessors. Then it measures the layer alone.
+// signals measures the reactive layer: the cost of a node in a State that is driven by hand, without observers, and with an effect that
+// observes the readiness of every node. It compares this with the naive version: a signal for the status of every node, and computeds that
+// scan the predecessors. Then it measures the layer alone.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
@@ -85,7 +85,7 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// timed returns the least time of a repetition over a few rounds.
+// timed returns the least time of a repetition in a few rounds.
 func timed(target time.Duration, f func(n int)) float64 {
 	n, best := 1, 0.0
 	for round := 0; round < 5; {
@@ -104,7 +104,7 @@ func timed(target time.Duration, f func(n int)) float64 {
 	return best
 }
 
-// grid is w chains of h computeds from one signal, with an effect at the end of each.
+// grid builds w chains of h computeds from one signal, with an effect at the end of each chain.
 func grid(w, h int) (*reactive.Signal[int], error) {
 	sc := new(reactive.Scope)
 	source := reactive.NewSignal(sc, 0)
@@ -121,7 +121,7 @@ func grid(w, h int) (*reactive.Signal[int], error) {
 	return source, nil
 }
 
-// fanIn is width nodes before one.
+// fanIn returns width nodes before one node.
 func fanIn(width int) *shape {
 	s := &shape{name: "fan-in", n: width + 1}
 	for i := range int32(width) {
@@ -130,7 +130,7 @@ func fanIn(width int) *shape {
 	return s
 }
 
-// stateRun drives a State to its end.
+// stateRun returns a function that drives a State to its end.
 func stateRun(s *shape, observed bool) (func() error, error) {
 	plan, err := kahnGraph(s, false).Compile()
 	if err != nil {
@@ -168,7 +168,7 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 	}, nil
 }
 
-// naiveRun does the same with a signal for each node and computeds that read all predecessors.
+// naiveRun is stateRun with a signal for each node and computeds that read all predecessors, in place of a State.
 func naiveRun(s *shape, observed bool) (func() error, error) {
 	in := s.predecessors()
 	return func() error {

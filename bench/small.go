@@ -10,7 +10,7 @@ import (
 // sizes are the numbers of nodes of the tables small and build.
 var sizes = []int{1, 3, 10, 30, 100, 1000, 10_000}
 
-// sized is a graph of n nodes as they are common: a chain of few, else layers, in each of which every node has three predecessors.
+// sized returns a common kind of graph with n nodes: a chain if there are few, else layers whose nodes have three predecessors each.
 func sized(n int) *shape {
 	switch {
 	case n <= 3:
@@ -42,8 +42,8 @@ func (c contestant) once() contestant {
 	}}
 }
 
-// sprint measures runs of a shape, under a context that may end: it returns ns a run, by contestant. They are medians of turns that are long
-// enough to have the work of the collector in them.
+// sprint measures runs of a shape, under a context that may end, and returns ns a run by contestant. These are medians of turns that are
+// long enough to include the work of the garbage collector.
 func sprint(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]float64, error) {
 	for i, c := range contestants {
 		contestants[i] = c.underContext()
@@ -59,9 +59,10 @@ func sprint(s *shape, rounds int, target time.Duration, contestants ...contestan
 	return ns, nil
 }
 
-const mostForRivals = 1000 // nodes: above it they take seconds to build
+const mostForRivals = 1000 // nodes: rivals take seconds to build larger graphs
 
-// sprints prints one row a size: every contestant's time by the contestants, and kahn's ratio to the fastest of the others.
+// sprints prints one row a size: the time of every contestant, kahn's ratios to errgroup and to the hand-written executor, and the ratio of
+// the fastest library to kahn.
 func sprints(out io.Writer, title string, rounds int, target time.Duration, of func(contestant) contestant, own contestant) error {
 	others := append([]contestant{handPlain, errgroupChans}, libraries...)
 	header := []string{"nodes", "kahn ns"}
@@ -107,17 +108,17 @@ func build(out io.Writer, rounds int, target time.Duration) error {
 	return sprints(out, "built and run once, under a context that may end; ns altogether, medians", rounds, target, contestant.once, kahnBuilt)
 }
 
-// sprintBudget is what kahn may take at a size, in the time of errgroup and channels.
+// sprintBudget bounds kahn's time at a size, relative to errgroup and channels.
 type sprintBudget struct {
 	n        int
 	measured float64 // on two cores
 	ratio    float64 // the budget; 0 means none
 }
 
-// gate is as for a budget.
+// gate returns the ratio above which -check fails, as budget.gate does.
 func (b *sprintBudget) gate() float64 { return (&budget{ratio: b.ratio, measured: b.measured}).gate() }
 
-// checkSprints holds the ratios of the tables small and build to errgroup and channels.
+// checkSprints checks the ratios to errgroup and channels in the tables small and build.
 func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / errgroup", "nodes", "measured", "budget", "fails above", "verdict"}}
@@ -153,9 +154,9 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 	return ok, nil
 }
 
-// A single node may take 1.7 times as long as errgroup and channels, a chain of three must not be behind, and ten nodes and more must be ahead. A graph
-// that is built for one run is ahead of the libraries from three nodes on, and of errgroup from 1,000. What was measured is on two idle cores, with the
-// work of the collector: on busy cores the goroutines of errgroup suffer more.
+// A single node may take 1.7 times as long as errgroup and channels, a chain of three must not be behind, and ten nodes and more must be
+// ahead. A graph that is built for one run must be ahead of the libraries from three nodes on, and of errgroup from 1,000. measured is the
+// ratio on two idle cores, including the garbage collector; on busy cores the goroutines of errgroup suffer more.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}

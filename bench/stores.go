@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// load is what is performed over a store: runs of one graph, at once or one after the other.
+// load is a workload over a store: runs of one graph, at once or one after the other.
 type load struct {
 	name  string
 	runs  int
@@ -55,7 +55,7 @@ func loads() ([]load, error) {
 	return list, nil
 }
 
-// commits counts the write transactions of this process, and makes each take some time longer.
+// commits counts the write transactions of this process, and delays each by takes.
 var commits struct {
 	count atomic.Int64
 	takes atomic.Int64 // nanoseconds
@@ -74,7 +74,7 @@ func init() {
 	})
 }
 
-// spent is what something has taken, by the clock and of the processors.
+// spent is wall-clock time and processor time.
 type spent struct{ took, cpu time.Duration }
 
 func spend(f func() error) (s spent, err error) {
@@ -119,7 +119,7 @@ func (s *slow) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// recorder is a store that records the commits that another one applies.
+// recorder wraps a store and records the commits that it applies.
 type recorder struct {
 	store.Store
 	mu      sync.Mutex
@@ -159,7 +159,7 @@ func stores(out io.Writer, rounds int) error {
 	return errors.Join(onDisk(out, list, rounds), overServer(out, list, rounds))
 }
 
-// onDisk compares the two ways to write to the disk of this machine.
+// onDisk compares the synchronous modes Full and Normal on the disk of this machine.
 func onDisk(out io.Writer, list []load, rounds int) error {
 	t := table{header: []string{"runs", "Full, steps/s", "Normal, steps/s"}}
 	for _, l := range list {
@@ -243,7 +243,7 @@ func (l *load) overSQLite(o sqlite.Options) (r struct {
 	return r, err
 }
 
-// sizes returns the bytes that the load leaves, and the bytes that it writes to the log, beyond what an empty database has.
+// sizes returns how many bytes the load adds to an empty database, and how many it writes to the log.
 func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{})
@@ -254,7 +254,7 @@ func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 		if err != nil {
 			return err
 		}
-		reader, err := s.DB().Conn(context.Background()) // as long as it reads, the log is not written over
+		reader, err := s.DB().Conn(context.Background()) // as long as it reads, the log is not overwritten
 		if err != nil {
 			return err
 		}
@@ -292,8 +292,8 @@ func inFolder(f func(path string) error) error {
 	return errors.Join(f(filepath.Join(dir, "runs.db")), os.RemoveAll(dir))
 }
 
-// rowsAlone writes the rows of the load as a program does that has no engine: the values are ready, and each commit checks its
-// lease in the statement of its first row. There are as many transactions as the engine's runs have shared.
+// rowsAlone writes the rows of the load as a program without an engine would: the values are ready, and each commit checks its lease in the
+// statement of its first row. It uses as many transactions as the engine's runs did.
 func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r spent, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{Synchronous: sqlite.Normal})
@@ -322,7 +322,7 @@ func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r
 	return r, err
 }
 
-// numbers is a list from 1 as JSON.
+// numbers returns the list of the numbers from 1 to n as JSON.
 func numbers(n int) string {
 	text := "[1"
 	for i := 2; i <= n; i++ {
@@ -331,16 +331,16 @@ func numbers(n int) string {
 	return text + "]"
 }
 
-// rowsOf are the rows of a commit.
+// rowsOf has the rows of a commit.
 type rowsOf [][]driver.NamedValue
 
-// commitOf is a commit of the run with this number, from 0.
+// commitOf is a commit and the number of its run, from 0.
 type commitOf struct {
 	run int
 	store.Commit
 }
 
-// order puts the commits of all runs into the order in which the runs make them.
+// order returns the commits of all runs in the order in which the runs make them.
 func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	of := func(run int) []store.Commit { return applied[fmt.Sprint("r", run)] }
 	if l.turns {
@@ -417,7 +417,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// write writes so many commits in one transaction.
+// write writes commits, together of them in each transaction.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// tenants measures, over PostgreSQL, the question for the runs that are due, by how many keys the runs have.
+// tenants measures how long Due takes over PostgreSQL, by the number of keys that the runs have.
 func tenants(out io.Writer, rounds int) error {
 	t := table{header: []string{"keys", "runs of each that are due", "Due, ms"}}
 	err := onServer(func(s *server) error {
@@ -43,7 +43,7 @@ func tenants(out io.Writer, rounds int) error {
 	return nil
 }
 
-// dueOf is the median time of Due, of pending runs of one workflow. Five runs of each key have had their turns and have ended.
+// dueOf returns the median time of Due for pending runs of one workflow. Five runs of each key have had their turns and have ended.
 func (s *server) dueOf(keys, runs, rounds int) (time.Duration, error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {
@@ -60,7 +60,7 @@ SELECT 0, 0, now(), now() - interval '1 day' + n * interval '1 ms', CASE WHEN n 
 		return 0, err
 	}
 	var took []time.Duration
-	for range rounds + 1 { // the first one prepares the statement
+	for range rounds + 1 { // the first call prepares the statement
 		began := time.Now()
 		page, err := s.store.Due(ctx, store.DueQuery{Queues: []store.Queue{{Workflow: "w", Plan: "p"}}})
 		if err != nil {

@@ -3,8 +3,8 @@
 //
 //	go run ./examples/distributed
 //
-// It builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a service that runs. With -page localhost:8080 it
-// serves the page of module inspector, which shows the run, until it is interrupted.
+// It builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a service that runs already. With -page
+// localhost:8080 it serves the page of module inspector, which shows the run, until it is interrupted.
 package main
 
 import (
@@ -122,7 +122,7 @@ func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error
 	return s, nil
 }
 
-// layers is the graph: each node adds its number to the sum of two nodes of the layer before.
+// layers returns the graph. Each node adds its number to the sum of two nodes of the layer before.
 func layers() (*kahn.Plan, error) {
 	g := &kahn.Graph{Name: "layers"}
 	id := func(layer, i int) string { return fmt.Sprintf("n%02d-%02d", layer, i%wide) }
@@ -152,7 +152,7 @@ func step(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// work is a worker.
+// work runs a worker.
 func work(address, namespace string) error {
 	c, err := connect(address, namespace)
 	if err != nil {
@@ -186,7 +186,7 @@ func connect(address, namespace string) (client.Client, error) {
 	return client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
 }
 
-// quiet is a log of the SDK that drops everything: what is killed here is killed on purpose.
+// quiet is a log for the SDK that drops everything, since workers are killed on purpose.
 type quiet struct{}
 
 func (quiet) Debug(string, ...any) {}
@@ -196,7 +196,7 @@ func (quiet) Error(string, ...any) {}
 
 var _ sdklog.Logger = quiet{}
 
-// startWorkers starts the workers, which stop kills.
+// startWorkers starts the workers. stop kills them.
 func startWorkers(ctx context.Context, address, namespace string) (started []*exec.Cmd, stop func(), err error) {
 	stop = func() {
 		for _, w := range started {

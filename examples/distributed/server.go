@@ -17,7 +17,7 @@ type server struct {
 	address, namespace string
 }
 
-// startServer builds cmd/temporal-dev, which is a module outside of the workspace, and starts it.
+// startServer builds cmd/temporal-dev, a module outside the workspace, and starts it.
 func startServer(ctx context.Context) (*server, error) {
 	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/seed-c794f7ef/kahn/examples/distributed").Output()
 	if err != nil {
@@ -56,7 +56,7 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// stop ends the server, whose data are in memory.
+// stop kills the server, whose data is in memory.
 func (s *server) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()

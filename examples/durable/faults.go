@@ -17,8 +17,8 @@ import (
 // manyOrders is the work of the processes over PostgreSQL.
 var manyOrders = work{orders: 100, pause: 20 * time.Millisecond, options: []kahn.Option{kahn.Lease("", time.Second)}}
 
-// runPostgres lets processes perform orders in a schema of their own, which it removes afterwards. One process is stopped for longer than its leases
-// last, and one is killed.
+// runPostgres lets processes perform orders in a new schema, which it removes afterwards. It stops one process for longer than its leases
+// last, and kills another.
 func runPostgres(to io.Writer, url string, workers int) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), workerTime)
 	defer cancel()
@@ -52,7 +52,7 @@ func runPostgres(to io.Writer, url string, workers int) (err error) {
 	return judgeAudit(ctx, c.out, db, p.schema)
 }
 
-// share lets processes perform the orders while one of them is stopped and one is killed, and returns how many orders these had in flight.
+// share lets processes perform the orders, stops one process and kills another, and returns how many orders these two had in flight.
 func (c *crew) share(db database, workers int) (underWay int, err error) {
 	for i := range workers {
 		if err := c.begin(performerName(i + 1)); err != nil {
@@ -88,7 +88,7 @@ func (c *crew) share(db database, workers int) (underWay int, err error) {
 	return ofStopped + ofKilled, c.wait()
 }
 
-// stop stops a process at a moment at which it has orders in flight, and returns how many.
+// stop stops a process while it has orders in flight, and returns how many.
 func (c *crew) stop(db database, name string) (orders int, err error) {
 	process := c.processes[name].Process
 	for {
@@ -110,7 +110,7 @@ func (c *crew) stop(db database, name string) (orders int, err error) {
 	}
 }
 
-// judgeAudit compares what the server has noted with what is stored.
+// judgeAudit compares the server's record of all writes with the stored data.
 func judgeAudit(ctx context.Context, out io.Writer, db database, schema string) error {
 	report, err := audit.Read(ctx, db.Pool(), schema)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a
-// gate. The first process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits
-// for its approval. The second process opens the file and continues. The program prints which steps were called again: the ones that
-// were running. The payment was made once, since it is in one transaction with the result of its part of the step.
+// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate. The
+// first process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits for its
+// approval. The second process opens the file and continues. The program prints which steps were called again: only the steps that were
+// running. Each payment was made once, since its number is stored in the same transaction.
 //
 //	go run ./examples/durable
 //
@@ -17,8 +17,8 @@
 //	paid: 4 orders, each once
 //	As it should be: all orders have ended, and what was repeated had not been stored as ended.
 //
-// With -workers 3 several processes share the file: one performs thirty orders, and the others approve and cancel them through the file. The performer is
-// killed in the middle, and another one goes on.
+// With -workers 3 several processes share the file: one performs thirty orders, and the others approve and cancel them through the file.
+// The performer is killed in the middle, and another one continues.
 //
 //	$ go run ./examples/durable -workers 3
 //	3 processes share a file of SQLite: one performs 30 orders, the others approve and cancel them.
@@ -26,9 +26,9 @@
 //	30 orders: 24 completed, 6 cancelled; 1 steps were called again, no order was paid twice
 //	As it should be: the counts add up.
 //
-// With -postgres and the URL of a database three processes perform a hundred orders over one PostgreSQL, in a schema that the program makes and removes. One of them is
-// stopped for longer than its leases last, and one is killed; -workers says how many there are. With -postgres local the program starts a server of its own. The
-// last line but one compares what is stored with what the server has noted at each write.
+// With -postgres and the URL of a database, three processes, or as many as -workers says, perform a hundred orders over PostgreSQL, in a
+// schema that the program creates and removes. One process is stopped for longer than its leases last, and one is killed. With -postgres
+// local the program starts a server of its own. The last line but one compares the stored nodes with the server's record of all writes.
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.
@@ -71,7 +71,7 @@ func (p place) open(ctx context.Context) (ledger, error) {
 	return openDatabase(ctx, p)
 }
 
-// process makes the command that is a process of this program.
+// process returns the command that starts a process of this program.
 func (p place) process(ctx context.Context, life string) (*exec.Cmd, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -98,10 +98,10 @@ func main() {
 	}
 }
 
-// local is the URL that stands for a server which the program starts.
+// local is the URL that stands for a server that the program starts itself.
 const local = "local"
 
-// command is the program without the process around it. It returns the exit code.
+// command runs the program and returns the exit code.
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -150,7 +150,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// onServer calls f with the URL of a database: the given one, or one on a server that it starts.
+// onServer calls f with the URL of a database. If url is local, it starts a server for it.
 func onServer(url string, f func(url string) error) error {
 	if url != local {
 		return f(url)
@@ -162,13 +162,13 @@ func onServer(url string, f func(url string) error) error {
 	return err
 }
 
-// run starts the two processes and judges what they have left.
+// run starts the two processes and judges the orders that they leave.
 func run(out io.Writer) error {
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary folder does no harm
 	p := place{dir: dir}
 	for _, life := range []string{"1", "2"} {
 		process, err := p.process(context.Background(), life)

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// database is a ledger in a schema of PostgreSQL.
+// database is a ledger in a PostgreSQL schema.
 type database struct{ *postgres.Store }
 
 func openDatabase(ctx context.Context, p place) (d database, err error) {
@@ -19,7 +19,7 @@ func openDatabase(ctx context.Context, p place) (d database, err error) {
 		return d, err
 	}
 	config.ConnConfig.RuntimeParams["search_path"] = p.schema // for the tables of the shop
-	// A process that is stopped while it pays would hold up, until it continues, the process that takes its order over.
+	// Without this timeout, a process that is stopped while it pays would block the process that takes over its order.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "2s"
 	// Each order of a performer may pay at the same moment, and commits and renewals of leases need connections beside them.
 	config.MaxConns = workerRuns + 4

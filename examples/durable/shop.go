@@ -15,11 +15,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ledger is the database of the shop: it has the runs, and tables of the shop's own beside them.
+// ledger is the database of the shop. It has the runs, and the shop's own tables.
 type ledger interface {
 	store.Inbox
 	store.QueueStore
-	// note notes that a process calls a step.
+	// note records that a process calls a step.
 	note(ctx context.Context, life string, step *kahn.Step) error
 	// pay makes the payment for the run of a step and stores its number, in one transaction. Called again, it returns the number.
 	pay(ctx context.Context, step *kahn.Step) (int64, error)
@@ -28,8 +28,7 @@ type ledger interface {
 	Close() error
 }
 
-// tables are the tables that the shop has beside its runs. %s is the type of the numbers of payments, which the database
-// counts.
+// tables creates the shop's own tables. %s is the type of payment numbers, which the database generates.
 const tables = "CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number %s PRIMARY KEY, paid_for TEXT)"
 
 var orders = []string{"order-1", "order-2", "order-3", "order-4"}
@@ -38,23 +37,23 @@ var orders = []string{"order-1", "order-2", "order-3", "order-4"}
 type shop struct {
 	ledger ledger
 	life   string
-	pause  time.Duration // that each step takes
-	doom   *doom         // of the process that kills itself, else nil
+	pause  time.Duration // how long each step takes
+	doom   *doom         // only in the process that kills itself, else nil
 }
 
-// doom is the moment at which the first process kills itself: when everything has happened that it waits for.
+// doom kills the first process once everything that it waits for has happened.
 type doom struct {
 	sync.WaitGroup
 	out io.Writer
 }
 
-// await says that something has happened, and never returns.
+// await reports that something has happened, and never returns.
 func (d *doom) await() {
 	d.Done()
 	select {}
 }
 
-// strike kills the process, as a fault of the machine would.
+// strike waits for everything, and kills the process, as a fault of the machine would.
 func (d *doom) strike() error {
 	d.Wait()
 	fmt.Fprintln(d.out, "process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago")
@@ -68,7 +67,7 @@ func (d *doom) strike() error {
 	select {}
 }
 
-// workflow is the graph of an order.
+// workflow returns the graph of an order.
 func (s *shop) workflow() *kahn.Graph {
 	return (&kahn.Graph{Name: "order"}).Add(
 		kahn.Node{ID: "reserve", Do: s.step(nil)},
@@ -79,7 +78,7 @@ func (s *shop) workflow() *kahn.Graph {
 	)
 }
 
-// step is a step that notes its call before it does anything.
+// step returns a step that records its call before it does anything.
 func (s *shop) step(f kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, step *kahn.Step) (any, error) {
 		if err := s.ledger.note(ctx, s.life, step); err != nil {
@@ -122,7 +121,7 @@ func unfinished(ctx context.Context, db ledger) (ids []string, err error) {
 	return ids, err
 }
 
-// serve is one process: it takes the orders that have not ended, or all of them if there are none yet.
+// serve runs one process: it performs the orders that have not ended, or all orders if there are none yet.
 func serve(ctx context.Context, out io.Writer, p place, life string) (err error) {
 	db, err := p.open(ctx)
 	if err != nil {
@@ -145,7 +144,7 @@ func serve(ctx context.Context, out io.Writer, p place, life string) (err error)
 	runs := map[string]*kahn.Run{}
 	for _, id := range open {
 		opts := []kahn.Option{kahn.RunID(id), kahn.Durable(db)}
-		if (id == "order-3") == (s.doom == nil) { // order-3 is approved in the second process; the approvals of the others are stored
+		if (id == "order-3") == (s.doom == nil) { // order-3 is approved in the second process; the approvals of the other orders are stored
 			opts = append(opts, kahn.EarlySignals(map[string]any{"approve": true}))
 		}
 		if runs[id], err = kahn.Start(ctx, s.workflow(), nil, opts...); err != nil {
@@ -163,8 +162,7 @@ func serve(ctx context.Context, out io.Writer, p place, life string) (err error)
 	return nil
 }
 
-// perish waits for what has to happen before the process is killed: beside two steps that wait, the end of order-1 and the
-// suspension of order-3.
+// perish waits until order-1 has ended, order-3 is suspended and two steps call await, and then kills the process.
 func (s *shop) perish(runs map[string]*kahn.Run) error {
 	if _, err := runs["order-1"].Wait(); err != nil {
 		return err
@@ -180,7 +178,7 @@ func (s *shop) perish(runs map[string]*kahn.Run) error {
 // repeatedSteps is the query for the steps that were called several times.
 const repeatedSteps = "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) > 1 ORDER BY 1"
 
-// judge prints what was repeated and what was not, and compares it with what has to be.
+// judge prints which steps were repeated and which were not, and compares both with the expectation.
 func judge(ctx context.Context, out io.Writer, p place) (err error) {
 	db, err := p.open(ctx)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// file is a ledger in a file of SQLite.
+// file is a ledger in an SQLite file.
 type file struct{ *sqlite.Store }
 
 func openFile(dir string) (ledger, error) {

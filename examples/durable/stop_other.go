@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// pause stops a process until it is resumed, which this system cannot do.
+// pause returns an error: this system cannot suspend a process.
 func pause(*os.Process) error { return errors.ErrUnsupported }
 
 func resume(*os.Process) error { return errors.ErrUnsupported }

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// pause stops a process until it is resumed.
+// pause suspends a process until it is resumed.
 func pause(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

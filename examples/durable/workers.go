@@ -17,16 +17,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// What several processes do with one ledger.
+// Settings of several processes that share one ledger.
 const (
-	workerRuns  = 4           // that a performer performs at once
-	workerTime  = time.Minute // after which something is wrong
+	workerRuns  = 4           // how many runs a performer performs at once
+	workerTime  = time.Minute // after this time something is wrong
 	workerPause = 5 * time.Millisecond
-	performer   = "performer" // begins the names of processes that perform the orders
-	desk        = "desk"      // begins the names of the processes that approve and cancel orders
+	performer   = "performer" // the prefix of the names of processes that perform orders
+	desk        = "desk"      // the prefix of the names of processes that approve and cancel orders
 )
 
-// work is what the processes share.
+// work is the work that the processes share.
 type work struct {
 	orders  int
 	pause   time.Duration // that each step takes
@@ -38,15 +38,15 @@ var fewOrders = work{orders: 30}
 
 func performerName(i int) string { return fmt.Sprintf("%s-%d", performer, i) }
 
-// deskName is the name of one of several desks, from 0.
+// deskName returns the name of desk i of several desks, from 0.
 func deskName(i, desks int) string { return fmt.Sprintf("%s-%d/%d", desk, i, desks) }
 
 func workerOrder(i int) string { return fmt.Sprintf("order-%02d", i) }
 
-// isCancelled says which orders a desk cancels; it approves the others.
+// isCancelled reports whether a desk cancels an order; it approves the other orders.
 func isCancelled(i int) bool { return i%5 == 0 }
 
-// serveWorker is one of several processes over one ledger. Its name says what it does.
+// serveWorker runs one of several processes over one ledger. The name of the process says what it does.
 func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err error) {
 	db, err := p.open(ctx)
 	if err != nil {
@@ -65,7 +65,7 @@ func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err 
 	return decide(ctx, db, w, name)
 }
 
-// perform serves the orders until none is left.
+// perform performs orders until all have ended.
 func perform(ctx context.Context, out io.Writer, db ledger, w work, name string) error {
 	s := &shop{ledger: db, life: name, pause: w.pause}
 	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Lease(name, 0))}
@@ -87,7 +87,7 @@ func perform(ctx context.Context, out io.Writer, db ledger, w work, name string)
 	return err
 }
 
-// awaitEnds waits until so many orders have ended, and counts the orders by status.
+// awaitEnds waits until the given number of orders have ended, and counts the orders by status.
 func awaitEnds(ctx context.Context, db ledger, ends int) (counts map[kahn.RunStatus]int, err error) {
 	ended := 0
 	for {
@@ -142,7 +142,7 @@ func decide(ctx context.Context, db ledger, w work, name string) error {
 	return nil
 }
 
-// shared is a writer of several goroutines: what each process writes is copied by one.
+// shared is a writer for several goroutines, each of which copies the output of one process.
 type shared struct {
 	mu sync.Mutex
 	to io.Writer
@@ -154,7 +154,7 @@ func (s *shared) Write(text []byte) (int, error) {
 	return s.to.Write(text)
 }
 
-// crew is the processes over one ledger, by their names.
+// crew has the processes over one ledger, by name.
 type crew struct {
 	ctx       context.Context
 	place     place
@@ -204,7 +204,7 @@ func (c *crew) wait() error {
 	return nil
 }
 
-// end kills the processes that are left after an error.
+// end kills the remaining processes.
 func (c *crew) end() (err error) {
 	for name := range c.processes {
 		err = errors.Join(err, c.kill(name))
@@ -212,7 +212,7 @@ func (c *crew) end() (err error) {
 	return err
 }
 
-// runWorkers starts the processes over one file, kills the performer in the middle, and judges what they have left.
+// runWorkers starts the processes over one file, kills the performer in the middle, and judges the orders that they leave.
 func runWorkers(to io.Writer, processes int) (err error) {
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {
@@ -257,7 +257,7 @@ func runWorkers(to io.Writer, processes int) (err error) {
 	return judgeWorkers(ctx, c.out, db, fewOrders, workerRuns)
 }
 
-// createOrders makes the runs, which no process performs yet.
+// createOrders creates the runs, before any process performs them.
 func createOrders(ctx context.Context, db ledger, w work) error {
 	s := &shop{ledger: db}
 	for i := range w.orders {
@@ -272,8 +272,8 @@ func createOrders(ctx context.Context, db ledger, w work) error {
 	return nil
 }
 
-// judgeWorkers compares what the processes have left with what has to be. underWay is how many orders were in flight in processes that were killed
-// or stopped.
+// judgeWorkers compares the orders that the processes leave with the expectation. underWay is how many orders were in flight in processes
+// that were killed or stopped.
 func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, underWay int) error {
 	counts, err := awaitEnds(ctx, db, w.orders)
 	if err != nil {

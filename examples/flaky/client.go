@@ -21,12 +21,11 @@ type request struct {
 	dead         bool // send it to a port without a server
 }
 
-// client has the steps of the graphs. It decides, once for all nodes, which answers may be retried; the nodes' policies
-// decide how often and when.
+// client has the steps of the graphs. It decides for all nodes which answers may be retried; the nodes' policies decide how often and when.
 type client struct {
 	http      *http.Client
 	url, dead string
-	left      sync.WaitGroup // requests that no context ends
+	left      sync.WaitGroup // requests that outlive the attempt's context
 }
 
 func newClient(url, dead string) *client {
@@ -46,7 +45,7 @@ func (c *client) call(ctx context.Context, s *kahn.Step) (any, error) {
 	return c.send(ctx, req, s.IdempotencyKey())
 }
 
-// callLegacy is what a library without a context parameter looks like: the attempt may end, the request continues.
+// callLegacy behaves like a library without a context parameter: the request continues after the end of the attempt.
 func (c *client) callLegacy(_ context.Context, s *kahn.Step) (any, error) {
 	c.left.Add(1)
 	defer c.left.Done()
@@ -79,7 +78,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	return string(body), err
 }
 
-// refusal returns nil for a success, and else an error from which kahn sees whether another request makes sense, and when.
+// refusal returns nil for a success. Otherwise it returns an error that tells kahn whether another request makes sense, and when.
 func refusal(resp *http.Response) error {
 	err := errors.New(resp.Status)
 	switch code := resp.StatusCode; {
@@ -88,12 +87,12 @@ func refusal(resp *http.Response) error {
 	case code == http.StatusTooManyRequests:
 		return kahn.RateLimited(err, retryAfter(resp.Header, time.Now()))
 	case code < 500 && code != http.StatusRequestTimeout:
-		return kahn.Permanent(err) // the request is wrong, and will be wrong the next time
+		return kahn.Permanent(err) // the request is wrong, and would be wrong again
 	}
 	return err
 }
 
-// retryAfter reads the header Retry-After, which has seconds or a date. Without it the wait is the retry policy's.
+// retryAfter reads the header Retry-After, which has seconds or a date. Without the header the retry policy decides.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {

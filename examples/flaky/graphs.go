@@ -11,7 +11,7 @@ import (
 
 const ms = time.Millisecond
 
-// The times are short, for an example, but long compared with the time in which a local server answers.
+// The times are short, but long compared with the time in which a local server answers.
 const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
@@ -21,11 +21,11 @@ const (
 	exportTimeout  = 400 * ms // of the whole second run
 )
 
-// policy is the retry policy of every node without one of its own. Programs want jitter, and have it by default; here
-// the delays are to be the same in every log.
+// policy is the retry policy of every node without one of its own. Programs want jitter, which is the default; here the delays should be
+// the same in every log.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
-// Values in place of what the server does not give.
+// Values in place of answers that the server does not give.
 const (
 	fallbackOfAds  = "an ad of our own"
 	starsByDefault = "3 stars for everything"
@@ -37,8 +37,8 @@ var parts = []string{"order", "stock", "prices", "coupon", "reviews", "ads", "st
 // pageGraph is the first run: it puts a page together from answers of the server. A node's label describes the rule that it
 // shows.
 //
-// The nodes could all run at the same time. Each follows the one before, however that one ended, only for the log: so the
-// lines of a node stand together.
+// The nodes could all run at the same time. Each follows the node before, however that node ended, only to keep the lines of a node
+// together in the log.
 func pageGraph() *kahn.Graph {
 	get := func(path string) request { return request{method: "GET", path: path} }
 	then := func(from string) []kahn.Edge { return []kahn.Edge{{From: from, On: kahn.OnAlways}} }
@@ -89,7 +89,7 @@ func pageGraph() *kahn.Graph {
 	)
 }
 
-// stars runs whether or not ratings has a value for it.
+// stars runs whether or not ratings delivers a value.
 func stars(_ context.Context, s *kahn.Step) (any, error) {
 	if ratings, ok := s.Upstream("ratings"); ok {
 		return ratings, nil
@@ -98,7 +98,7 @@ func stars(_ context.Context, s *kahn.Step) (any, error) {
 	return starsByDefault, nil
 }
 
-// page lists the parts that it has, and the missing ones.
+// page lists the available parts and the missing parts.
 func page(_ context.Context, s *kahn.Step) (any, error) {
 	var have, miss []string
 	for _, part := range parts {

@@ -94,7 +94,7 @@ func main() {
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command is the program without the process around it. It returns the exit code.
+// command runs the program and returns the exit code.
 func command(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 {
 		fmt.Fprintf(stderr, "flaky: unexpected argument %q; there are none\n", args[0])
@@ -107,7 +107,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// run is the program without the process around it. It returns the promises that were broken.
+// run runs the graphs against the shop and returns the broken promises.
 func run(stdout io.Writer) error {
 	s := newShop()
 	return visit(stdout, s, s)
@@ -138,7 +138,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	// A step that was left behind is still running. Its result comes too late to change anything.
+	// The step that was left behind is still running. Its result comes too late to change anything.
 	s.release()
 	c.left.Wait()
 	fmt.Fprint(stdout, "the step of legacy has been released\n\n")
@@ -163,7 +163,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 // execute runs a graph. It returns an error if the run could not begin; the error of a run that has ended is reported.
 func execute(stdout io.Writer, g *kahn.Graph, c *client, opts ...kahn.Option) (*runReport, error) {
 	r := &runReport{}
-	// Every sink has a goroutine of its own: what is recorded does not depend on how fast the log can be written.
+	// Every sink has a goroutine of its own: the recorded events do not depend on how fast the log can be written.
 	record := func(e kahn.Event) { r.events = append(r.events, e) }
 	opts = append(opts, kahn.OnEvent(logTo(stdout, g)), kahn.OnEvent(record))
 	r.result, r.err = kahn.Execute(context.Background(), g, c.steps().Step, opts...)

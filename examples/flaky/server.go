@@ -16,7 +16,7 @@ const patience = time.Second
 
 // shop is the flaky server. Every endpoint has one fault, and the shop counts the requests of its client.
 type shop struct {
-	free chan struct{} // closed when requests that were held for ever may go
+	free chan struct{} // closed to release requests that hang
 
 	mu         sync.Mutex
 	requests   map[string]map[string]int // endpoint, then idempotency key: how many requests
@@ -46,7 +46,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "order %d", number)
 	case "GET /stock":
 		if n == 1 {
-			<-r.Context().Done() // until the client gives up
+			<-r.Context().Done() // wait until the client gives up
 			return
 		}
 		fmt.Fprint(w, "7 in stock")
@@ -69,7 +69,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "ok")
 	case "GET /export":
 		<-r.Context().Done()
-	default: // GET /coupon, for one
+	default: // for example GET /coupon
 		http.NotFound(w, r)
 	}
 }
@@ -88,7 +88,7 @@ func (s *shop) count(endpoint, key string) (n int) {
 	return n
 }
 
-// order makes an order, unless it has made one for the key before: what an idempotency key is for.
+// order makes an order, unless it has already made one for the same idempotency key.
 func (s *shop) order(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *shop) order(key string) int {
 	return s.orders[key]
 }
 
-// admit lets a client in that was sent away and has waited for as long as the server asked.
+// admit reports whether a client is served: it turns the first request away, and counts a request that comes earlier than Retry-After said.
 func (s *shop) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *shop) lock(locked bool) {
 	s.locked = locked
 }
 
-// release answers the requests that were held for ever.
+// release answers the requests that hang.
 func (s *shop) release() { close(s.free) }
 
 // account checks the requests that the server has received: that every endpoint was called as often as it should have been,
@@ -162,7 +162,7 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // a handler does not return: take its connection away
+			_ = server.Close() // a handler does not return: close its connection
 		}
 		<-served
 	}, nil

@@ -20,15 +20,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// version is the version of the data that cachedChecker keeps for a package. It changes when cachedChecker keeps other data.
+// version is the version of the data that cachedChecker keeps for a package. Change it when the data changes.
 const version = "1"
 
-// cachedChecker checks the packages that have changed, and the packages that a change of what these export reaches. The output of its step is the
-// digest of what the package exports: a change of a function's body leaves it as it was, and the packages that import it are not called.
+// cachedChecker checks changed packages, and the packages that a change of their exports affects. The output of its step is a digest of the
+// package's exports. A change of a function's body does not change the digest, so the packages that import the package are not checked
+// again.
 type cachedChecker struct {
 	*checker
 	memo  *kahn.Memo
-	kept  store.DirCache // what packages export, by its digest
+	kept  store.DirCache // exports of packages, by digest
 	mu    sync.Mutex     // guards known, and the packages in it while one is read
 	known map[string]*types.Package
 }
@@ -40,10 +41,10 @@ func newCachedChecker(dir string) *cachedChecker {
 	}
 }
 
-// keeps has the run keep the output of a node.
+// keeps makes the run keep the output of a node.
 func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
 
-// key is what the check of a package depends on: the tool chain, its files, and what its imports export.
+// key returns what the check of a package depends on: the toolchain, the package's files, and the exports of its imports.
 func key(s *kahn.Step) (string, error) {
 	pkg := s.Config().(*goPackage)
 	h := sha256.New()
@@ -66,7 +67,7 @@ func key(s *kahn.Step) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// check is the step.
+// check is the step of cachedChecker.
 func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
 	checked, err := c.checkWith(ctx, pkg, func(path string) (*types.Package, error) {
@@ -83,7 +84,7 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 		return "unsafe", nil
 	}
 	var text bytes.Buffer
-	// Without the positions of the file set, which a comment moves: what they are for is errors about the package itself.
+	// Written without the positions of the file set, which change with every comment: only errors about the package itself need them.
 	if err := gcexportdata.Write(&text, token.NewFileSet(), checked); err != nil {
 		return nil, err
 	}
@@ -95,8 +96,8 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return digest, c.kept.Put(ctx, digest, text.Bytes())
 }
 
-// load returns a package that was checked, now or in a run before. All packages are of one universe: a package that was read refers to
-// packages checked in this run by their names, and all that it imports have been checked before.
+// load returns a package that was checked, in this run or an earlier one. A package that is read from the cache refers to its imports by
+// path; they are in c.known, since they were checked before it.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// maxErrors is how many errors of one package are worth reading.
+// maxErrors bounds the errors that are reported for one package.
 const maxErrors = 10
 
 // checker holds the data that the steps of a run share. It is safe for concurrent use.
@@ -25,15 +25,15 @@ type checker struct {
 }
 
 func newChecker() *checker {
-	// The go command takes the platform to list packages for from the environment, and so do we.
+	// The go command lists packages for the platform in the environment, so check for the same platform.
 	arch := cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH)
 	return &checker{fset: token.NewFileSet(), sizes: types.SizesFor("gc", arch)}
 }
 
 // check is the step: it parses and type-checks one package, function bodies included. Its output is a *types.Package.
 //
-// It runs after the packages that it imports have completed. If one of them failed, it is not called: kahn aborts the
-// packages that depend on a failed one, and continues with all others.
+// It runs after the packages that it imports have completed. If one of them failed, check is not called: kahn aborts the packages that
+// depend on a failed one, and continues with all others.
 func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
 	// The imports of the package are the outputs of the nodes that it follows. Types are shared, never changed.

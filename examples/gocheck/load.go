@@ -19,7 +19,7 @@ type goPackage struct {
 	Dir        string
 	GoFiles    []string
 	Imports    []string          // import paths of packages, vendored ones in full
-	ImportMap  map[string]string // from the path in an import declaration to the package's, where they differ
+	ImportMap  map[string]string // from the path in an import declaration to the path of the package, where they differ
 	Module     *struct{ GoVersion string }
 	DepOnly    bool // not named by a pattern
 	Error      *listError
@@ -52,11 +52,11 @@ func (e *listError) Error() string {
 	return e.Err
 }
 
-// list asks the go command for the packages that match the patterns, and for all that they import. Without cgo every
-// package is plain Go. A package that cannot be loaded is listed with its Error, unless a pattern names it and there is
-// nothing to check: list then returns an error.
+// list asks the go command for the packages that match the patterns, and for all that they import. Without cgo every package is plain Go. A
+// package that cannot be loaded is listed with its Error. list returns an error if such a package has no files and a pattern names it, or
+// if there are no packages.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
-	// With a profile to optimize by, a command would get copies of its own of the packages that it imports.
+	// With profile-guided optimization each command would get its own copies of the packages that it imports.
 	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")
 	cmd.Args = append(cmd.Args, patterns...)
 	cmd.Dir = dir
@@ -85,8 +85,8 @@ func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) 
 	return packages, errors.Join(problems...)
 }
 
-// graph makes a node of every package, which follows the packages that it imports. A package that could not be loaded
-// has nothing to wait for: its step fails at once. That also opens the import cycles that go list has reported. each may add to a node.
+// graph makes a node of every package, which follows the packages that it imports. A package that could not be loaded follows nothing: its
+// step fails at once. This also breaks the import cycles that go list reported. each may modify a node.
 func graph(packages []*goPackage, each func(*kahn.Node)) *kahn.Graph {
 	g := &kahn.Graph{Name: "gocheck"}
 	for _, pkg := range packages {

@@ -35,7 +35,7 @@
 // speed-up, work / wall time, can exceed neither the limit nor work / critical path, however many processors there are.
 // With a limit above the number of processors the times include waiting for one, and say little.
 //
-// A package with errors fails, and the packages that depend on it are aborted; all others are still checked:
+// A package with errors fails, and the packages that depend on it are aborted; all other packages are still checked:
 //
 //	$ go run ./examples/gocheck -C ~/src/m ./...
 //	example.com/m/b: failed (dependents aborted: 1)
@@ -44,8 +44,8 @@
 //	run failed
 //	...
 //
-// The exit code is 0 if the run completed, 1 if it failed, 130 if it was cancelled by Ctrl-C, and 2 if nothing could be
-// checked, because of a bad flag or because there are no such packages. (go run turns every code but 0 into 1.)
+// The exit code is 0 if the run completed, 1 if it failed, 130 if Ctrl-C cancelled it, and 2 if nothing could be checked because of a bad
+// flag or unknown packages. (go run turns every code but 0 into 1.)
 //
 // Start reading at run in main.go; load.go builds the graph, check.go has the step, report.go reads the result.
 package main
@@ -70,16 +70,16 @@ const (
 	exitCompleted = 0   // every package is fine
 	exitFailed    = 1   // a package has errors, or the timeout passed
 	exitUsage     = 2   // nothing was checked: bad flags, or packages that cannot be listed
-	exitCancelled = 130 // interrupted: what a shell reports for Ctrl-C
+	exitCancelled = 130 // interrupted; the code that shells use for Ctrl-C
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels the run, a second one kills the process
+	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels the run, the second kills the process
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program without the process around it. It returns the exit code.
+// run runs the program and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("gocheck", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	if *limit == 0 {
-		*limit = runtime.GOMAXPROCS(0) // type-checking waits for nothing but the processor
+		*limit = runtime.GOMAXPROCS(0) // type-checking only needs the processor
 	}
 	mode := kahn.Eager
 	if *waves {
@@ -120,7 +120,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "gocheck:", err)
 			return exitUsage
 		}
-		defer func() { _ = timelineFile.Close() }() // writeTrace has closed a file that was written
+		defer func() { _ = timelineFile.Close() }() // writeTrace closes the file that it writes
 	}
 	packages, err := list(ctx, *dir, flags.Args(), stderr)
 	if err != nil {
@@ -158,7 +158,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 	}
 
-	// The error of a run that did not complete repeats the errors of its nodes, which are in the report.
+	// The error of a run only repeats the errors of its nodes, which are in the report.
 	rep := newReport(g, result, mode, *limit)
 	write := rep.writeText
 	if *asJSON {

@@ -27,7 +27,7 @@ type report struct {
 	CriticalPath     float64  `json:"critical_path"` // work on the longest chain of imports
 	CriticalPackages []string `json:"critical_packages"`
 	SpeedUp          float64  `json:"speed_up"`
-	Bound            float64  `json:"speed_up_bound"` // no schedule of this work can beat it
+	Bound            float64  `json:"speed_up_bound"` // no schedule of this work is faster
 
 	Packages []packageReport `json:"packages"` // each after the packages that it imports
 }
@@ -39,7 +39,7 @@ type packageReport struct {
 	Time    float64     `json:"time"`
 	Cached  bool        `json:"cached,omitempty"` // the result comes from an earlier run
 	Error   string      `json:"error,omitempty"`
-	Origins []string    `json:"origins,omitempty"` // of an aborted package: the failed ones that it depends on
+	Origins []string    `json:"origins,omitempty"` // of an aborted package: the failed packages that it depends on
 }
 
 func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *report {
@@ -78,8 +78,8 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 	return rep
 }
 
-// criticalPath returns the chain of imports that took longest, as far as it was checked. kahn finds the critical path
-// of a graph by its estimates, so it gets a graph whose estimates are the measured times.
+// criticalPath returns the chain of imports whose checks took longest. kahn finds the critical path of a graph by its estimates, so it gets
+// a graph whose estimates are the measured times.
 func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	measured := new(kahn.Graph)
 	for _, node := range g.Nodes() {
@@ -99,7 +99,7 @@ func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	return path
 }
 
-// ratio is a / b, and 0 for a run that was stopped before it had done anything.
+// ratio returns a / b, or 0 if b is 0: the run was stopped before it had done anything.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

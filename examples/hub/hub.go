@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub drives a State by its signals: [machine.State.Drive] says which calls to start and to abort. Effects run inside the calls of
-// deliver, on the goroutine of coordinate, so that the hub needs no lock of its own.
+// hub drives a State by its signals: [machine.State.Drive] calls start and abort. Effects run inside the calls of deliver, on the goroutine
+// of coordinate, so that the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
@@ -19,7 +19,7 @@ type hub struct {
 	rpc     *rpc
 	calls   map[string]machine.Token // every call that was started, by its id
 	current map[machine.Ref]string   // the call of each node
-	refused int                      // answers that came twice or too late
+	refused int                      // duplicate or late answers
 	ended   kahn.RunStatus
 }
 
@@ -57,14 +57,14 @@ func (h *hub) coordinate() error {
 	for !h.ended.Terminal() {
 		h.deliver(<-h.rpc.answers)
 	}
-	for a := range h.rpc.hangUp() { // answers still on their way come too late
+	for a := range h.rpc.hangUp() { // answers that are still on their way come too late
 		h.deliver(a)
 	}
 	fmt.Fprintf(h.out, "%-8s %v; %d calls, %d answers that came twice or too late\n", "run", h.ended, len(h.calls), h.refused)
 	return h.st.Scope().Err()
 }
 
-// observe prints what becomes of a node.
+// observe prints the status changes of a node.
 func (h *hub) observe(ref machine.Ref) error {
 	id := h.plan.ID(ref)
 	_, err := h.st.StatusSignal(ref).Subscribe(h.st.Scope(), func(_ reactive.Writer, s kahn.Status) {
@@ -80,8 +80,8 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain aborts a node as soon as another one is blocked: AbortNode cascades before it returns, and the effects of its
-// changes run after this one.
+// abortInVain aborts the node then as soon as the node blocked is blocked. AbortNode cascades before it returns, and the effects of its
+// changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)
@@ -95,7 +95,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 	return err
 }
 
-// start starts the call of an attempt that has begun. There are neither checks nor gates in the job.
+// start starts the call of an attempt that has begun. The job has neither checks nor gates.
 func (h *hub) start(task machine.Task) {
 	id := h.plan.ID(task.Ref)
 	call := fmt.Sprintf("%s#%d", id, task.Attempt)
@@ -111,7 +111,7 @@ func (h *hub) abort(t machine.Token) {
 	h.rpc.abort(call)
 }
 
-// deliver reports an answer to the State, which refuses answers for other attempts than the current one.
+// deliver reports an answer to the State, which refuses answers to any attempt but the current one.
 func (h *hub) deliver(a answer) {
 	token := h.calls[a.call]
 	status, cause := a.status.NodeStatus(token.Attempt < maxAttempts && !a.final, kahn.CauseNone)
@@ -121,7 +121,7 @@ func (h *hub) deliver(a answer) {
 		return // the call has started, not ended
 	case kahn.Retrying:
 		if err = h.st.Retry(token); err == nil {
-			err = h.st.Requeue(token) // at once; the hub would have to time a delay
+			err = h.st.Requeue(token) // retried at once; for a delay the hub would need a timer
 		}
 	default:
 		err = h.st.Settle(token, machine.Outcome{Status: status, Cause: cause})

@@ -1,6 +1,6 @@
-// Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is
-// ready, aborts it when the node is aborted, and reports the answers. The calls go over a fake RPC that answers out of
-// order, in part twice, and after the caller has aborted the call.
+// Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is ready, aborts it
+// when the node is aborted, and reports the answers. The calls go over a fake RPC. Its answers come out of order, sometimes twice, and even
+// after the caller has aborted the call.
 //
 //	go run ./examples/hub
 //	go run ./examples/hub -seed 7
@@ -33,7 +33,7 @@ func main() {
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command is the program without the process around it. It returns the exit code.
+// command runs the program and returns the exit code.
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("hub", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -56,7 +56,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// job is the graph that the hub coordinates: the thumbnails fail for good, so that they are not published.
+// job returns the graph that the hub coordinates. thumbs fails in every attempt, so publish is aborted.
 func job() *kahn.Graph {
 	g := &kahn.Graph{Name: "job"}
 	return g.Add(
@@ -70,7 +70,7 @@ func job() *kahn.Graph {
 	)
 }
 
-// want are the expected statuses, whatever the order of the answers.
+// want has the expected statuses, whatever the order of the answers.
 var want = map[string]kahn.Status{
 	"fetch": kahn.Completed, "parse": kahn.Completed, "index": kahn.Completed, "thumbs": kahn.Failed,
 	"draft": kahn.Skipped, "publish": kahn.Aborted, "audit": kahn.Aborted,

@@ -11,10 +11,10 @@ import (
 type answer struct {
 	call   string
 	status machine.CallStatus
-	final  bool // a failure that another attempt would not change
+	final  bool // a failure that must not be retried
 }
 
-// rpc answers calls on a channel: in any order, some answers twice, and answers to aborted calls as well, late.
+// rpc answers calls on a channel: in any order, sometimes twice, and late also to aborted calls.
 type rpc struct {
 	answers chan answer
 
@@ -63,7 +63,7 @@ func (r *rpc) call(id, method string, attempt int) {
 	})
 }
 
-// abort asks for a call to be aborted. Aborting a call that has ended does nothing.
+// abort aborts a call. It does nothing if the call has ended.
 func (r *rpc) abort(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

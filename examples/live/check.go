@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// check serves on a port of its own, starts a release, answers its gate, and compares what the endpoints return with what is
-// expected.
+// check serves on a free port, starts a release, answers its gate, and checks what the endpoints return.
 func check(ctx context.Context, out io.Writer) (err error) {
 	ctx, stop := context.WithTimeout(ctx, time.Minute)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,7 +83,7 @@ func check(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// client asks the endpoints.
+// client sends requests to the endpoints.
 type client struct {
 	ctx         context.Context
 	base, token string
@@ -104,7 +103,7 @@ func (c client) ask(method, path string, params url.Values, body string, into an
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // it has been read, or the error returned
+	defer func() { _ = resp.Body.Close() }() // it was read, or reading returned an error
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 // pace is how long a second of a step takes.
 type pace time.Duration
 
-// workflows are the graphs that the page can start, by name.
+// workflows returns the graphs that the page can start, by name.
 func (p pace) workflows() map[string]*kahn.Graph {
 	graphs := map[string]*kahn.Graph{}
 	for _, g := range []*kahn.Graph{p.release(), p.imports(), p.nightly(), p.survey()} {
@@ -23,7 +23,7 @@ func (p pace) workflows() map[string]*kahn.Graph {
 	return graphs
 }
 
-// works takes some seconds and reports its progress in each of several parts.
+// works returns a step that takes some seconds and reports progress after each of several parts.
 func (p pace) works(seconds float64, parts int, what string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range parts {
@@ -36,7 +36,7 @@ func (p pace) works(seconds float64, parts int, what string) kahn.StepFunc {
 	}
 }
 
-// release tests, builds, asks and deploys.
+// release returns a graph that tests, builds, asks and deploys.
 func (p pace) release() *kahn.Graph {
 	flaky := func(ctx context.Context, s *kahn.Step) (any, error) {
 		if s.Attempt() == 1 {
@@ -66,7 +66,7 @@ func (p pace) release() *kahn.Graph {
 	)
 }
 
-// imports reads a list, and treats each of its 200 rows in a graph of its own.
+// imports returns a graph that reads a list, and runs a sub-graph for each of its 200 rows.
 func (p pace) imports() *kahn.Graph {
 	row := &kahn.Graph{Inputs: []kahn.Input{{Name: "item"}, {Name: "index"}}}
 	row.Add(
@@ -103,7 +103,7 @@ func (p pace) imports() *kahn.Graph {
 	)
 }
 
-// nightly fails in the middle, and what follows is aborted.
+// nightly returns a graph that fails in the middle, so that the nodes after the failure are aborted.
 func (p pace) nightly() *kahn.Graph {
 	full := func(ctx context.Context, s *kahn.Step) (any, error) {
 		s.Log(slog.LevelInfo, "41,200 rows read")
@@ -124,7 +124,7 @@ func (p pace) nightly() *kahn.Graph {
 	)
 }
 
-// survey has 1,000 nodes in 25 layers.
+// survey returns a graph of 1,000 nodes in 25 layers.
 func (p pace) survey() *kahn.Graph {
 	const layers, width = 25, 40
 	g := &kahn.Graph{Name: "survey"}
@@ -138,7 +138,7 @@ func (p pace) survey() *kahn.Graph {
 					n.After = append(n.After, id(layer-1, i+1))
 				}
 				if layer > 1 && i%4 == 0 {
-					n.After = append(n.After, id(layer-2, i)) // a shorter way beside a longer one
+					n.After = append(n.After, id(layer-2, i)) // an edge that skips a layer
 				}
 			}
 			g.Add(n)

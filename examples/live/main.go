@@ -1,5 +1,5 @@
-// Live is a service whose runs are shown by the page of package inspector, live: a gate that waits for an answer, a failure, retries, a
-// map of 200 items, sub-graphs and a graph of 1,000 nodes.
+// Live is a service whose runs the page of package inspector shows live: a gate that waits for an answer, a failure, retries, a map of 200
+// items, sub-graphs and a graph of 1,000 nodes.
 //
 //	go run ./examples/live              # then open the link that it prints
 //	go run ./examples/live -check       # checks itself, with a Go client, and exits with 0 if all is well
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// run serves, or checks itself, until it is interrupted.
+// run serves until it is interrupted, or checks itself.
 func run(addr string, checking bool, p pace) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -68,9 +68,9 @@ func serve(ctx context.Context, listener net.Listener, token string, p pace) err
 	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn, Start: start, Token: token}))
 	server := &http.Server{
 		Handler:           mux,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it, and let Shutdown return
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // ending it ends streams, so that Shutdown can return
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second, // of bodies that stall; streams have none
+		ReadTimeout:       30 * time.Second, // against stalling bodies; requests for streams have none
 		WriteTimeout:      10 * time.Second, // streams have their own deadlines, and live longer
 	}
 	served := make(chan error, 1)

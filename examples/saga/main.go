@@ -1,6 +1,6 @@
-// Saga is an order whose process is killed: while it ships, so that it is unknown whether the goods are gone, and again while it refunds the charge. The
-// third process undoes what is left. The run is in a file of SQLite, and the services in a ledger beside it, in which each line is an effect with the key for
-// idempotency under which it was asked for.
+// Saga is an order whose process is killed twice: while it ships, so that it is unknown whether the goods are gone, and again while it
+// refunds the charge. The third process completes the undoing. The run is in an SQLite file. The services write a ledger beside it: each
+// line is an effect with its idempotency key.
 //
 //	$ go run ./examples/saga
 //	process 1 is killed while it ships
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// services are the services that the order needs, as one process sees them.
+// services has the services that the order needs, for one process.
 type services struct{ dir, life string }
 
 // note writes an effect into the ledger.
@@ -63,7 +63,7 @@ func (x services) note(s *kahn.Step, what string) error {
 	return errors.Join(err, ledger.Close())
 }
 
-// die ends the process the hard way, if it is the one of this life.
+// die kills the process if this is the given life.
 func (x services) die(life string) {
 	if x.life != life {
 		return
@@ -72,7 +72,7 @@ func (x services) die(life string) {
 	if err == nil {
 		err = self.Kill()
 	}
-	panic(err) // it is not reached
+	panic(err) // not reached
 }
 
 // do performs a step of the order.
@@ -125,7 +125,7 @@ func serve(w io.Writer, dir, life string) (err error) {
 	return err
 }
 
-// run starts one process after the other, and looks at the ledger.
+// run starts one process after the other, and checks the ledger.
 func run(w io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-saga-")
 	if err != nil {
@@ -167,7 +167,7 @@ func check(w io.Writer, file string) error {
 		return err
 	}
 	var did, undid []string
-	keys := map[string]string{} // of undos
+	keys := map[string]string{} // idempotency keys of undos
 	for lines := bufio.NewScanner(ledger); lines.Scan(); {
 		fields := strings.Split(lines.Text(), "\t")
 		life, key, what := fields[0], fields[1], fields[2]

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// tenant is the input of all graphs here.
+// tenant declares the input of all graphs here.
 var tenant = []kahn.Input{{Name: "tenant"}}
 
 // takeTurns: a tenant with one run waits for one run of a tenant with 200.
@@ -33,7 +33,7 @@ func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error
 	return nil
 }
 
-// boundRuns: each tenant has no more than two runs at once, in both processes together, and so a tenant with 40 leaves places to others.
+// boundRuns: each tenant has at most two runs at once, in both processes together, so that a tenant with 40 runs leaves places to others.
 func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "order", Inputs: tenant}).Add(kahn.Node{ID: "ship", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -55,7 +55,7 @@ func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error
 	return m.within(2, "a", "b", "c")
 }
 
-// last is the index of the last run of a tenant.
+// last returns the index of the last run of a tenant.
 func last(runs []string, tenant string) int {
 	for i, run := range slices.Backward(runs) {
 		if tenantOf(run) == tenant {
@@ -65,8 +65,8 @@ func last(runs []string, tenant string) int {
 	return -1
 }
 
-// shareLimits: what the steps of a tenant take, what all mails take and what all steps take is bounded in both processes together. The key of a step is
-// the tenant, or its kind.
+// shareLimits: the running steps of each tenant, the running mails and all running steps are bounded over both processes together. The key
+// of a step is its tenant, or its kind.
 func shareLimits(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	fetch := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -92,7 +92,7 @@ func shareLimits(ctx context.Context, out io.Writer, file string, with bool) err
 	return errors.Join(m.within(2, "a", "b", "c", "mails"), m.within(5, "steps"))
 }
 
-// explain: a run says what it waits for, and who has it, in whatever process.
+// explain: a run says what it waits for, and which run holds it, in any process.
 func explain(ctx context.Context, out io.Writer, file string, _ bool) (err error) {
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "fetch", KeyFrom: "tenant"})
 	begun, release := make(chan struct{}, 2), make(chan struct{})

@@ -10,23 +10,23 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// gauge counts what is performed at once in both processes, by name.
+// gauge counts what runs at the same time in both processes, by name.
 type gauge struct {
 	mu        sync.Mutex
 	now, most map[string]int
-	begun     []string // the ids of runs, as their steps have begun
+	begun     []string // the ids of runs, in the order in which their steps began
 	ended     []string
 }
 
 func newGauge() *gauge { return &gauge{now: map[string]int{}, most: map[string]int{}} }
 
-// tenantOf is the tenant to which a run belongs.
+// tenantOf returns the tenant to which a run belongs.
 func tenantOf(run string) string {
 	tenant, _, _ := strings.Cut(run, "-")
 	return tenant
 }
 
-// during performs a step that takes a time, and counts it under some names.
+// during performs a step that takes the time d, and counts it under the names meanwhile.
 func (g *gauge) during(ctx context.Context, s *kahn.Step, d time.Duration, names ...string) (any, error) {
 	g.add(1, names)
 	defer g.add(-1, names)
@@ -50,7 +50,7 @@ func (g *gauge) note(list *[]string, run string) {
 	*list = append(*list, run)
 }
 
-// within returns an error if more were performed at once than may be, or none.
+// within returns an error if more than bound ran at the same time under one of the names, or none at all.
 func (g *gauge) within(bound int, names ...string) error {
 	for _, name := range names {
 		if most := g.most[name]; most > bound || most == 0 {

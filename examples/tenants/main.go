@@ -1,10 +1,11 @@
-// Tenants is a service with several tenants, one of which has too much work. Two processes perform the runs of one file of SQLite: two Runners here, each with a
-// connection of its own. The program counts what is performed at once, and exits with 1 if a claim is not true.
+// Tenants is a service with several tenants, one of which has too much work. Two processes perform the runs in one SQLite file; here they
+// are two Runners, each with its own connection. The program counts what runs at the same time, and exits with 1 if a claim is not true.
 //
 //	go run ./examples/tenants
 //	go run ./examples/tenants -without turns
 //
-// The second command leaves out what a claim rests on, one of turns, runs, shared and nightly, to show what the noisy tenant does then.
+// The second command leaves out the setting on which a claim rests, one of turns, runs, shared and nightly, to show what the noisy tenant
+// does without it.
 //
 //	$ go run ./examples/tenants
 //	turns:   200 runs of a are due before the one run of b, which begins as number 2
@@ -27,14 +28,14 @@ import (
 	"time"
 )
 
-// patience is after how much time something is wrong.
+// patience is the time after which something must be wrong.
 const patience = 5 * time.Minute
 
 func main() {
 	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// command is the program without the process around it. It returns the exit code.
+// command runs the program and returns the exit code.
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -56,13 +57,13 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// claims are what the program shows. with is false where what the claim rests on is left out.
+// claims has the claims that the program shows. with is false if the setting on which the claim rests is left out.
 var claims = []struct {
 	name  string
 	check func(ctx context.Context, out io.Writer, file string, with bool) error
 }{{"turns", takeTurns}, {"runs", boundRuns}, {"shared", shareLimits}, {"why", explain}, {"nightly", scheduleNightly}}
 
-// run shows each claim over a file of its own.
+// run checks each claim with a new file.
 func run(out io.Writer, without string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

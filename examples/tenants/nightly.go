@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scheduleNightly: each tenant has a schedule of its own, whose runs have the key of the tenant. The runs of last night are performed now, as nothing was served then.
+// scheduleNightly: each tenant has its own schedule, whose runs have the tenant's key. Last night's runs are performed now, because no
+// process served them then.
 func scheduleNightly(ctx context.Context, out io.Writer, file string, with bool) (err error) {
 	p, err := open(file, &kahn.Runner{MaxRuns: 1})
 	if err != nil {
@@ -63,7 +64,7 @@ func scheduleNightly(ctx context.Context, out io.Writer, file string, with bool)
 	return err
 }
 
-// has waits until the file has as many runs of a status, or more.
+// has waits until the file has at least the given number of runs of a status.
 func (p *process) has(ctx context.Context, status kahn.RunStatus, runs int) error {
 	for {
 		counts, err := p.db.Count(ctx, store.Filter{Statuses: []kahn.RunStatus{status}})

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// process is one of the processes of the service: a Runner, and a connection of its own to the file.
+// process is one of the processes of the service: a Runner with its own connection to the file.
 type process struct {
 	db     *sqlite.Store
 	runner *kahn.Runner
@@ -27,7 +27,7 @@ func open(file string, runner *kahn.Runner) (*process, error) {
 	return &process{db: db, runner: runner}, nil
 }
 
-// serve begins to perform the runs of the file, by a function that returns after the Shutdown of the Runner.
+// serve performs the runs of the file in the background: f serves, and returns after the Runner's Shutdown.
 func (p *process) serve(f func() error) {
 	p.served = make(chan error, 1)
 	go func() { p.served <- f() }()
@@ -79,19 +79,19 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// load is how many runs a tenant has.
+// load says how many runs a tenant has.
 type load struct {
 	tenant string
 	runs   int
 }
 
-// work is what processes perform together.
+// work is the work that processes perform together.
 type work struct {
 	graph     *kahn.Graph
 	processes int
-	places    int // of each process, for runs
+	places    int // for runs, in each process
 	keyRuns   int
-	shared    *kahn.Shared // bounds for the steps of all processes; nil if there are none. Its Store is set.
+	shared    *kahn.Shared // limits for the steps of all processes; nil if there are none. perform sets its Store.
 	keyless   bool         // the runs have no keys
 	runs      []load
 }
@@ -124,7 +124,7 @@ func (w *work) perform(ctx context.Context, file string) (err error) {
 	return processes[0].ended(ctx)
 }
 
-// create creates runs of a tenant, which are due at once.
+// create creates the runs of a tenant, which are due at once.
 func (w *work) create(ctx context.Context, db *sqlite.Store, l load) error {
 	for i := range l.runs {
 		options := []kahn.Option{kahn.RunID(fmt.Sprintf("%s-%d", l.tenant, i+1)), kahn.Inputs(map[string]any{"tenant": l.tenant})}

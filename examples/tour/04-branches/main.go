@@ -1,5 +1,5 @@
-// A condition takes one of its branches. The nodes of the other branch are skipped, and so is what follows them alone. "pay" takes its data
-// from "order", but runs only if its branch is taken.
+// A condition takes one of its branches. The nodes of the other branch are skipped, and so are nodes that follow only skipped nodes. "pay"
+// takes its data from "order", but runs only if its branch is taken.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// A join rule decides from the ends of the nodes before whether a node runs. By default all of them must succeed. Here the first mirror
-// that answers is enough, and the other ones are stopped.
+// A join rule decides, from how a node's predecessors ended, whether the node runs. By default all of them must succeed. Here the first
+// mirror that answers is enough, and the others are stopped.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 
 func main() {
 	slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
-		<-ctx.Done() // the context of a step that is not needed any more ends
+		<-ctx.Done() // the run ends the context of a step that is no longer needed
 		return nil, ctx.Err()
 	}
 	fast := func(context.Context, *kahn.Step) (any, error) { return "the file", nil }

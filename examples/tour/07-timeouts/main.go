@@ -1,4 +1,4 @@
-// A timeout bounds each attempt of a step, and a fallback has an output when the step has failed for good.
+// A timeout bounds each attempt of a step, and a fallback provides an output after the last attempt has failed.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 			return price + 20, err
 		}},
 	)
-	res, err := kahn.Execute(context.Background(), g, nil, kahn.Timeout(time.Minute)) // of the whole run
+	res, err := kahn.Execute(context.Background(), g, nil, kahn.Timeout(time.Minute)) // a timeout for the whole run
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -27,7 +27,7 @@ var imports = map[string][]string{
 
 func main() {
 	compile := func(_ context.Context, s *kahn.Step) (any, error) {
-		time.Sleep(10 * time.Millisecond) // in place of a compiler
+		time.Sleep(10 * time.Millisecond) // stands in for a compiler
 		return s.ID() + ".a", nil
 	}
 	var g kahn.Graph

@@ -1,4 +1,4 @@
-// An approval over two processes. The first one performs what it can, and ends. The answer may come days later, in another process: the
+// An approval over two processes. The first process runs until the gate, and ends. The answer may come days later, in another process: the
 // run continues from the file approval.db, and no step is repeated.
 //
 //	go run ./examples/tour/17-approval           # asks

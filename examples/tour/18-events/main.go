@@ -1,5 +1,5 @@
-// A run says what happens as a sequence of events. Any number of readers follow it, during the run or later, and a step can publish
-// pieces of its output before it has finished.
+// A run reports what happens as a sequence of events. Any number of readers can follow the events, during the run or later, and a step can
+// publish pieces of its output before it has finished.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for e, err := range run.Events(ctx, 0) { // 0: from the beginning
+	for e, err := range run.Events(ctx, 0) { // 0 means from the beginning
 		if err != nil {
 			log.Fatal(err)
 		}

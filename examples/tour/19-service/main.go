@@ -41,7 +41,7 @@ func main() {
 	)
 	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
 	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		// Not the context of the request or of the signal: a durable run whose context ends is left in the middle of its steps.
+		// Not the context of the request or of the signal: if its context ended, the durable run would be left in the middle of its steps.
 		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
@@ -59,7 +59,7 @@ func main() {
 		log.Fatal(err)
 	}
 	log.Print("listening on ", listener.Addr())
-	server := &http.Server{BaseContext: func(net.Listener) context.Context { return stop }} // streams end with the signal
+	server := &http.Server{BaseContext: func(net.Listener) context.Context { return stop }} // the signal ends streams
 	go func() { log.Print(server.Serve(listener)) }()
 	<-stop.Done()
 	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)

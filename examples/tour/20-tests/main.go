@@ -1,5 +1,5 @@
-// A graph is tested with mocks in the place of steps: joins, conditions and policies are the real ones. In a program's tests package kahntest
-// does more: fake time, scripted steps, every order of steps, and a crash at every write.
+// A graph is tested with mocks in place of steps: joins, conditions and policies are real. In a program's tests package kahntest does more:
+// fake time, scripted steps, every order of steps, and a crash at every write.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 		Assertions: []kahn.Assertion{
 			kahn.AssertStatus("ship", kahn.Completed),
 			kahn.AssertSkip("apologise", kahn.SkipConditionBranch),
-			kahn.AssertStatus("charge", kahn.Failed), // it does not: the third attempt succeeds
+			kahn.AssertStatus("charge", kahn.Failed), // this assertion fails: the third attempt succeeds
 		},
 	})
 	if err != nil {

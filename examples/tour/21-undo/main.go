@@ -1,5 +1,5 @@
-// A run that fails undoes what its steps have done: the last step first, and also what may have been done by a step whose answer was lost. Nothing in the
-// graph says when: it holds for failures, cancellations and timeouts alike.
+// A run that fails undoes its steps, the last step first, including a step whose answer was lost and that may have had its effect. The
+// graph need not say when: a run undoes after failures, cancellations and timeouts alike.
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 	for _, last := range []string{"mail", "ship", "invoice"} {
 		fmt.Println("an order that ends with", last)
-		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error is the step's
+		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error of the run is the step's
 		charge, _ := res.Node("charge")
 		fmt.Println(res.Status, "| charge:", charge.Status, "| compensation:", charge.Compensation)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// tokens are what a model says to a prompt.
+// tokens yields what a model answers to a prompt.
 func tokens(prompt string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for _, token := range []string{"You", " asked", " for ", prompt, ".", " Here", " it", " is", "."} {
@@ -24,7 +24,7 @@ func tokens(prompt string) iter.Seq2[string, error] {
 	}
 }
 
-// sentences joins tokens.
+// sentences joins tokens into sentences.
 func sentences(tokens iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		text := ""
@@ -43,7 +43,7 @@ func sentences(tokens iter.Seq2[string, error]) iter.Seq2[string, error] {
 	}
 }
 
-// speak takes its time; the voice is busy at the first try.
+// speak fails in the first attempt, because the voice is busy.
 func speak(ctx context.Context, sentence string) (string, error) {
 	if kahn.StepOf(ctx).Attempt() == 1 {
 		return "", errors.New("the voice is busy")

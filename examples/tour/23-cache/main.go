@@ -1,4 +1,5 @@
-// A step that costs money is called once for each input: a second process finds what the first one has paid for, until the step's version changes.
+// A step that costs money is called once for each input: a second process finds the outputs that the first one paid for, until the step's
+// version changes.
 package main
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// corpus embeds each document, and joins the vectors to an index. The Memo of a node is the version of its step.
+// corpus returns a graph that embeds each document, and joins the vectors into an index. The Memo of a node is the version of its step.
 func corpus(version string, docs []string) *kahn.Graph {
 	embed := func(_ context.Context, s *kahn.Step) (any, error) {
 		text, err := kahn.Param[string](s, "item")

@@ -1,4 +1,5 @@
-// A tenant with many runs does not delay a tenant with one: due runs take turns by their keys. The program ../../tenants shows what else bounds them.
+// A tenant with many runs does not delay a tenant with one: due runs take turns by key. The program ../../tenants shows further limits for
+// tenants.
 package main
 
 import (
@@ -18,7 +19,7 @@ func main() {
 		return nil, nil
 	}})
 
-	var db store.Memory // a database where processes share the runs
+	var db store.Memory // use a database if several processes share the runs
 	create := func(id, tenant string, priority int) {
 		run, err := kahn.Prepare(report, kahn.RunID(id), kahn.RunKey(tenant), kahn.RunPriority(priority))
 		if err == nil {
@@ -32,9 +33,9 @@ func main() {
 		create(fmt.Sprint("acme-", i), "acme", 0)
 	}
 	create("globex-0", "globex", 0)
-	create("acme-urgent", "acme", 1) // first of the runs of acme; globex has its turn all the same
+	create("acme-urgent", "acme", 1) // before acme's other runs; globex still gets its turn
 
-	runner := &kahn.Runner{MaxRuns: 1} // here one run at a time, so that the order shows
+	runner := &kahn.Runner{MaxRuns: 1} // one run at a time, so that the order shows
 	served := make(chan error)
 	go func() {
 		served <- runner.Serve(ctx, kahn.Service{Store: &db, KeyRuns: 1, Workflows: []kahn.Workflow{{Graph: report}}})

@@ -1,4 +1,5 @@
-// A report is written every night at half past two in Berlin. Three nights of the past are made up for, one of which has that time twice.
+// A report is written every night at half past two in Berlin. The program also makes up for three past nights; in one of them half past two
+// occurs twice.
 package main
 
 import (
@@ -24,7 +25,7 @@ func main() {
 	}})
 
 	var runner kahn.Runner
-	service := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: report}}} // a database where several processes serve it
+	service := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: report}}} // use a database if several processes serve it
 	s, err := schedule.New(&runner, service, schedule.Schedule{Name: "report", Cron: "30 2 * * *", Zone: "Europe/Berlin"})
 	if err != nil {
 		log.Fatal(err)
@@ -36,7 +37,7 @@ func main() {
 	var created []string
 	for {
 		created, err = s.Backfill(ctx, "report", made, made.AddDate(0, 0, 3))
-		if !errors.Is(err, schedule.ErrUnknownSchedule) { // else Serve has not written the schedule yet
+		if !errors.Is(err, schedule.ErrUnknownSchedule) { // otherwise Serve has not written the schedule yet
 			break
 		}
 		time.Sleep(time.Millisecond)
