@@ -27,28 +27,28 @@ type (
 		Reason string `json:"reason,omitempty"`
 	}
 	signalBody struct {
-		// Value is the answer, any JSON.
+		// Value is the answer: any JSON.
 		Value json.RawMessage `json:"value"`
 		// Comment is kept with the answer.
 		Comment string `json:"comment,omitempty"`
 	}
 	redriveBody struct {
-		// Nodes are where to begin; without them all that failed, were aborted or cancelled.
+		// Nodes are where to begin; empty means all nodes that failed, were aborted or were cancelled.
 		Nodes  []string `json:"nodes,omitempty"`
 		Reason string   `json:"reason,omitempty"`
-		// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
+		// DespiteHandlers also repeats failures that nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
-		// Compensations says that no node runs again: compensations that have failed are repeated, or an operator has undone by hand what the nodes
-		// did. Nodes are the nodes concerned; without them all whose compensations have failed.
+		// Compensations means that no node runs again: either failed compensations are repeated, or an operator has undone the nodes'
+		// effects by hand. Nodes are then the nodes concerned; empty means all nodes whose compensations have failed.
 		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
-		// Inputs are for the function that starts the run, any JSON.
+		// Inputs are for the function that starts the run: any JSON.
 		Inputs json.RawMessage `json:"inputs,omitempty"`
 	}
 )
 
-// undoMode is what is done about compensations that have failed.
+// undoMode says how failed compensations are resolved.
 type undoMode string
 
 const (
@@ -56,7 +56,7 @@ const (
 	undoByHand undoMode = "by_hand"
 )
 
-// option is the mode as an option of a redrive.
+// option returns the mode as an option of a redrive.
 func (m undoMode) option() kahn.RedriveMode {
 	if m == undoByHand {
 		return kahn.CompensatedByHand
@@ -66,26 +66,26 @@ func (m undoMode) option() kahn.RedriveMode {
 
 // doneReply confirms an action.
 type doneReply struct {
-	Status string `json:"status"` // accepted; or requested: it waits for the process that performs the run
+	Status string `json:"status"` // accepted; or requested: a request waits for the process that performs the run
 }
 
-// runReply names the run that an action has made.
+// runReply names the run that an action has started.
 type runReply struct {
 	Run string `json:"run"`
 }
 
-// redriveReply names the run that runs again, or is asked to.
+// redriveReply names the run that runs again, or was asked to.
 type redriveReply struct {
 	Run    string `json:"run"`
-	Status string `json:"status"` // accepted; or requested: it waits for the process that performs the run
+	Status string `json:"status"` // accepted; or requested: a request waits for the process that performs the run
 }
 
 var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requested"}
 
-// reasonBytes is how long a reason, a comment or the name of an actor may be; longer ones are cut.
+// reasonBytes bounds a reason, a comment or the name of an actor; longer texts are cut.
 const reasonBytes = 1_000
 
-// write performs an action at most once for each idempotency key, and leaves a record of it.
+// write performs an action at most once for each idempotency key, and writes an audit record of it.
 func (c *call) write() error {
 	key, kept, first, err := c.accept()
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *call) write() error {
 		}
 	}
 	kept.fault = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "the action did not return"}
-	defer func() { // also when a function of the host ends this goroutine
+	defer func() { // also if a function of the host ends this goroutine
 		if kept.fault.passes() {
 			c.h.replies.drop(key)
 		}
@@ -120,8 +120,8 @@ func (c *call) write() error {
 	return c.answer(kept)
 }
 
-// accept reads the request for an action, and returns its key and the answer that is kept under it. first reports that there is none
-// yet.
+// accept reads the request for an action. It returns the request's key, and the kept response under that key. first means that there
+// was none yet.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err
@@ -139,7 +139,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 		return "", nil, false, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // else it is answered even if the run is forgotten
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // a kept response is given even if the run is forgotten
 		if err := c.findRun(); err != nil {
 			return "", nil, false, err
 		}
@@ -150,7 +150,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 
 var errNotJSON = &fault{Status: http.StatusUnsupportedMediaType, Code: "not_json", Message: "the Content-Type must be " + jsonType}
 
-// readBody reads the request's body, and returns its text.
+// readBody reads the request's body, decodes it, and returns its text.
 func (c *call) readBody() ([]byte, error) {
 	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -162,7 +162,7 @@ func (c *call) readBody() ([]byte, error) {
 	return data, parseBody(data, c.body)
 }
 
-// perform calls the action. It returns the panic of a function of the host as an error.
+// perform calls the action. It returns a panic of a host's function as an error.
 func (c *call) perform() (answer any, err error) {
 	err = c.h.contain(c.r, c.route.path, func() (err error) {
 		answer, err = c.route.serve(c)
@@ -198,7 +198,7 @@ func (c *call) answer(kept *kept) error {
 	return c.reply(http.StatusAccepted, kept.answer)
 }
 
-// audit leaves a record of an action, with its answer or its error.
+// audit writes a record of an action, with its response or its error.
 func (c *call) audit(answer any, err error) {
 	attrs := []slog.Attr{
 		slog.String("action", strings.TrimPrefix(c.route.path, "api/v1/")), slog.String("actor", c.actor()), slog.String("remote", c.r.RemoteAddr),
@@ -235,7 +235,7 @@ func (c *call) audit(answer any, err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// actor is who makes the request, for events and results. Actor is asked once; if it panics, no actor is named.
+// actor returns who makes the request, for events and results. It calls Actor once; if Actor panics, the name is "".
 func (c *call) actor() string {
 	if c.who == nil {
 		name := ""
@@ -252,20 +252,21 @@ func (c *call) request(reason string) kahn.Request {
 	return kahn.Request{Actor: c.actor(), Reason: clip(reason, reasonBytes)}
 }
 
-// maxKey is the longest idempotency key in bytes, and maxReplies how many answers are kept for requests that are repeated.
+// maxKey is the maximum length of an idempotency key in bytes, and maxReplies the number of responses that are kept for
+// repeated requests.
 const (
 	maxKey     = 200
 	maxReplies = 1_000
 )
 
-// replies keeps the answers of the latest actions by their idempotency keys.
+// replies keeps the responses of the latest actions by their idempotency keys.
 type replies struct {
 	mu    sync.Mutex
 	byKey map[string]*kept
 	order []string // of the keys, the oldest first
 }
 
-// kept is the answer of an action; it is there once done is closed.
+// kept is the response of an action. It is set once done is closed.
 type kept struct {
 	sum    [sha256.Size]byte // of the request
 	done   chan struct{}
@@ -273,14 +274,14 @@ type kept struct {
 	fault  *fault
 }
 
-// has reports whether there is an answer of a key, or is about to be.
+// has reports whether there is, or will be, a response for a key.
 func (x *replies) has(key string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.byKey[key] != nil
 }
 
-// drop forgets the answer of a key: the request may be repeated with it.
+// drop forgets the response for a key: the request may be repeated with it.
 func (x *replies) drop(key string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -297,7 +298,8 @@ func (k *kept) isDone() bool {
 	}
 }
 
-// of returns the answer of a key, and whether the caller is the first and has to perform the action.
+// of returns the response for a key. first means that the caller is the first with the key, and must perform the
+// action.
 func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -315,7 +317,7 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 	x.order = append(x.order, key)
 	for len(x.order) > maxReplies {
 		oldest := slices.IndexFunc(x.order, func(key string) bool { return x.byKey[key].isDone() })
-		if oldest < 0 { // they are on their way: without them a repetition would perform an action again
+		if oldest < 0 { // all are in flight: without them a repetition would perform an action again
 			break
 		}
 		delete(x.byKey, x.order[oldest])
@@ -352,7 +354,7 @@ func (c *call) signal() (any, error) {
 			return nil, err
 		}
 	}
-	// Another client may have answered between the look and the signal.
+	// Another client may have answered since findRun.
 	if c.stored() != nil && err != nil {
 		if !errors.Is(err, kahn.ErrAnswered) {
 			return nil, err
@@ -364,14 +366,14 @@ func (c *call) signal() (any, error) {
 	}
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
 		if res.Decision.ID == d.ID {
-			return accepted, nil // this request has
+			return accepted, nil // this request has answered
 		}
 		return nil, c.wasAnswered(path, res.Decision)
 	}
 	return nil, err
 }
 
-// wasAnswered refuses an answer to a node that another client has answered.
+// wasAnswered rejects an answer to a node that another client has answered.
 func (c *call) wasAnswered(path string, d *kahn.Decision) error {
 	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, d)}
 	if d.Actor != "" {
@@ -402,7 +404,7 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	return accepted, c.confirmed(c.live(), name, d)
 }
 
-// confirmed answers a node of a run of the Runner, and waits for a store to confirm it.
+// confirmed answers a node of a run of the Runner, and waits for a store to confirm the answer.
 func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -415,7 +417,8 @@ func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 
 var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
 
-// decisionID identifies an answer or a request that is posted, so that an action which is repeated with its key is the same one in whatever life of the run.
+// decisionID identifies an answer or a posted request, so that an action that is repeated with its key counts as the same one in every life
+// of the run.
 func (c *call) decisionID() string {
 	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
 	return "inspector-" + hex.EncodeToString(sum[:16])
@@ -426,7 +429,7 @@ var (
 	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
 )
 
-// going refuses an action on a run that has ended.
+// going rejects an action on a run that has ended.
 func (c *call) going() error {
 	if over(c.target) {
 		return errEnded
@@ -504,7 +507,7 @@ func (c *call) retry() (any, error) {
 	return accepted, c.live().RetryNow(c.query.text("path"))
 }
 
-// despite are the options of a redrive or a fork that may repeat what has been answered.
+// despite returns the options of a redrive or a fork that may repeat handled failures.
 func despite(handlers bool) []kahn.Option {
 	if handlers {
 		return []kahn.Option{kahn.DespiteHandlers}
@@ -545,7 +548,8 @@ func (c *call) redrive() (any, error) {
 	return reply, nil
 }
 
-// redriveStored redrives a stored run that has ended: in this process, or, where that has only the plan, by a request for the process that performs the run.
+// redriveStored redrives an ended stored run: in this process, or, if this process has only the plan, by a request to the process that
+// performs the run.
 func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes []kahn.Option) (status string, err error) {
 	perform := func() error {
 		_, err := c.goOn(s, append(slices.Clip(modes), kahn.Redrive(nil, nodes, q))...)
@@ -569,7 +573,7 @@ func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes
 	return done.(doneReply).Status, nil
 }
 
-// judgeRedrive refuses what the run would refuse.
+// judgeRedrive returns the error with which the run would refuse a redrive.
 func (c *call) judgeRedrive(nodes []string, modes []kahn.Option) error {
 	plan := c.target.Plan()
 	if plan == nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The page, as `npm run build` in the folder page has made it, with the notices of what it contains.
+// The page, as built by `npm run build` in the folder page, with the notices of its dependencies.
 //
 //go:embed all:page/dist
 var dist embed.FS
@@ -19,7 +19,7 @@ var description []byte
 // asset reports whether a path names a file of the page.
 func asset(p string) bool { return strings.HasPrefix(p, "assets/") }
 
-// serveAsset answers with a file whose name changes with its content.
+// serveAsset responds with a file whose name changes with its content.
 func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -36,23 +36,23 @@ func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
 	header := w.Header()
 	header.Set("Content-Type", kind)
 	header.Set("Cache-Control", "private, max-age=31536000, immutable")
-	_, _ = w.Write(data) // a client that is gone needs no answer
+	_, _ = w.Write(data) // if it fails, the client is gone
 	return nil
 }
 
-// page answers with the document that loads everything else.
+// page responds with the document that loads everything else.
 func (c *call) page() (any, error) {
 	data, err := dist.ReadFile("page/dist/index.html")
 	if err != nil {
 		return nil, err
 	}
 	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = c.w.Write(data) // a client that is gone needs no answer
+	_, _ = c.w.Write(data) // if it fails, the client is gone
 	return nil, nil
 }
 
 func (c *call) openAPI() (any, error) {
 	c.w.Header().Set("Content-Type", jsonType)
-	_, _ = c.w.Write(description) // a client that is gone needs no answer
+	_, _ = c.w.Write(description) // if it fails, the client is gone
 	return nil, nil
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// fault describes an error as a client sees it.
+// fault describes an error to a client.
 type fault struct {
 	Status  int    `json:"-"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Action is the action that is not allowed.
+	// Action is the action that the client may not perform.
 	Action Action `json:"action,omitempty"`
-	// Choices are what would have been accepted.
+	// Choices are the values that would have been accepted.
 	Choices []string `json:"choices,omitempty"`
-	// Answered says who was first, if a gate has been answered already.
+	// Answered says who answered a gate first, if it has been answered already.
 	Answered *answered `json:"answered,omitempty"`
 }
 
-// answered is the answer that a gate got.
+// answered is the answer that a gate received.
 type answered struct {
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
@@ -32,7 +32,7 @@ type answered struct {
 // Error returns the message.
 func (f *fault) Error() string { return f.Message }
 
-// errNoToken refuses a request without the token, or with a wrong one.
+// errNoToken rejects a request without the right token.
 var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "this needs the token of the page: the host has it from Options.Token, or from its log"}
 
 // passes reports whether the same request, with its key, may be accepted later.
@@ -40,7 +40,7 @@ func (f *fault) passes() bool {
 	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")
 }
 
-// faultReply is the body of every refusal.
+// faultReply is the body of every error response.
 type faultReply struct {
 	Error *fault `json:"error"`
 }
@@ -73,7 +73,7 @@ var refusals = []refusal{
 	{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
 }
 
-// errRefused stands for the errors that match none of refusals: errors of the host's functions.
+// errRefused stands for errors that match none of refusals: errors of the host's functions.
 var errRefused = errors.New("the service has refused it")
 
 // refusalOf finds the refusal that an error matches.
@@ -106,10 +106,10 @@ func faultOf(err error) *fault {
 	return f
 }
 
-// refuse answers with an error.
+// refuse responds with an error.
 func refuse(w http.ResponseWriter, err error) {
 	f := faultOf(err)
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(f.Status)
-	_ = json.NewEncoder(w).Encode(faultReply{f}) // a client that is gone needs no answer
+	_ = json.NewEncoder(w).Encode(faultReply{f}) // if it fails, the client is gone
 }

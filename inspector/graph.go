@@ -12,7 +12,8 @@ import (
 
 // graphReply is a graph as the page draws it.
 type graphReply struct {
-	// Inside and Prefix say where the graph is: the composite, and what the paths of its nodes begin with, before their ids.
+	// Inside and Prefix say where the graph is: Inside is its composite, and the paths of its nodes are Prefix followed by
+	// their ids.
 	Inside    string      `json:"inside,omitempty"`
 	Prefix    string      `json:"prefix,omitempty"`
 	Iteration int         `json:"iteration,omitempty"` // of a loop
@@ -20,8 +21,8 @@ type graphReply struct {
 	Nodes     []graphNode `json:"nodes"`
 	Edges     []graphEdge `json:"edges"`
 	Groups    []string    `json:"groups"`
-	Note      string      `json:"note,omitempty"` // why the answer lacks something
-	Total     int         `json:"total"`          // how many nodes there are; more than listed if the graph is larger than the page draws
+	Note      string      `json:"note,omitempty"` // why the response lacks something
+	Total     int         `json:"total"`          // how many nodes the graph has; more than listed if it is larger than the page draws
 }
 
 type graphNode struct {
@@ -32,7 +33,7 @@ type graphNode struct {
 	Tier      int      `json:"tier"`
 	Groups    []string `json:"groups,omitempty"`
 	Cleanup   bool     `json:"cleanup,omitempty"`
-	Composite bool     `json:"composite,omitempty"` // there is something inside it
+	Composite bool     `json:"composite,omitempty"` // the node may have nodes inside
 }
 
 type graphEdge struct {
@@ -43,19 +44,19 @@ type graphEdge struct {
 	Data  bool   `json:"data,omitempty"` // it delivers data only
 }
 
-// mostNodes bounds the nodes of one graph in an answer.
+// mostNodes bounds the nodes of one graph in a response.
 const mostNodes = 20_000
 
-// inside is a graph of a run and where it is.
+// inside is a graph of a run, and its place.
 type inside struct {
-	plan      *kahn.Plan // nil if it is not known
-	known     bool       // there is a graph
+	plan      *kahn.Plan // nil if unknown
+	known     bool       // the graph exists
 	prefix    string
 	iteration int
 	nodes     func(func(kahn.NodeResult) bool)
 }
 
-// look finds the graph inside a composite, or the outermost graph of the run.
+// look finds the graph in a composite, or the outermost graph of the run.
 func look(run subject, path string) (inside, error) {
 	if path == "" {
 		return inside{plan: run.Plan(), known: true, nodes: run.Nodes()}, nil
@@ -67,15 +68,15 @@ func look(run subject, path string) (inside, error) {
 	return inside{plan: in.Plan, known: in.Plan != nil || in.Nodes != nil, prefix: in.Prefix, iteration: in.Iteration, nodes: slices.Values(in.Nodes)}, nil
 }
 
-// place is a node in the plan that has it.
+// place is a node in its plan.
 type place struct {
 	plan   *kahn.Plan
 	ref    machine.Ref
 	in     inside
-	parent string // the composite, empty for the outermost graph
+	parent string // the composite, "" for the outermost graph
 }
 
-// node is the declaration of the node, zero if its plan is not known.
+// node returns the node's declaration, zero if its plan is unknown.
 func (at place) node() kahn.Node {
 	if at.plan == nil {
 		return kahn.Node{}
@@ -84,7 +85,7 @@ func (at place) node() kahn.Node {
 }
 
 // find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them may end the first part of the
-// path: find looks only into parts that are the id of a node.
+// path: find tries only parts that are the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -102,7 +103,7 @@ func find(run subject, path string) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn finds a path in a graph, which is that inside the node parent.
+// findIn finds a path in the graph in the node parent.
 func findIn(run subject, in inside, parent, path string) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -133,7 +134,7 @@ func findIn(run subject, in inside, parent, path string) (place, bool) {
 	return place{}, false
 }
 
-// typeOf is the shape in which a node is drawn.
+// typeOf returns the type by which the page draws a node.
 func typeOf(n kahn.Node, item bool) string {
 	switch {
 	case n.Loop != nil:
@@ -193,7 +194,7 @@ func (c *call) graph() (any, error) {
 	return reply, nil
 }
 
-// bareGraph adds the nodes of a graph whose plan is not known.
+// bareGraph adds the nodes of a graph whose plan is unknown.
 func (c *call) bareGraph(reply *graphReply, in inside) {
 	s := c.stored()
 	for n := range in.nodes {
@@ -208,7 +209,7 @@ func (c *call) bareGraph(reply *graphReply, in inside) {
 	}
 }
 
-// isItem reports whether a path names an item of the map at parent.
+// isItem reports whether a path names an item of the map parent.
 func isItem(parent, path string) bool {
 	return parent != "" && strings.HasPrefix(path, parent+"[")
 }
@@ -216,28 +217,28 @@ func isItem(parent, path string) bool {
 // stateReply has the statuses of all nodes of a graph.
 type stateReply struct {
 	Run runRow `json:"run"`
-	// Prefix is the graph's, see there: it changes when a composite begins, and with each iteration of a loop.
+	// Prefix is the graph's, see graphReply: it changes when a composite begins, and with each iteration of a loop.
 	Prefix string `json:"prefix,omitempty"`
-	// Event is the id of the last event when the nodes were read: they are at least as new.
+	// Event is the id of the last event when the nodes were read. The nodes are at least as new.
 	Event uint64 `json:"event"`
-	// Status has one letter a node, see letters, in the order of the graph.
+	// Status has one letter for each node, see letters, in the order of the graph.
 	Status string `json:"status"`
-	// Attempts are the attempts of nodes that were attempted more than once, by index.
+	// Attempts has, by index, the attempts of nodes that had several.
 	Attempts map[int]int `json:"attempts"`
-	// Insides show how far the composites are that have begun, by index.
+	// Insides has, by index, the node counts of composites that have begun.
 	Insides map[int]insideCounts `json:"insides"`
 }
 
-// insideCounts count the nodes of the graph inside a composite by status.
+// insideCounts counts the nodes in a composite's graph by status.
 type insideCounts struct {
 	Iteration int            `json:"iteration,omitempty"` // of a loop
 	Counts    map[string]int `json:"counts"`
 }
 
-// mostInsides bounds the composites whose insides one answer counts.
+// mostInsides bounds the composites whose nodes one response counts.
 const mostInsides = 1_000
 
-// letters are the statuses as one letter each: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
+// letters has one letter for each status: idle, waiting, queued for a slot, running, retrying, suspended, completed, failed,
 // aborted, cancelled (x) and skipped (k).
 const letters = "iwqrtscfaxk"
 
@@ -257,7 +258,7 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// Whether a running node was expanded is not known until it is asked.
+		// Only Inside can say whether a running node was expanded.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
@@ -270,7 +271,7 @@ func (c *call) state() (any, error) {
 	return reply, nil
 }
 
-// countsInside counts the nodes inside a composite that has begun.
+// countsInside counts the nodes in a composite that has begun.
 func countsInside(run subject, path string) (insideCounts, bool) {
 	in, err := run.Inside(path)
 	if err != nil || in.Nodes == nil {
@@ -299,7 +300,7 @@ type nodeRow struct {
 
 type nodesReply struct {
 	Nodes []nodeRow `json:"nodes"`
-	// Next is the parameter after for the next page, 0 on the last one.
+	// Next is the parameter after for the next page; 0 on the last page.
 	Next int `json:"next,omitempty"`
 }
 
@@ -333,12 +334,12 @@ func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {
 	}
 }
 
-// previewReply is what a redrive or a fork would run.
+// previewReply lists the nodes that a redrive or a fork would run.
 type previewReply struct {
-	// Nodes are the paths, in the order of declaration, the first of them; Total counts all.
+	// Nodes are the first paths, in declaration order; Total counts all.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
-	// Refused is why it needs despite_handlers: nodes have run because of failures that would be repeated.
+	// Refused says why the action needs despite_handlers: it would repeat failures that other nodes have handled.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -347,7 +348,7 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
-// unended are the nodes that have begun, or are ready to, in a run that was left: it continues with them.
+// unended returns the nodes that have begun, or are ready to, in a run that was left: the run continues with them.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {
@@ -382,7 +383,7 @@ func (c *call) preview() (any, error) {
 	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
 }
 
-// previewed is the reply for what a redrive or a fork would run, and would be refused for.
+// previewed returns the reply for the nodes that a redrive or a fork would run, or for its error.
 func previewed(list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
 	if errors.Is(err, kahn.ErrHandlers) {

@@ -12,50 +12,50 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hub keeps pages up to date. One goroutine looks at the Runner for all of them, several times a second as long as there is a page, and
-// encodes what has changed once, so that further pages cost a run nothing. Messages contain nothing that needs ViewData.
+// hub keeps pages up to date. While there are pages, one goroutine looks at the Runner for all of them, several times a second. It
+// encodes each change once, so that further pages cost the runs nothing. Messages contain nothing that needs ViewData.
 type hub struct {
 	handler *handler
 
 	mu    sync.Mutex
 	pages map[*page]bool
-	stop  chan struct{} // closed when the last page has left; nil without pages
-	ready chan struct{} // closed when the goroutine knows what there is, so that it can see what changes
-	steps int64         // events read and rows made, by which tests check that the work does not grow with the pages
+	stop  chan struct{} // closed when the last page leaves; nil without pages
+	ready chan struct{} // closed when the goroutine knows the present runs, so that it can see changes
+	steps int64         // events read and rows made; tests check that the work does not grow with the pages
 }
 
 // page is one open stream.
 type page struct {
 	run  string
-	from cursor // of the run when the page joined, before it reads anything
+	from cursor // of the run when the page joined, before the page reads anything
 	wake chan struct{}
-	sees func(*kahn.Run) bool // whether the client may know of a run; nil: of all
+	sees func(*kahn.Run) bool // whether the client may know of a run; nil: of all runs
 
-	// The hub's lock guards what follows.
-	pending [][]byte // messages that were not written yet
+	// The hub's mu guards the fields below.
+	pending [][]byte // messages that have yet to be written
 	size    int
 }
 
 const (
-	// tick is how often the hub looks.
+	// tick is the interval at which the hub looks at the Runner.
 	tick = 200 * time.Millisecond
-	// maxPending is how many bytes wait for a slow client before a reset makes it read everything again.
+	// maxPending is how many bytes may wait for a slow client before a reset makes it read everything again.
 	maxPending = 1 << 20
-	// maxChanges is how many nodes one message names.
+	// maxChanges is how many nodes one message may name.
 	maxChanges = 4_000
 )
 
-// join adds a page that shows the list and, unless it is empty, a run. It reports false if there are too many.
+// join adds a page that shows the list and, unless it is "", a run. It returns false if there are too many pages.
 func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool) {
 	p, ready := h.add(run, most, sees)
 	if p == nil {
 		return nil, false
 	}
-	<-ready // what the page reads now is no older than what the goroutine knows
+	<-ready // the page then reads nothing older than what the goroutine knows
 	return p, true
 }
 
-// add adds a page, and begins the goroutine for the first one.
+// add adds a page, and starts the goroutine for the first page.
 func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan struct{}) {
 	from := h.last(run)
 	h.mu.Lock()
@@ -76,7 +76,7 @@ func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan 
 	return p, h.ready
 }
 
-// last is the last event of a run, zero if the Runner does not have it.
+// last returns the last event of a run; zero if the Runner does not have the run.
 func (h *hub) last(id string) (c cursor) {
 	if run, ok := h.handler.Runner.Run(id); ok {
 		c.run = run
@@ -87,7 +87,7 @@ func (h *hub) last(id string) (c cursor) {
 	return c
 }
 
-// statusesOf are the statuses of the nodes of a run's graph, one letter each.
+// statusesOf returns the statuses of the nodes of a run's graph, one letter each.
 func statusesOf(run *kahn.Run) string {
 	var text strings.Builder
 	for n := range run.Nodes() {
@@ -96,7 +96,7 @@ func statusesOf(run *kahn.Run) string {
 	return text.String()
 }
 
-// differences are the nodes of a run without events whose statuses have changed.
+// differences returns the nodes whose statuses have changed, for a run without events.
 func differences(now, before cursor) nodesMessage {
 	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
 	i := 0
@@ -109,7 +109,7 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// earliest is the first of the cursors with which the pages of a run have joined.
+// earliest returns the earliest cursor with which the pages of a run have joined.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +133,7 @@ func (h *hub) leave(p *page) {
 	}
 }
 
-// take returns the messages for a page.
+// take returns the pending messages of a page.
 func (h *hub) take(p *page) [][]byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +142,7 @@ func (h *hub) take(p *page) [][]byte {
 	return list
 }
 
-// tell sends an event to every page that wants it. If the event cannot be encoded, the pages read everything again.
+// tell sends an event to every page that wants it. If the event cannot be encoded, these pages read everything again.
 func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	message, err := frame(name, data)
 	if err != nil {
@@ -152,7 +152,7 @@ func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	h.send(message, wants)
 }
 
-// send gives a message to every page that wants it.
+// send queues a message for every page that wants it.
 func (h *hub) send(message []byte, wants func(*page) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,7 +178,7 @@ func (h *hub) count(steps int) {
 	h.steps += int64(steps)
 }
 
-// shownRuns are the runs that pages show.
+// shownRuns returns the ids of the runs that pages show.
 func (h *hub) shownRuns() map[string]bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,10 +191,10 @@ func (h *hub) shownRuns() map[string]bool {
 	return ids
 }
 
-// Messages without data: hello is the first one, and reset makes a page read everything again.
+// Messages without data: hello is the first message, and reset makes a page read everything again.
 var hello, reset = []byte("event: hello\ndata: {}\n\n"), []byte("event: reset\ndata: {}\n\n")
 
-// frame is a server-sent event.
+// frame returns a server-sent event.
 func frame(name string, data any) ([]byte, error) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -203,27 +203,27 @@ func frame(name string, data any) ([]byte, error) {
 	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, text), nil
 }
 
-// watch is what the goroutine of the hub knows.
+// watch is the state of the hub's goroutine.
 type watch struct {
 	hub     *hub
 	listed  map[string]seen
 	cursors map[string]cursor // of the runs that pages show
 }
 
-// cursor is the last event of a run that was sent.
+// cursor is the last event of a run that the hub has sent.
 type cursor struct {
 	run   *kahn.Run
 	event uint64
-	nodes string // the letters of the nodes' statuses, of a run without events
+	nodes string // for a run without events: the letters of the nodes' statuses
 }
 
-// seen is how a run was when it was looked at last.
+// seen is the state of a run at the last look.
 type seen struct {
 	run    *kahn.Run
 	status kahn.RunStatus
 	over   bool // it has ended, or was left
 	last   uint64
-	counts [16]int // of the nodes in each status, of a run without events
+	counts [16]int // for a run without events: how many nodes are in each status
 	undoes kahn.Compensation
 }
 
@@ -232,10 +232,10 @@ type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
 
-	runs, gone []*kahn.Run // which Runs and Removed return
+	runs, gone []*kahn.Run // the sources of Runs and Removed
 }
 
-// of is the part of the message that a page may know of.
+// of returns the part of the message that a page may know of.
 func (m runsMessage) of(p *page) (part runsMessage) {
 	part = runsMessage{Runs: []runRow{}, Removed: []string{}}
 	for i, run := range m.runs {
@@ -251,7 +251,7 @@ func (m runsMessage) of(p *page) (part runsMessage) {
 	return part
 }
 
-// tellRuns sends each page what has changed in the list, as far as its client may see it.
+// tellRuns sends each page the changes in the list that its client may see.
 func (h *hub) tellRuns(m runsMessage) {
 	h.tell("runs", m, func(p *page) bool { return p.sees == nil })
 	for _, p := range h.choosing() {
@@ -261,7 +261,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing are the pages that may know of some runs alone.
+// choosing returns the pages whose clients may know of some runs only.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,7 +273,7 @@ func (h *hub) choosing() (list []*page) {
 	return list
 }
 
-// nodesMessage reports changes in a run: the letter of its status, the number of attempts and the path of each node.
+// nodesMessage reports changes in a run: the status letter, the number of attempts and the path of each node.
 type nodesMessage struct {
 	Run   string   `json:"run"`
 	Event uint64   `json:"event"`
@@ -287,7 +287,7 @@ type change struct {
 	Attempt int    `json:"n,omitempty"`
 }
 
-// follow looks until stop is closed. What there is at first is no change.
+// follow looks for changes until stop is closed. The runs at the beginning are not a change.
 func (w *watch) follow(stop, ready chan struct{}) {
 	w.list()
 	close(ready)
@@ -315,7 +315,7 @@ func (w *watch) follow(stop, ready chan struct{}) {
 	}
 }
 
-// list finds the runs of which something has changed.
+// list returns the changes in the list of runs.
 func (w *watch) list() runsMessage {
 	m := runsMessage{Runs: []runRow{}, Removed: []string{}}
 	now := map[string]bool{}
@@ -342,7 +342,8 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes sends the pages of a run what has changed in it: for a run that is shown for the first time, since the first page joined.
+// nodes sends the pages of a run the changes in it. If the run is shown for the first time, these are the changes since its first
+// page joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {
@@ -363,7 +364,7 @@ func (w *watch) nodes(id string) {
 	case last == 0 && before.run == now.run && len(before.nodes) == len(now.nodes):
 		w.hub.tell("nodes", differences(now, before), mine)
 		return
-	case before.run != run, first > before.event+1: // another run has the id, or the log does not reach back
+	case before.run != run, first > before.event+1: // another run has the id, or the log no longer reaches back
 		w.hub.send(reset, mine)
 		return
 	}
@@ -387,7 +388,7 @@ func (w *watch) nodes(id string) {
 			return
 		}
 	}
-	if failed != nil { // the log has let go of an event meanwhile
+	if failed != nil { // the log has dropped an event meanwhile
 		w.hub.send(reset, mine)
 		return
 	}
@@ -395,12 +396,12 @@ func (w *watch) nodes(id string) {
 	w.hub.count(m.Lines)
 }
 
-// statusAfter is the status in which an event leaves its node.
+// statusAfter returns the status of a node after an event.
 func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
 	case event.NodeQueued:
 		return kahn.Ready, true
-	case event.NodeInvalidated: // the nodes that it waits for may have ended or not
+	case event.NodeInvalidated: // its predecessors may have ended or not
 		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true

@@ -1,5 +1,5 @@
 // Package inspector serves a page on which operators see the runs of a [kahn.Runner], answer gates, and cancel and redrive runs. A service
-// mounts the handler as it mounts net/http/pprof:
+// mounts the handler like net/http/pprof:
 //
 //	rn := &kahn.Runner{MaxRuns: 50}
 //	mux := http.NewServeMux()
@@ -8,18 +8,18 @@
 //		Token:  os.Getenv("KAHN_TOKEN"),
 //	}))
 //
-// The page shows what runs, what ran, and why a node does not run. The handler also serves the JSON endpoints from which the page reads. With
-// Options.Store it also shows, or shows only, the runs of a store: runs of other processes, and runs that have ended.
+// The page shows running runs, earlier runs, and why a node does not run. The handler also serves the JSON endpoints that the page reads.
+// With Options.Store it also shows, or shows only, the runs of a store: runs of other processes, and runs that have ended.
 //
-// Without Options.Authorize the page asks for Options.Token. Scripts, styles and texts of the page are in the
-// binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
+// Without Options.Authorize the page asks for Options.Token. The binary contains the page's scripts, styles and texts. The file
+// openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
 //
 // The names by task:
 //
 //   - The handler: [Handler], [Options].
 //   - Who may do what: [Action]; who sees which run: [RunInfo]; which value is shown: [Value], [ValueKind].
 //   - Runs of a store: [Workflow], and [Controller] for a store whose runs take requests themselves.
-//   - Starting runs on the page: [StartFunc].
+//   - Starting runs from the page: [StartFunc].
 package inspector
 
 import (
@@ -38,7 +38,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Action is what a client wants to do: see Options.Authorize.
+// Action is something that a client may do: see Options.Authorize.
 type Action string
 
 // The actions.
@@ -47,59 +47,61 @@ const (
 	ViewData Action = "view_data" // see inputs, outputs, configurations, errors and logs
 	Signal   Action = "signal"    // answer a gate, or a step that waits
 	Cancel   Action = "cancel"    // cancel, abort or leave a run, cancel a node
-	Redrive  Action = "redrive"   // repeat a part of a run that has ended, fork a run, end a backoff
+	Redrive  Action = "redrive"   // repeat a part of an ended run, fork a run, end a backoff
 	Start    Action = "start"     // start a run of Options.Start
 	Schedule Action = "schedule"  // run a schedule of Options.Scheduler now, pause and resume it
 )
 
 // Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner has the runs that are shown live, and that actions are for: its unfinished runs, and the runs that it remembers.
+	// Runner has the runs that are shown live and that actions apply to: its unfinished runs, and the runs that it remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and the runs that the Runner has forgotten. They are shown as the store has them; of a Store that has a
-	// method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), such as temporal.Store, as the snapshot has them. What operators ask
-	// of a run that another process performs is posted as a request if the Store is a store.Inbox; a [Controller] is asked itself. Nil: none.
+	// Store has runs of other processes, and runs that the Runner has forgotten. They are shown in the state that the store has. If the
+	// Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the snapshot has the state.
+	// For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox; if it is a
+	// [Controller], the handler calls its methods instead. Nil: none.
 	Store store.Admin
-	// Workflows are the workflows of the Store's runs: their plans, and how this process performs them. A run without one is
-	// shown without edges, and this process does not continue it.
+	// Workflows has the workflows of the Store's runs: their plans, and how this process performs them. A run without a
+	// Workflow is shown without edges, and this process does not continue it.
 	Workflows []Workflow
-	// Codec reads the values of the runs of the Store, writes the answers that are posted for them, and should be theirs. A value that it cannot read is shown as it is stored. Nil
-	// means kahn.Types{}.
+	// Codec reads the values of the Store's runs and writes the answers posted for them. It should be the codec of those runs. A value that
+	// it cannot read is shown as stored. Nil means kahn.Types{}.
 	Codec store.Codec
-	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
-	// asked for View, and for every further action that it needs. Its query has the id of a run as run, and the path of a node as path;
-	// what a body names, such as the nodes of a redrive, is in the run. Lists are asked about once for all runs: see Visible. A stream is asked again
-	// every Reauthorize. Nil lets a request do everything that has the Token.
+	// Authorize decides whether a request may do something; for an error the response is 403, without the error's text. The handler asks
+	// for View for each request, and for every further action that it needs. The request's query has a run's id as run, and a node's path
+	// as path. Nodes that a body names, as for a redrive, belong to that run. For a list Authorize is called once for all its runs: see
+	// Visible. For a stream it is called again every Reauthorize. Nil allows everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
-	// Visible decides whether a client may know of a run, such as one of another tenant. Runs that it hides are missing in lists, in counts and in streams, and
-	// answered as unknown; schedules, and the counts of queues that no process works, are then not shown at all, since they are of all runs. It is asked for each run and request, from several
-	// goroutines, and should be quick; its panic hides the run. Nil: clients that may View know of all runs.
+	// Visible decides whether a client may know of a run, such as another tenant's. Hidden runs are missing in lists, counts and streams,
+	// and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without workers are not
+	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should
+	// be fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
-	// Token is what a client has to know if Authorize is nil: nothing else shows who may be behind a proxy on this machine, or which of its users asks.
-	// The page takes it from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the header
-	// Authorization: Bearer and the token. It has at least 16 bytes. Empty: one is generated, and Log gets it when the handler is made.
+	// Token is the secret that clients need if Authorize is nil: behind a proxy on this machine, nothing else identifies the user. The page
+	// takes the token from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the
+	// header Authorization: Bearer and the token. It must have at least 16 bytes. Empty: Handler generates a token and writes it to Log.
 	Token string
-	// Actor names who makes a request, for events, results and the audit log. Nil: no actor is named.
+	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
 	Actor func(*http.Request) string
-	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before these are
-	// encoded, and must not change the value that it is given. Nil: clients that may ViewData see everything.
+	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before encoding,
+	// and must not change the value. Nil: clients that may ViewData see everything.
 	Redact func(*http.Request, Value) any
-	// Start has the workflows that may be started from the page, by name. The context does not end with the request.
+	// Start has the workflows that can be started from the page, by name. The context does not end with the request.
 	Start map[string]StartFunc
-	// Scheduler has schedules that are shown: their next ticks and last runs. Operators may run them now, pause and resume them. Nil: none.
+	// Scheduler has the schedules to show: their next ticks and last runs. Operators may run them now, pause and resume them. Nil: none.
 	Scheduler *schedule.Scheduler
-	// Hosts are the names, without a port, under which the handler may be reached, beside the loopback names. Requests for other
-	// hosts are refused: another site may have made its name point at this server.
+	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other
+	// hosts are rejected: another site may have pointed its name at this server.
 	Hosts []string
 	// Log gets a record for each action. Nil: slog.Default().
 	Log *slog.Logger
-	// MaxStreams bounds how many pages are kept up to date at a time; further ones ask again and again. Zero means 100.
+	// MaxStreams bounds how many pages are kept up to date at the same time; further pages poll. Zero means 100.
 	MaxStreams int
-	// Reauthorize is how often a stream asks Authorize again. Zero means 15 seconds.
+	// Reauthorize is the interval at which a stream calls Authorize again. Zero means 15 seconds.
 	Reauthorize time.Duration
 }
 
-// RunInfo is what Options.Visible is asked about.
+// RunInfo describes a run to Options.Visible.
 type RunInfo struct {
 	ID       string
 	Workflow string
@@ -107,22 +109,22 @@ type RunInfo struct {
 	Labels map[string]string
 }
 
-// StartFunc starts a run with the inputs that a user has typed, a JSON object or nothing.
+// StartFunc starts a run with the inputs that a user typed: a JSON object or nothing.
 type StartFunc func(ctx context.Context, inputs json.RawMessage) (*kahn.Run, error)
 
-// Value is what Options.Redact is asked about.
+// Value is a value that Options.Redact may replace.
 type Value struct {
 	RunID string
-	// Path is the node's; empty for the run itself.
+	// Path is the node's path; empty for the run itself.
 	Path string
 	Kind ValueKind
-	// Name is the name of the parameter, for an Input; see the kinds.
+	// Name is the parameter's name for an Input; see also the kinds.
 	Name string
-	// Value is the value; of an error its text, of a line of the log the line.
+	// Value is the value; for an error its text, and for a line of the log the line.
 	Value any
 }
 
-// ValueKind says what a Value is.
+// ValueKind is the kind of a Value.
 type ValueKind string
 
 // The kinds of values.
@@ -130,11 +132,11 @@ const (
 	Input  ValueKind = "input"
 	Output ValueKind = "output"
 	Config ValueKind = "config"
-	Info   ValueKind = "info" // what a step has said with kahn.Suspend
+	Info   ValueKind = "info" // what a step passed to kahn.Suspend
 	Error  ValueKind = "error"
 	Line   ValueKind = "line"   // of the log
-	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, and for a request's
-	Reason ValueKind = "reason" // of a skip: the message of the step, the answer of the condition, or the text of the guard
+	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, or for a request's comment
+	Reason ValueKind = "reason" // of a skip: the step's message, the condition's answer, or the guard's text
 	Key    ValueKind = "key"    // of a node, or of an item of a map
 	Label  ValueKind = "label"  // of a stored run, by Name
 )
@@ -149,8 +151,8 @@ type handler struct {
 	Options
 	origins *http.CrossOriginProtection
 	routes  map[string]map[string]*route // by path and method
-	byPlan  map[string]*Workflow         // by the hash
-	byName  map[string]*Workflow         // the last one of each name
+	byPlan  map[string]*Workflow         // by hash
+	byName  map[string]*Workflow         // the last Workflow of each name
 	replies replies
 	hub     hub
 	shelf   shelf
@@ -158,12 +160,12 @@ type handler struct {
 	waits   waits
 	turns   turns
 	gate    *tokenGate // nil with Authorize
-	defect  string     // of the options
+	defect  string     // of the options, or ""
 }
 
-// Handler returns the handler of the page and of its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
-// slash, with or without http.StripPrefix; behind another router it needs http.StripPrefix. If an option has no sense, such as a
-// negative number, the handler answers every request with 500 and the name of the option.
+// Handler returns the handler of the page and its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
+// slash, with or without http.StripPrefix; other routers need http.StripPrefix. If an option is invalid, such as a negative number,
+// the response to every request is 500 with the name of the option.
 func Handler(o Options) http.Handler {
 	h := &handler{Options: o, origins: http.NewCrossOriginProtection(), routes: map[string]map[string]*route{}}
 	switch {
@@ -227,7 +229,8 @@ func (h *handler) log() *slog.Logger {
 	return slog.Default()
 }
 
-// ServeHTTP answers one request: it is judged first, then found, then decoded, then served.
+// ServeHTTP serves one request. It first checks whether the request is allowed, then finds its route, then decodes
+// it.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if h.defect != "" {

@@ -27,25 +27,25 @@ type logLine struct {
 
 type logReply struct {
 	Lines []logLine `json:"lines"`
-	// After is the parameter for the next page; More says that there is one already.
+	// After is the parameter for the next page; More means that it already has lines.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
-	// Before is the parameter for the page before, of an answer to before; 0 if there is none.
+	// Before, in a response to before, is the parameter for the preceding page; 0 if there is none.
 	Before uint64 `json:"before,omitempty"`
-	// First and Last are the ids of the events that are kept.
+	// First and Last are the ids of the first and the last kept event.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	Note  string `json:"note,omitempty"` // why there are no lines
 }
 
 const (
-	mostScanned = 50_000 // events that one request looks at
-	scanWindow  = 2_000  // events that are looked at together, on the way back
+	mostScanned = 50_000 // events that one request may look at
+	scanWindow  = 2_000  // events in one window, when reading backwards
 )
 
 const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
 
-// lines chooses the lines that a request asks for.
+// lines selects the lines that a request asks for.
 type lines struct {
 	path, q string
 	least   slog.Level
@@ -54,12 +54,12 @@ type lines struct {
 func (c *call) lines() lines {
 	l := lines{path: c.query.text("path"), q: strings.ToLower(c.query.text("q"))}
 	if level := c.query.text("level"); level != "" {
-		_ = l.least.UnmarshalText([]byte(level)) // it is one of levels
+		_ = l.least.UnmarshalText([]byte(level)) // the route has checked it
 	}
 	return l
 }
 
-// chosen is an event as a line, if the request asks for it.
+// chosen returns an event as a line, if the request asks for it.
 func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 	level := levelOf(e)
 	if level < l.least || !beneath(e.Path, l.path) {
@@ -98,7 +98,8 @@ func (c *call) log() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// addEarlier adds the last lines of events below an id. Events are read forwards, so it reads one window of them after the other.
+// addEarlier adds the last lines of events below an id. Events can only be read forwards, so it reads window after window, from
+// the latest to the earliest.
 func (c *call) addEarlier(reply *logReply, before uint64) error {
 	chosen, limit, least := c.lines(), c.query.numbers["limit"], max(reply.First, 1)
 	reply.After, reply.More = before-1, before-1 < reply.Last
@@ -129,7 +130,7 @@ func (c *call) addEarlier(reply *logReply, before uint64) error {
 	return nil
 }
 
-// logFile answers with all lines that a request asks for, as a download.
+// logFile responds with all lines that a request asks for, as a download.
 func (c *call) logFile() (any, error) {
 	_, last := c.target.EventRange()
 	if c.stored() != nil && last == 0 {
@@ -152,7 +153,7 @@ func (c *call) logFile() (any, error) {
 	n := 0
 	for e := range reached(c.r.Context(), c.target, 0, last, &failed) {
 		if n++; n%scanWindow == 1 {
-			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a file may be long, and a client slow
+			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // the file may be long, and the client slow
 		}
 		line, ok := c.chosen(chosen, e)
 		switch {
@@ -163,11 +164,11 @@ func (c *call) logFile() (any, error) {
 			_, gone = fmt.Fprintf(out, "%s %-5s %s\n", line.Time, line.Level, joined(line.Path, strings.ReplaceAll(line.Text, "\n", "\n\t")))
 		}
 		if gone != nil {
-			return nil, nil // the client needs no answer any more
+			return nil, nil // the client is gone
 		}
 	}
 	if failed != nil {
-		_ = c.eventFault(failed) // a record in the log of the service
+		_ = c.eventFault(failed) // writes a record to the service's log
 		end := logLine{Time: stamp(time.Now()), Level: "error", Text: "the log is cut off here: its events cannot be read further"}
 		if asJSON {
 			_ = encoder.Encode(end)
@@ -180,8 +181,8 @@ func (c *call) logFile() (any, error) {
 	return nil, nil
 }
 
-// eventFault returns what the client sees of an error of a run's events. The events of a Runner's run end where the Runner no
-// longer keeps them.
+// eventFault returns what the client sees of an error of a run's events. For a run of the Runner it returns nil: the events
+// end where the Runner no longer keeps them.
 func (c *call) eventFault(err error) error {
 	if err == nil || c.stored() == nil {
 		return nil
@@ -189,7 +190,7 @@ func (c *call) eventFault(err error) error {
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// beneath reports whether a path names a node or something inside it.
+// beneath reports whether a path names a node or something in it.
 func beneath(path, node string) bool {
 	if node == "" || path == node {
 		return true
@@ -198,7 +199,7 @@ func beneath(path, node string) bool {
 	return ok && strings.ContainsRune("/[#", rune(rest[0]))
 }
 
-// levelOf is the level of an event as a line of a log: deltas are for debugging.
+// levelOf returns the log level of an event: deltas are for debugging.
 func levelOf(e kahn.Event) slog.Level {
 	switch p := e.Payload.(type) {
 	case event.LogRecord:
@@ -238,7 +239,7 @@ func (c *call) line(e kahn.Event, level slog.Level) logLine {
 	return logLine{ID: e.ID, Time: stamp(e.Time), Type: e.Type, Level: strings.ToLower(level.String()), Path: e.Path, Attempt: e.Attempt, Text: shown}
 }
 
-// lineOf puts an event in words.
+// lineOf describes an event in words.
 func lineOf(e kahn.Event) string {
 	switch p := e.Payload.(type) {
 	case event.LogRecord:
@@ -300,7 +301,7 @@ func lineOf(e kahn.Event) string {
 	return string(e.Type)
 }
 
-// undoLine puts in words how far a node is undone.
+// undoLine describes the progress of undoing a node in words.
 func undoLine(t event.Type, p event.Compensation) string {
 	switch {
 	case t == event.NodeCompensated && p.Err != nil:
@@ -320,7 +321,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 	return line
 }
 
-// joined appends a part to a line, if there is one.
+// joined appends a part to a line, unless it is empty.
 func joined(line, part string) string {
 	if part == "" {
 		return line
@@ -328,7 +329,7 @@ func joined(line, part string) string {
 	return line + " " + part
 }
 
-// chunk is a value of user code in a line.
+// chunk renders a value of user code in a line.
 func chunk(v any) string {
 	if text, ok := v.(string); ok {
 		return clip(text, shownText)
@@ -340,26 +341,26 @@ func chunk(v any) string {
 	return clip(string(data), shownText)
 }
 
-// span is an attempt on the timeline. Times are milliseconds since the zero of the answer.
+// span is an attempt on the timeline. Times are in milliseconds from the reply's Start.
 type span struct {
 	Path    string  `json:"path"`
 	Attempt int     `json:"n"`
 	Queued  float64 `json:"queued_ms"`
 	Start   float64 `json:"start_ms"`
-	End     float64 `json:"end_ms,omitempty"` // 0: it has not ended
+	End     float64 `json:"end_ms,omitempty"` // 0 if it has not ended
 	Status  string  `json:"status"`
-	ID      uint64  `json:"id"` // of the event that began it
+	ID      uint64  `json:"id"` // of the event that started it
 }
 
 type timelineReply struct {
-	// Start is the zero of the times: when the run began, or its earlier life if the events reach back into it. Now is the end of a run that
-	// has ended.
+	// Start is the zero of the times: when the run began, or when its earlier life began if the events reach back that far. Now is the end
+	// if the run has ended.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	Spans []span  `json:"spans"` // in the order of their starts
-	// Truncated says that there are more attempts than the answer has.
+	// Truncated means that the run has more attempts than the response.
 	Truncated bool   `json:"truncated,omitempty"`
-	Note      string `json:"note,omitempty"` // what the answer cannot say
+	Note      string `json:"note,omitempty"` // what the response lacks
 }
 
 func (c *call) timeline() (any, error) {
@@ -379,7 +380,8 @@ func (c *call) timeline() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// period is when the run began, or the earlier life of it to which its events reach back, and when it ended: now, if it has not.
+// period returns when the run began, or when the earlier life began that its events reach back to, and when the run ended; the
+// present time if it has not.
 func (c *call) period() (zero, end time.Time) {
 	zero, end = c.target.Started(), time.Now()
 	first, last := c.target.EventRange()
@@ -401,7 +403,7 @@ func (c *call) period() (zero, end time.Time) {
 	return zero, lastEnd(c.target, zero)
 }
 
-// lastEnd is when the last node of a run has ended, at the earliest at the given time.
+// lastEnd returns when the last node of a run ended, but no earlier than end.
 func lastEnd(run subject, end time.Time) time.Time {
 	for n := range run.Nodes() {
 		if x := n.Start.Add(n.Duration); n.Attempts > 0 && x.After(end) {
@@ -413,13 +415,13 @@ func lastEnd(run subject, end time.Time) time.Time {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// outcomes are the statuses in which an event leaves the attempt that it ends.
+// outcomes maps an event to the status of the attempt that it ends.
 var outcomes = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf assembles the attempts from the events of a run: the first of them, as many as limit, with their ends.
+// spansOf assembles the first attempts of a run, at most limit, with their ends, from its events.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}
@@ -434,7 +436,7 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 				if truncated = true; len(open) == 0 {
 					return spans, true
 				}
-				delete(open, e.Path) // the span before it has ended, whatever the events say
+				delete(open, e.Path) // the preceding span has ended, whatever the events say
 				continue
 			}
 			since, ok := queued[e.Path]

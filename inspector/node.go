@@ -10,17 +10,17 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nodeReply is all that there is of one node.
+// nodeReply is everything about one node.
 type nodeReply struct {
 	nodeRow
-	Parent    string       `json:"parent,omitempty"` // the composite that it is in
+	Parent    string       `json:"parent,omitempty"` // the composite that contains it
 	Type      string       `json:"type"`
 	Composite bool         `json:"composite,omitempty"`
 	Groups    []string     `json:"groups,omitempty"`
 	Key       string       `json:"key,omitempty"`
-	Flags     []string     `json:"flags,omitempty"` // what is special about its result
+	Flags     []string     `json:"flags,omitempty"` // special properties of its result
 	Labels    []string     `json:"labels,omitempty"`
-	Usage     kahn.Usage   `json:"usage,omitempty"` // in attempts that have ended, and inside
+	Usage     kahn.Usage   `json:"usage,omitempty"` // of attempts that have ended, and of nodes inside
 	Why       whyReply     `json:"why"`
 	Cause     string       `json:"cause,omitempty"`
 	Origins   []string     `json:"origins,omitempty"`
@@ -33,16 +33,17 @@ type nodeReply struct {
 	Following []neighbour  `json:"downstream"`
 	Gate      *gate        `json:"gate,omitempty"`
 	Decision  *answered    `json:"decision,omitempty"`
-	Undone    *undoneReply `json:"undone,omitempty"`   // nil if nothing of the node is, or was, undone
-	Requests  []requestRow `json:"requests,omitempty"` // of a stored run, for this node
-	Actions   []string     `json:"actions"`            // that make sense now: signal, cancel, retry, redrive, compensate
+	Undone    *undoneReply `json:"undone,omitempty"`   // nil if the node is not undone
+	Requests  []requestRow `json:"requests,omitempty"` // for a node of a stored run
+	Actions   []string     `json:"actions"`            // possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
-	Note      string       `json:"note,omitempty"`     // what the answer cannot say
-	// Gone is when the process of a stored run was last heard of, if no process performs it although it is running.
+	Note      string       `json:"note,omitempty"`     // what the response lacks
+	// Gone is when the process of a stored run was last heard of, if the run should be running and no process
+	// performs it.
 	Gone string `json:"gone,omitempty"`
 }
 
-// whyReply says why a node is where it is.
+// whyReply explains the state of a node.
 type whyReply struct {
 	Kind  kahn.WhyKind `json:"kind"`
 	Text  string       `json:"text"`
@@ -54,7 +55,7 @@ type whyReply struct {
 
 type input struct {
 	Name  string `json:"name"`
-	Open  bool   `json:"open,omitempty"` // it may yet change
+	Open  bool   `json:"open,omitempty"` // it may still change
 	Value *value `json:"value,omitempty"`
 }
 
@@ -63,10 +64,10 @@ type attempt struct {
 	Start  string  `json:"start,omitempty"`
 	End    string  `json:"end,omitempty"`
 	Error  string  `json:"error,omitempty"`
-	Delay  float64 `json:"delay_ms,omitempty"` // before the next one
+	Delay  float64 `json:"delay_ms,omitempty"` // before the next attempt
 }
 
-// neighbour is a node at the other end of an edge, and what has become of the edge.
+// neighbour is a node at the other end of an edge, with the state of the edge.
 type neighbour struct {
 	Path   string      `json:"path"`
 	Status kahn.Status `json:"status"`
@@ -77,7 +78,7 @@ type neighbour struct {
 	Edge   string      `json:"edge"` // open, taken or dead
 }
 
-// mostNeighbours bounds the edges of a node that an answer has, in each direction.
+// mostNeighbours bounds the edges of a node in a response, in each direction.
 const mostNeighbours = 200
 
 func (c *call) node() (any, error) {
@@ -123,7 +124,7 @@ func (c *call) node() (any, error) {
 	return reply, nil
 }
 
-// addData adds what only clients that may ViewData see.
+// addData adds values for clients that may ViewData.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
 	if key := cmp.Or(n.Key, res.Key); key != "" {
@@ -150,7 +151,7 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	}
 	params, open, err := c.target.Inputs(path)
 	if err != nil {
-		return // a copying function of the host has panicked
+		return // a function of the host panicked while copying
 	}
 	for name, v := range params {
 		reply.Inputs = append(reply.Inputs, input{Name: name, Open: slices.Contains(open, name), Value: c.shown(Value{Path: path, Kind: Input, Name: name, Value: v})})
@@ -164,7 +165,7 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	reply.Inputs = reply.Inputs[:min(len(reply.Inputs), mostInputs)]
 }
 
-// decision is the answer that a gate got, as far as the client may see it.
+// decision returns the answer that a gate received, as far as the client may see it.
 func (c *call) decision(path string, d *kahn.Decision) *answered {
 	if d == nil {
 		return nil
@@ -176,7 +177,8 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 	return x
 }
 
-// why puts the state of a node in words. Clients that may not ViewData see no errors and messages of user code in it.
+// why describes a node's state in words. It hides errors and messages of user code from clients that may not
+// ViewData.
 func (c *call) why(path string, y kahn.Why) whyReply {
 	if c.h.Visible != nil {
 		y.Runs = slices.DeleteFunc(slices.Clone(y.Runs), func(id string) bool {
@@ -184,7 +186,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 			return !ok || !c.h.seesLive(c.r, run)
 		})
 	}
-	if own, ok := y.Err.(*kahn.NodeError); ok { // its text is assembled from its fields
+	if own, ok := y.Err.(*kahn.NodeError); ok { // its text is built from its fields
 		hidden := *own
 		hidden.Err = c.plain(path, own.Err)
 		y.Err = &hidden
@@ -211,12 +213,12 @@ func (c *call) plain(path string, err error) error {
 	return plainError("an error that is not shown")
 }
 
-// plainError is the text of an error.
+// plainError is an error's text as an error.
 type plainError string
 
 func (e plainError) Error() string { return string(e) }
 
-// flagsOf names what is special about the result of a node.
+// flagsOf names the special properties of a node's result.
 func flagsOf(res kahn.NodeResult) (list []string) {
 	for _, x := range []struct {
 		is   bool
@@ -234,7 +236,7 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 	return list
 }
 
-// nodeActions are the actions on a node that its status, and the run's, allow.
+// nodeActions returns the actions on a node that its status, and the run's, allow.
 func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
 	ended := over(run)
@@ -270,7 +272,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	return list
 }
 
-// neighbours are the nodes around a node, and what has become of the edges between them.
+// neighbours returns the nodes around a node, with the states of the edges between them.
 func (c *call) neighbours(at place) (up, down []neighbour) {
 	up, down = []neighbour{}, []neighbour{}
 	if at.plan == nil {
@@ -304,7 +306,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// observes reports whether a node runs however its predecessors have ended: cleanup nodes and the end do.
+// observes reports whether a node runs however its predecessors end: cleanup nodes and the end node do.
 func observes(plan *kahn.Plan, id string) bool {
 	ref, ok := plan.Ref(id)
 	if !ok {
@@ -314,8 +316,8 @@ func observes(plan *kahn.Plan, id string) bool {
 	return n.Cleanup || n.Kind == kahn.KindEnd
 }
 
-// fate is what has become of an edge, by the node where it begins and whether the node where it ends observes: open, taken or dead. A
-// failure that its node tolerates counts as an end like any other.
+// fate returns the state of an edge: open, taken or dead. from is the edge's source, and observed reports whether its target
+// observes. A tolerated failure counts as an end like any other.
 func fate(e kahn.Edge, from kahn.NodeResult, observed bool) string {
 	if !from.Status.Terminal() {
 		return "open"

@@ -14,18 +14,18 @@ import (
 	"unicode/utf8"
 )
 
-// param is a parameter of a query. Ids of runs and paths of nodes are parameters, not parts of the URL's path: they may contain slashes
-// and dots, which routers clean away.
+// param is a parameter of a query. Ids of runs and paths of nodes are query parameters, not parts of the URL's path: they may contain
+// slashes and dots, which routers normalize.
 type param struct {
 	Name     string
 	Required bool
-	Many     bool     // it may be given more than once
-	Choices  []string // what it may be; nil: any text
-	Number   bool     // it is a whole number from Least to Most, and Default without it
+	Many     bool     // it may occur several times
+	Choices  []string // the allowed values; nil: any text
+	Number   bool     // a whole number from Least to Most; Default if absent
 	Least    int
 	Most     int
 	Default  int
-	Note     string // for the description
+	Note     string // for openapi.json
 }
 
 const (
@@ -35,7 +35,7 @@ const (
 	jsonType = "application/json"
 )
 
-// query has the parameters of a request.
+// query holds the parameters of a request.
 type query struct {
 	texts   map[string][]string
 	numbers map[string]int
@@ -48,7 +48,7 @@ func (q query) text(name string) string {
 	return ""
 }
 
-// parseQuery reads a query by the parameters that a route has. Parameters that it does not have are refused.
+// parseQuery reads a query according to a route's parameters. It rejects other parameters.
 func parseQuery(params []param, raw string) (query, error) {
 	q := query{texts: map[string][]string{}, numbers: map[string]int{}}
 	all, err := url.ParseQuery(raw)
@@ -120,7 +120,7 @@ func parseBody(data []byte, into any) error {
 	return nil
 }
 
-// parseValue reads a JSON value. Its numbers are float64, and an integer that would become another one is refused.
+// parseValue reads a JSON value with numbers as float64. It rejects an integer that float64 cannot represent.
 func parseValue(data json.RawMessage) (value any, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	for d.UseNumber(); ; {
@@ -141,7 +141,7 @@ func parseValue(data json.RawMessage) (value any, err error) {
 	return value, nil
 }
 
-// exact reports whether a number is a float64 and, if it is written as an integer, has the same value as one.
+// exact reports whether a number fits a float64 and, if it is written as an integer, without a change of its value.
 func exact(number json.Number) bool {
 	f, err := number.Float64()
 	if err != nil || strings.ContainsAny(number.String(), ".eE") {

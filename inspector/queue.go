@@ -12,29 +12,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// queueRow is a queue of stored runs that no live process works: their workflow and the hash of their plan.
+// queueRow is a queue of stored runs that no live process serves: the workflow and the plan's hash.
 type queueRow struct {
 	Workflow string `json:"workflow"`
 	Plan     string `json:"plan,omitempty"`
-	Runs     int    `json:"runs"`            // that have not ended, and that this process does not perform
-	Since    string `json:"since,omitempty"` // until when a process worked the queue; empty if none has
+	Runs     int    `json:"runs"`            // that have not ended and that this process does not perform
+	Since    string `json:"since,omitempty"` // until when a process served the queue; empty if none has
 }
 
 func queueRowOf(q store.QueueState) *queueRow {
 	return &queueRow{Workflow: q.Workflow, Plan: q.Plan, Runs: q.Runs, Since: stamp(q.Served)}
 }
 
-// queues has the queues that no live process works, according to a recent answer of the store.
+// queues caches the queues that no live process serves.
 type queues struct {
 	mu   sync.Mutex
 	at   time.Time
 	list []store.QueueState
 }
 
-// queueTime is for how long the queues are kept: each page asks again and again, and a store may count many runs.
+// queueTime is how long the queues are cached: many pages ask repeatedly, and a store may have to count many runs.
 const queueTime = 2 * time.Second
 
-// unclaimable returns the queues that no live process works, sorted; none of a store that does not know.
+// unclaimable returns the queues that no live process serves, sorted. It returns none if the store does not know
+// them.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	from, ok := h.Store.(store.QueueStore)
 	if !ok {
@@ -56,7 +57,7 @@ func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	return h.withoutOwn(list), nil
 }
 
-// withoutOwn takes the runs out of the queues that this process performs, whether or not it serves others of their queue.
+// withoutOwn subtracts from the queues the runs that this process performs, whether or not it serves the queue.
 func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	if len(list) == 0 {
 		return nil
@@ -74,7 +75,8 @@ func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Runs <= 0 })
 }
 
-// queueOf is the queue of a run that no live process works; nil if one does, the run has ended, or this process performs it.
+// queueOf returns the queue of a run if no live process serves it. It returns nil if one does, the run has ended, or this
+// process performs it.
 func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queueRow {
 	at, found := slices.BinarySearchFunc(unclaimable, run.Queue(), func(q store.QueueState, of store.Queue) int { return q.Compare(of) })
 	if !found || run.Status.Terminal() {
@@ -86,7 +88,7 @@ func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queue
 	return queueRowOf(unclaimable[at])
 }
 
-// queueCursor is where the next page of the runs of several queues begins.
+// queueCursor is the beginning of the next page of the runs of several queues.
 type queueCursor struct {
 	store.Queue
 	After string // the cursor within the queue
@@ -111,7 +113,7 @@ func parseQueueCursor(text string) (x queueCursor, err error) {
 	return x, nil
 }
 
-// listUnclaimable returns a page of the runs that no live process works, one queue after the other.
+// listUnclaimable returns a page of the runs that no live process serves, one queue after the other.
 func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []store.QueueState) (page store.Page, err error) {
 	from, err := parseQueueCursor(q.After)
 	if err != nil {
@@ -139,7 +141,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 			return page, err
 		}
 		for i := range part.Runs {
-			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // a filter without a name is for all
+			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // a filter without a name selects all queues
 				page.Runs = append(page.Runs, part.Runs[i])
 			}
 		}
@@ -151,7 +153,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// unended returns which of the statuses, or without any which of all, are of runs that have not ended.
+// unended returns the given statuses that belong to unfinished runs; without any given, it returns all such statuses.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
 		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {

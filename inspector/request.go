@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Controller is a store whose runs are reached by itself, wherever they are performed. If Options.Store is one, as temporal.Store is, its methods
-// answer gates and stop runs, and Workflow.Perform is not asked to. They return when the run has done or refused what it was asked, with the errors
-// of the methods of kahn.Run that have these names: Signal, Cancel, AbortAll and CancelNode. Their error
-// matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
+// Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is one, like temporal.Store, its
+// methods answer gates and stop runs in place of Workflow.Perform. They return when the run has done or refused it, with the errors of the
+// methods of kahn.Run with these names: Signal, Cancel, AbortAll and CancelNode. The error matches kahn.ErrUnknownRun if the run does not
+// exist, and kahn.ErrFinished if it has ended.
 type Controller interface {
-	// Signal answers a node that waits, named by its path or by its token. The value is a kahn.Decision with an ID.
+	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
 	Cancel(ctx context.Context, run string, q kahn.Request) error
 	// Abort fails the run with the error, or with kahn.ErrAborted if that is nil.
@@ -25,15 +25,15 @@ type Controller interface {
 	CancelNode(ctx context.Context, run, node string) error
 }
 
-// demand is an action on a stored run, in each of the ways in which the run may be reached.
+// demand is an action on a stored run, in each of the ways in which a run can be reached.
 type demand struct {
-	judge   func() error                            // refuses what the run would refuse, as far as the store shows it; nil: nothing
-	control func(context.Context, Controller) error // by the store itself
-	perform func() error                            // by this process, which continues the run
-	request func() (store.Request, error)           // by the process that performs the run
+	judge   func() error                            // returns the error with which the run would refuse, as far as the store shows; nil: none
+	control func(context.Context, Controller) error // through the store itself
+	perform func() error                            // in this process, which continues the run
+	request func() (store.Request, error)           // as a request to the process that performs the run
 }
 
-// judged reports what would be refused.
+// judged returns the error of judge.
 func (d demand) judged() error {
 	if d.judge == nil {
 		return nil
@@ -41,8 +41,8 @@ func (d demand) judged() error {
 	return d.judge()
 }
 
-// ask makes a demand of a stored run: through the store if that is a Controller, else in this process, and, if another process performs the
-// run or this one cannot, by a request that waits in the store.
+// ask performs a demand on a stored run: through the store if that is a Controller, otherwise in this process. If another process performs
+// the run, or this one cannot, ask posts a request to the store.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
 	if x, ok := c.h.Store.(Controller); ok {
 		return accepted, c.control(x, s, d)
@@ -72,7 +72,7 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first refuses an answer that was posted if another one for the node waits before it: the run will refuse it, too, but later.
+// first rejects an answer that was posted after another waiting answer for the node. The run would refuse it, too, but later.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -82,12 +82,12 @@ func (c *call) first(s *storedRun, own store.Request) error {
 		return err
 	})
 	if err != nil {
-		return nil // it was posted: what becomes of it is seen beside the run
+		return nil // it was posted; the run's row will show its outcome
 	}
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }
 
-// judgePosted refuses an answer to a node for which another one waits: it names who was first.
+// judgePosted rejects an answer to a node for which another answer waits. The error names who was first.
 func (c *call) judgePosted(s *storedRun, path, id string) error {
 	q := s.posted(path)
 	if q == nil || q.ID == id {
@@ -97,12 +97,12 @@ func (c *call) judgePosted(s *storedRun, path, id string) error {
 	return c.wasAnswered(path, &d)
 }
 
-// cannotPerform reports whether this process cannot perform a run, and another one may, now or later.
+// cannotPerform reports whether this process cannot perform a run that another process may, now or later.
 func cannotPerform(err error) bool {
 	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
 }
 
-// control makes a demand through a store that reaches the run.
+// control performs a demand through a store that reaches the run.
 func (c *call) control(x Controller, s *storedRun, d demand) error {
 	if err := d.judged(); err != nil {
 		return err
@@ -120,13 +120,13 @@ func (c *call) control(x Controller, s *storedRun, d demand) error {
 	return err
 }
 
-// postRequest posts a request. The key of the action is its id.
+// postRequest posts a request whose id is derived from the action's key.
 func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
 	defer c.h.changed(run)
 	err := c.h.contain(c.r, "Store.Post", func() error {
-		_, err := inbox.Post(ctx, run, q) // posted before, by the same action: it is the same request
+		_, err := inbox.Post(ctx, run, q) // if the same action was posted before, it is the same request
 		return err
 	})
 	switch {
@@ -144,8 +144,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// judgeAnswer refuses an answer to a node that does not wait, and an answer that is none of the choices of a gate. The run judges the
-// others.
+// judgeAnswer rejects an answer to a node that does not wait, and an answer that is not one of a gate's choices. The run judges all
+// other answers.
 func (s *storedRun) judgeAnswer(path string, answer any) error {
 	x, err := s.place(path)
 	if err != nil {
@@ -166,7 +166,7 @@ func (s *storedRun) judgeAnswer(path string, answer any) error {
 	return &kahn.ChoiceError{Node: path, Answer: clip(label, shownText), Choices: x.Choices}
 }
 
-// judgeCancel refuses to cancel what is no node of the run's graph that has yet to end.
+// judgeCancel rejects cancelling anything but an unfinished node of the run's own graph.
 func (s *storedRun) judgeCancel(path string) error {
 	x := s.places[path]
 	switch {
@@ -186,7 +186,7 @@ func (s *storedRun) judgeCancel(path string) error {
 	return f
 }
 
-// mostRequests is how many of the last requests for a run are looked at.
+// mostRequests is how many of a run's last requests are considered.
 const mostRequests = 20
 
 // requestsOf loads the requests for a run that wait or were refused.
@@ -202,19 +202,20 @@ func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.Poste
 // requestRow is a request that was posted for a stored run.
 type requestRow struct {
 	Kind store.RequestKind `json:"kind"`
-	Path string            `json:"path,omitempty"` // of the node that it is for
-	// Compensations says that a redrive is for compensations that have failed: repeat or by_hand.
+	Path string            `json:"path,omitempty"` // of the target node
+	// Compensations, repeat or by_hand, means that a redrive concerns failed compensations.
 	Compensations undoMode            `json:"compensations,omitempty"`
 	Status        store.RequestStatus `json:"status"`
 	Posted        string              `json:"posted"`
-	// For clients that may view_data: who has asked, and why; the answer of a signal; and why the request was refused.
+	// For clients that may view_data: who made the request, and why; the answer of a signal; and why the request was
+	// refused.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Value   *value `json:"value,omitempty"`
 	Refused string `json:"refused,omitempty"`
 }
 
-// requests are the requests for a node of a stored run, or all with an empty path, the last one first.
+// requests returns the requests for a node of a stored run, or all with an empty path, the last one first.
 func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	for _, q := range slices.Backward(s.requests) {
 		of := s.pathOf(q.Node)
@@ -243,7 +244,7 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	return list
 }
 
-// pathOf returns the path of the node with a name, which may be the token of a wait; empty if there is no such node yet.
+// pathOf returns the path of a node given by its path or by the token of its wait; "" if there is no such node yet.
 func (s *storedRun) pathOf(name string) string {
 	for _, wait := range s.Waiting() {
 		if wait.Token == name {

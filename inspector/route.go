@@ -15,18 +15,18 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// route is an endpoint: one row of the table that the handler, openapi.json and the tests share.
+// route is an endpoint: a row of the table that the handler, openapi.json and the tests share.
 type route struct {
 	method, path string
-	action       Action // beside View
+	action       Action // besides View
 	summary      string
 	params       []param
 	body         func() any // a pointer for the body of a POST
-	reply        any        // a value of the type of its answer; nil if it writes the answer itself, of the type in media
+	reply        any        // a value of the response's type; nil if the endpoint writes the response itself, of the type media
 	media        string
 	serve        func(*call) (any, error)
-	live         bool // it is for runs of the Runner only
-	open         bool // it needs no token, and no key
+	live         bool // for runs of the Runner only
+	open         bool // needs neither a token nor a key
 }
 
 // Parameters that several routes have.
@@ -54,7 +54,7 @@ var (
 	levels       = []string{"debug", "info", "warn", "error"}
 )
 
-// names lists the names of the values of an enum from the first to the last.
+// names lists the names of an enum's values from first to last.
 func names[T interface {
 	~uint8
 	String() string
@@ -65,10 +65,10 @@ func names[T interface {
 	return list
 }
 
-// orPosted is what the descriptions of some actions say of runs that another process performs.
+// orPosted is part of the descriptions of actions on runs of other processes.
 const orPosted = " For a run that another process performs it posts a request into the store, if that is a store.Inbox: the status of the answer is requested then, and the run lists the request until it has taken it."
 
-// routes are the endpoints, each below the mount.
+// routes are the endpoints, relative to the mount.
 var routes []route
 
 func init() { // not an initializer, since openapi.json and info refer to routes
@@ -130,20 +130,20 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 	}
 }
 
-// call is a request with what is known of it.
+// call is a request and what the handler knows about it.
 type call struct {
 	h      *handler
 	w      http.ResponseWriter
 	r      *http.Request
 	route  *route
 	query  query
-	body   any     // a pointer, of a POST
-	target subject // the run that the query names, nil without one
-	who    *string // who makes the request, once that was asked
-	data   *bool   // whether it may ViewData, once that was asked
+	body   any     // a pointer, for a POST
+	target subject // the run that the query names; nil if it names none
+	who    *string // who makes the request; nil before Actor was called
+	data   *bool   // whether it may ViewData; nil before Authorize was called for that
 }
 
-// prepare authorizes a request, decodes its query and, unless it is an action, finds its run.
+// prepare authorizes a request, decodes its query and, unless it is a POST, finds its run.
 func (c *call) prepare() (err error) {
 	if a := c.route.action; a != "" {
 		if err := c.h.authorize(c.r, a); err != nil {
@@ -202,7 +202,7 @@ func (c *call) mayViewData() bool {
 	return *c.data
 }
 
-// reply answers with JSON. A GET has an ETag, and no body if the client knows this answer.
+// reply responds with JSON. The response to a GET has an ETag, and no body if the client already has it.
 func (c *call) reply(status int, answer any) error {
 	var buf bytes.Buffer
 	e := json.NewEncoder(&buf)
@@ -223,7 +223,7 @@ func (c *call) reply(status int, answer any) error {
 		}
 	}
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(buf.Bytes()) // a client that is gone needs no answer
+	_, _ = c.w.Write(buf.Bytes()) // if it fails, the client is gone
 	return nil
 }
 

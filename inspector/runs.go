@@ -16,8 +16,8 @@ import (
 // infoReply says what the page can do.
 type infoReply struct {
 	Actions   []Action `json:"actions"`
-	Workflows []string `json:"workflows"` // that can be started
-	Known     []string `json:"known"`     // of the runs that there are
+	Workflows []string `json:"workflows"` // workflows that can be started
+	Known     []string `json:"known"`     // workflows of existing runs
 	Stored    bool     `json:"stored"`    // there is a store
 	Schedules bool     `json:"schedules"` // there is a Scheduler
 	Limits    limits   `json:"limits"`
@@ -31,7 +31,7 @@ type limits struct {
 	Slots   int `json:"slots,omitempty"`
 }
 
-// counts are how many runs there are in each status.
+// counts has the number of runs in each status.
 type counts map[string]int
 
 func (c *call) info() (any, error) {
@@ -62,39 +62,41 @@ type runRow struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"`
-	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
+	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
 	Compensation string `json:"compensation,omitempty"`
-	// Usage is what the steps used in all lives of the run, by name. For a run that only the store has, running attempts are missing.
+	// Usage is what the steps used in all lives of the run, by name. For a stored run it lacks running attempts.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"`
 	Ended   string     `json:"ended,omitempty"`
 	// Millis is how long a run took that has ended, was left or has lost its process; nil while the run continues.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Gone is when the process of a stored run was last heard of, if no process performs it although it is running.
+	// Gone is when the process of a stored run was last heard of, if the run should be running and no process
+	// performs it.
 	Gone string `json:"gone,omitempty"`
-	// Counts are how many nodes of the graph are in each status, Nodes how many there are, and Done how many have ended.
+	// Counts has the number of the graph's nodes in each status, Nodes is the number of all, and Done the number of
+	// ended nodes.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
 	Done   int            `json:"done"`
-	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
+	// Waiting are the first few nodes that wait for a signal; Waits counts all.
 	Waiting []string `json:"waiting,omitempty"`
 	Waits   int      `json:"waits,omitempty"`
-	Failed  []string `json:"failed,omitempty"` // the first few of the nodes that failed, of a run that has ended
+	Failed  []string `json:"failed,omitempty"` // the first few failed nodes, if the run has ended
 	Error   string   `json:"error,omitempty"`  // the first line of the first failure
-	First   uint64   `json:"first"`            // the ids of the events that are kept
+	First   uint64   `json:"first"`            // the ids of the first and the last kept event
 	Last    uint64   `json:"last"`
-	// Actions are the actions that the status of the run allows: cancel, abort, leave, redrive and fork; compensate if a compensation has
+	// Actions are the actions that the run's status allows: cancel, abort, leave, redrive and fork; compensate if a compensation has
 	// failed.
 	Actions []string `json:"actions"`
-	// Stored says that only the store has the run. Note is what the row cannot say.
+	// Stored means that only the store has the run. Note says what the row lacks.
 	Stored bool   `json:"stored,omitempty"`
 	Note   string `json:"note,omitempty"`
 	// Requests are the requests for a stored run that it has not taken, and the last few that it has refused.
 	Requests []requestRow `json:"requests,omitempty"`
-	// Queue is the queue of a stored run, if no live process works it.
+	// Queue is the queue of a stored run, if no live process serves it.
 	Queue *queueRow `json:"queue,omitempty"`
-	// Left says that the run was left as it stood, so that it may continue elsewhere.
+	// Left means that the run was left as it stood, and may continue elsewhere.
 	Left bool `json:"left,omitempty"`
 }
 
@@ -104,13 +106,13 @@ const few = 5
 // runsReply is a page of the list.
 type runsReply struct {
 	Runs []runRow `json:"runs"`
-	// Next is the cursor of the next page, empty on the last one.
+	// Next is the cursor of the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
-	// Total is how many runs match.
+	// Total is the number of runs that match.
 	Total int `json:"total"`
 }
 
-// arrival is a run and its place in the list: by the time of its arrival, then by its id.
+// arrival is a run and its place in the list, which is sorted by time of arrival, then by id.
 type arrival struct {
 	at  time.Time
 	id  string
@@ -123,7 +125,7 @@ func later(a, b arrival) int {
 
 func (a arrival) cursor() string { return strconv.FormatInt(a.at.UnixNano(), 36) + "." + a.id }
 
-// parseCursor reads what cursor has written.
+// parseCursor reads a cursor that cursor has written.
 func parseCursor(text string) (arrival, error) {
 	at, id, ok := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(at, 36, 64)
@@ -191,7 +193,7 @@ func (c *call) row() (row runRow) {
 	return row
 }
 
-// arrivalOf is when a run came to the Runner.
+// arrivalOf returns when a run came to the Runner.
 func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 	for other, at := range h.Runner.Runs() {
 		if other == run {
@@ -201,7 +203,7 @@ func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 	return time.Time{}
 }
 
-// rowOf has what everybody may see of a run.
+// rowOf returns what every client may see of a run.
 func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Actions: h.actionsOf(run)}
 	row.Compensation, row.Usage = compensationName(run.Compensation()), run.Usage()
@@ -227,7 +229,7 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	return row
 }
 
-// compensationOf is how far a run has come with undoing what its nodes have done.
+// compensationOf returns the progress of undoing a run's nodes.
 func compensationOf(run subject) kahn.Compensation {
 	if s, ok := run.(*storedRun); ok {
 		return s.row.Compensation
@@ -235,7 +237,7 @@ func compensationOf(run subject) kahn.Compensation {
 	return run.(*kahn.Run).Compensation()
 }
 
-// compensationName is how far something is undone, empty for nothing.
+// compensationName returns the name of a state of compensation, "" for none.
 func compensationName(c kahn.Compensation) string {
 	if c == kahn.CompensationNone {
 		return ""
@@ -243,7 +245,7 @@ func compensationName(c kahn.Compensation) string {
 	return c.String()
 }
 
-// over reports whether a run does nothing any more: it has ended, or was left.
+// over reports whether a run no longer does anything: it has ended, or was left.
 func over(run subject) bool {
 	if live, ok := run.(*kahn.Run); ok {
 		select {
@@ -266,7 +268,7 @@ func (row *runRow) count(run subject) {
 	}
 }
 
-// addEnd adds what the nodes say about the end of a run.
+// addEnd adds the failed nodes and the time of the end of a run.
 func (row *runRow) addEnd(run subject) {
 	for n := range run.Nodes() {
 		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
@@ -285,7 +287,7 @@ func (row *runRow) addWaits(run subject) {
 	}
 }
 
-// addError adds the first failure of a run that has ended, if the client may see it.
+// addError adds the first failure of an ended run, if the client may see it.
 func (c *call) addError(row *runRow, run subject) {
 	if len(row.Failed) == 0 {
 		return
@@ -297,7 +299,7 @@ func (c *call) addError(row *runRow, run subject) {
 	}
 }
 
-// eventAt is the event with an id that the run has reached.
+// eventAt returns the event with an id, if the run has reached it.
 func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false
@@ -306,11 +308,11 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	for e := range reached(ctx, run, id-1, id, &failed) {
 		return e, e.ID == id
 	}
-	return kahn.Event{}, false // also if the log does not have it any more
+	return kahn.Event{}, false // also if the log no longer has it
 }
 
-// reached yields the events of a run above after, up to an event that it has reached, without waiting. Events that are not kept any
-// more are left out. An error of a store ends them and is set.
+// reached yields the events of a run after an id, up to an event that the run has reached, without waiting. Events that are no
+// longer kept are left out. An error of a store ends the sequence and is stored in failed.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
@@ -331,7 +333,7 @@ func reached(ctx context.Context, run subject, after, last uint64, failed *error
 	}
 }
 
-// took is how long something took, in milliseconds; nil if it has not begun.
+// took returns a duration in milliseconds; nil if start is zero.
 func took(start, end time.Time) *float64 {
 	if start.IsZero() {
 		return nil
@@ -340,7 +342,7 @@ func took(start, end time.Time) *float64 {
 	return &ms
 }
 
-// stamp is a time as answers contain it; empty for none.
+// stamp returns a time in the form of the responses; "" for the zero time.
 func stamp(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -348,7 +350,7 @@ func stamp(t time.Time) string {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// gate is something that waits for a signal.
+// gate is a node that waits for a signal.
 type gate struct {
 	Run      string   `json:"run"`
 	Workflow string   `json:"workflow"`
@@ -357,7 +359,7 @@ type gate struct {
 	Kind     string   `json:"kind,omitempty"`
 	Since    string   `json:"since,omitempty"`
 	Deadline string   `json:"deadline,omitempty"`
-	Choices  []string `json:"choices,omitempty"` // none: any answer
+	Choices  []string `json:"choices,omitempty"` // empty: any answer
 	Info     *value   `json:"info,omitempty"`
 	Stored   bool     `json:"stored,omitempty"` // only the store has the run
 }
@@ -365,11 +367,11 @@ type gate struct {
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
-	// Compensations are the runs that have ended and of which a compensation has failed: an operator has to repeat it, or to undo by hand what
-	// was done. Failed counts all, at least all of the store.
+	// Compensations are ended runs with a failed compensation: an operator must repeat it, or undo the effects by hand. Failed counts all
+	// such runs, or at least all in the store.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
-	Note          string     `json:"note,omitempty"` // what the answer cannot say
+	Note          string     `json:"note,omitempty"` // what the response lacks
 }
 
 func (c *call) gates() (any, error) {
@@ -399,7 +401,7 @@ func (c *call) gates() (any, error) {
 	return reply, nil
 }
 
-// note adds to what the answer cannot say.
+// note adds a text to Note.
 func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
 // gate describes a wait.
@@ -417,7 +419,7 @@ func (c *call) gate(wait kahn.Wait) gate {
 	return g
 }
 
-// unknownPath is the error for a path that leads nowhere.
+// unknownPath returns the error for a path without a node.
 func unknownPath(path string) error {
 	return fmt.Errorf("%w: %.60q", kahn.ErrUnknownNode, path)
 }

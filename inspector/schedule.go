@@ -19,7 +19,7 @@ const (
 	lastRuns  = 10
 )
 
-// schedulesReply has the schedules of the Scheduler's store.
+// schedulesReply has the schedules in the Scheduler's store.
 type schedulesReply struct {
 	Schedules []scheduleRow `json:"schedules"`
 	Now       string        `json:"now"`
@@ -35,8 +35,8 @@ type scheduleRow struct {
 	Missed   string   `json:"missed"`
 	Overlap  string   `json:"overlap"`
 	Paused   bool     `json:"paused,omitempty"`
-	Next     []string `json:"next"` // the next ticks; none while it is paused
-	// Last are the latest runs that have begun or ended, the newest first.
+	Next     []string `json:"next"` // the next ticks; none while paused
+	// Last are the latest runs that began or ended, the newest first.
 	Last []scheduleRun `json:"last"`
 }
 
@@ -93,7 +93,7 @@ func (c *call) scheduleRowOf(s *schedule.Status) scheduleRow {
 	return row
 }
 
-// leftOut is why a run was left out. What a function of the host has said about it is data.
+// leftOut returns why a run was left out. The part that a function of the host wrote is data, and needs ViewData.
 func (c *call) leftOut(run *store.Run) string {
 	reason := run.Labels[schedule.LabelLeftOut]
 	if !c.mayViewData() {

@@ -12,11 +12,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// policy lets the page load what this handler serves, and nothing else.
+// policy lets the page load only what this handler serves.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; worker-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// secure sets the headers that every answer has, refusals included.
+// secure sets the headers of every response, including errors.
 func secure(header http.Header) {
 	header.Set("Content-Security-Policy", policy)
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -27,7 +27,7 @@ func secure(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// admit judges what is known of a request before it is decoded: its host, its origin, and, by Authorize, whether it may View.
+// admit checks a request before it is decoded: its host, its origin, and with Authorize whether it may View.
 func (h *handler) admit(r *http.Request) error {
 	host := hostname(r.Host)
 	if !loopbackName(host) && !slices.ContainsFunc(h.Hosts, func(name string) bool { return strings.EqualFold(hostname(name), host) }) {
@@ -42,7 +42,8 @@ func (h *handler) admit(r *http.Request) error {
 	return h.authorize(r, View)
 }
 
-// pass lets a request through that has the token. The page itself needs none: it has nothing of any run, and asks for the token.
+// pass lets a request through if it has the token. The page itself needs none: it contains nothing about runs, and asks for the
+// token.
 func (h *handler) pass(r *http.Request, path string) error {
 	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
 		return nil
@@ -50,7 +51,7 @@ func (h *handler) pass(r *http.Request, path string) error {
 	return errNoToken
 }
 
-// authorize asks whether a request may do something.
+// authorize returns an error unless a request may do something.
 func (h *handler) authorize(r *http.Request, a Action) error {
 	if h.allows(r, a) {
 		return nil
@@ -65,7 +66,7 @@ func (h *handler) allows(r *http.Request, a Action) bool {
 	return h.gate.admits(r)
 }
 
-// contain calls a function of the host. It returns the function's panic as an error, and logs it.
+// contain calls a function of the host. It returns a panic of the function as an error, and logs it.
 func (h *handler) contain(r *http.Request, name string, f func() error) error {
 	return foreign.Contain(f, func(v any) error {
 		err := foreign.NewPanicError(v)
@@ -74,7 +75,7 @@ func (h *handler) contain(r *http.Request, name string, f func() error) error {
 	})
 }
 
-// hostname is a host without its port and without the brackets of an IPv6 address.
+// hostname returns a host without its port, and without the brackets of an IPv6 address.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -82,7 +83,7 @@ func hostname(host string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"), ".")
 }
 
-// loopbackName reports whether a host can mean nothing but this machine.
+// loopbackName reports whether a host always means this machine.
 func loopbackName(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -91,9 +92,9 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
 
-// below returns the part of the request's path that is below the mount: "" for the page itself. It reports false if the slash after the
-// mount is missing. An http.ServeMux leaves the path as it is. http.StripPrefix takes a prefix away: the pattern's, as a whole or in part,
-// if it is inside the ServeMux, and another one if it is around it. If both fit, below returns the rest that known accepts.
+// below returns the part of the request's path below the mount: "" for the page itself. It returns false if the slash after the mount is
+// missing. An http.ServeMux leaves the path as it is. An http.StripPrefix inside the ServeMux removes the pattern or a part of it; one
+// around the ServeMux removes another prefix. If both fit, below returns the part that known accepts.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
@@ -109,7 +110,7 @@ func below(r *http.Request, known func(path string) bool) (rest string, ok bool)
 	return within(r.Pattern, path)
 }
 
-// afterSegments takes a number of segments off the beginning of a pattern's path. Nothing is left if it has no more.
+// afterSegments removes n segments from the beginning of a pattern's path. It returns "" if the pattern has no more.
 func afterSegments(pattern string, n int) string {
 	i := strings.IndexByte(pattern, '/')
 	for ; i >= 0 && n > 0; n-- {
@@ -125,8 +126,8 @@ func afterSegments(pattern string, n int) string {
 	return pattern[i:]
 }
 
-// within returns the part of an escaped path below a pattern of an http.ServeMux. A path that the pattern does not begin is below
-// http.StripPrefix, and is taken from the root. It reports false if the slash after the mount is missing.
+// within returns the part of an escaped path below a pattern of an http.ServeMux. A path that does not begin with the pattern is
+// already stripped by http.StripPrefix, and is returned from the root. ok is false if the slash after the mount is missing.
 func within(pattern, path string) (rest string, ok bool) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		want := strings.Split(pattern[i+1:], "/")
@@ -143,8 +144,8 @@ func within(pattern, path string) (rest string, ok bool) {
 	return strings.TrimPrefix(path, "/"), path != ""
 }
 
-// slashed is where a request URI without a slash at its end is sent: the same with it, relative, so that no segment is taken for a scheme
-// or a host.
+// slashed returns the redirect for a request URI without a final slash: the same URI with the slash, relative, so that no segment is
+// taken for a scheme or a host.
 func slashed(uri string) string {
 	path, _, _ := strings.Cut(uri, "?")
 	return "./" + path[strings.LastIndexByte(path, '/')+1:] + "/"

@@ -13,27 +13,27 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shelf has the runs of the store that were loaded a moment ago: a page asks for several parts of a run at once, and many pages ask for
-// the same run again and again.
+// shelf caches runs that were just loaded from the store: a page asks for several parts of a run at once, and many pages ask for the
+// same run repeatedly.
 type shelf struct {
 	mu    sync.Mutex
 	loads map[string]*loading
 }
 
-// loading is a run that is being loaded, or was.
+// loading is the loading of a run, or its result.
 type loading struct {
-	done chan struct{} // closed when the rest is set
+	done chan struct{} // closed when the other fields are set
 	run  *storedRun
 	err  error
 }
 
 const (
-	shelfTime = time.Second      // for which a loaded run is kept
+	shelfTime = time.Second      // how long a loaded run is kept
 	mostLoads = 8                // runs that are kept
-	loadTime  = 30 * time.Second // for which the store is waited for
+	loadTime  = 30 * time.Second // how long to wait for the store
 )
 
-// fromStore loads a run of the store, or waits for a request that does.
+// fromStore loads a run from the store, or waits for another request that is loading it.
 func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) {
 	s := &h.shelf
 	s.mu.Lock()
@@ -43,7 +43,7 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 		if s.loads == nil {
 			s.loads = map[string]*loading{}
 		}
-		if len(s.loads) < mostLoads { // else others that ask for it load it, too
+		if len(s.loads) < mostLoads { // otherwise other requests for the run load it, too
 			s.loads[id] = x
 		}
 		s.mu.Unlock()
@@ -59,7 +59,7 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 	}
 }
 
-// load loads a run for all that wait for it. The request that began may be gone before the others.
+// load loads a run for all requests that wait for it. The context of the first request may end before the others'.
 func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()
@@ -78,7 +78,7 @@ func (h *handler) load(ctx context.Context, id string, x *loading) {
 	}
 }
 
-// forget lets go of a run.
+// forget removes a run from the shelf.
 func (s *shelf) forget(id string, x *loading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,13 +87,13 @@ func (s *shelf) forget(id string, x *loading) {
 	}
 }
 
-// changed lets go of what is kept of a run that an action may have changed.
+// changed drops cached data of a run that an action may have changed.
 func (h *handler) changed(id string) {
 	h.shelf.forget(id, nil)
 	h.waits.forget(id)
 }
 
-// loaded is a Store that has loaded a run.
+// loaded is a Store with one loaded run.
 type loaded struct {
 	store.Store
 	run *store.Run
@@ -114,12 +114,12 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// snapshots is a Store that has the states of runs as snapshots, and no records.
+// snapshots is a Store that has the states of runs as snapshots instead of records.
 type snapshots interface {
 	ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, error)
 }
 
-// snapshotOf reads the state of a run, nil if it has not begun.
+// snapshotOf reads the state of a run; nil if the run has not begun.
 func (h *handler) snapshotOf(ctx context.Context, row *store.Run) (*kahn.Snapshot, error) {
 	if row.Sequence == 0 {
 		return nil, nil
@@ -136,7 +136,7 @@ var (
 	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}
 )
 
-// storeFault returns what the client sees of an error of the store. The error itself goes to the log of the service.
+// storeFault returns what the client sees of an error of the store. It logs the error itself.
 func (h *handler) storeFault(ctx context.Context, err error) error {
 	if errors.Is(err, kahn.ErrUnknownRun) {
 		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: "the store has no such run"}

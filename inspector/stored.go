@@ -9,35 +9,35 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// storedRow is one run of the store: of this process, of another one, or of none.
+// storedRow is one run of the store, which this process, another process or none performs.
 type storedRow struct {
 	ID       string         `json:"id"`
 	Workflow string         `json:"workflow"`
 	Status   kahn.RunStatus `json:"status"`
-	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
+	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
 	Compensation string            `json:"compensation,omitempty"`
-	Usage        kahn.Usage        `json:"usage,omitempty"` // what the steps have used in attempts that have ended, by name
+	Usage        kahn.Usage        `json:"usage,omitempty"` // what the steps used in ended attempts, by name
 	Created      string            `json:"created,omitempty"`
 	Ended        string            `json:"ended,omitempty"`
 	WakeAt       string            `json:"wake_at,omitempty"` // when it continues, or may begin
 	Parent       string            `json:"parent,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
-	Key          string            `json:"key,omitempty"`    // whose run it is, for clients that may view_data: due runs take turns by their keys
+	Key          string            `json:"key,omitempty"`    // the fairness key, for clients that may view_data: due runs take turns by key
 	Priority     int               `json:"priority,omitempty"`
 	Here         bool              `json:"here,omitempty"`  // the Runner has it
-	Queue        *queueRow         `json:"queue,omitempty"` // the run's, if no live process works it
-	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
+	Queue        *queueRow         `json:"queue,omitempty"` // the run's queue, if no live process serves it
+	// Waiting are the first few nodes that wait for a signal; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
-	// Gone is set for a running run that no process performs: its process gave its last sign of life then.
+	// Gone is set for a running run that no process performs: it is the last sign of life of its process.
 	Gone string `json:"gone,omitempty"`
 }
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
-	// Next is the parameter after of the next page, empty on the last one.
+	// Next is the parameter after of the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
-	// Unclaimable are the queues that no live process works, the first few of them; UnclaimableRuns counts the runs of all.
+	// Unclaimable are the first few queues that no live process serves; UnclaimableRuns counts the runs of all such queues.
 	Unclaimable     []*queueRow `json:"unclaimable,omitempty"`
 	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
@@ -47,11 +47,11 @@ func (c *call) listStored() (any, error) {
 	q.Workflow, q.Prefix = c.query.text("workflow"), c.query.text("prefix")
 	for _, name := range c.query.texts["status"] {
 		var s kahn.RunStatus
-		_ = s.UnmarshalText([]byte(name)) // it is one of runStatuses
+		_ = s.UnmarshalText([]byte(name)) // the route has checked it
 		q.Statuses = append(q.Statuses, s)
 	}
 	if name := c.query.text("compensation"); name != "" {
-		_ = q.Compensation.UnmarshalText([]byte(name)) // it is one of undoStates
+		_ = q.Compensation.UnmarshalText([]byte(name)) // the route has checked it
 	}
 	if q.Key = c.query.text("key"); q.Key != "" {
 		if err := c.h.authorize(c.r, ViewData); err != nil {
@@ -78,7 +78,7 @@ func (c *call) listStored() (any, error) {
 		return nil, c.listFault(err)
 	}
 	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
-	if c.h.Visible != nil { // a store counts the runs of all
+	if c.h.Visible != nil { // a store counts everyone's runs
 		unclaimable = nil
 		page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return !c.h.seesStored(c.r, &run) })
 	}
@@ -108,7 +108,7 @@ var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: 
 
 var errNoCursor = badQuery("the parameter after is no cursor of this list")
 
-// listFault returns what the client sees of an error of the store's list. For a malformed cursor the client is to blame.
+// listFault returns what the client sees of an error of the store's list. A malformed cursor is the client's error.
 func (c *call) listFault(err error) error {
 	if own := (*fault)(nil); errors.As(err, &own) {
 		return own

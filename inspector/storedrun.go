@@ -15,18 +15,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// storedRun is a run as the store had it when it was loaded.
+// storedRun is a run in the state that the store had when it was loaded.
 type storedRun struct {
 	row         *store.Run
 	snapshot    *kahn.Snapshot // nil for a run that has not begun
-	workflow    *Workflow      // nil if the handler was not given one for its plan
-	nodes       []*storedPlace // of the graph, in the order of declaration
+	workflow    *Workflow      // nil if Options.Workflows does not have its plan
+	nodes       []*storedPlace // of the graph, in declaration order
 	places      map[string]*storedPlace
 	counts      map[kahn.Status]int
 	started     time.Time
 	events      *store.EventLog       // nil if the store keeps no events
 	requests    []store.PostedRequest // the last few that wait or were refused
-	unclaimable []store.QueueState    // the queues that no live process works
+	unclaimable []store.QueueState    // queues that no live process serves
 	held        tenure                // whether a process performs it
 }
 
@@ -34,9 +34,9 @@ type storedRun struct {
 type tenure uint8
 
 const (
-	heldUnknown tenure = iota // the store does not say, or the run has not begun or has ended
-	heldBySome                // a process has its lease
-	heldByNone                // it is at rest, or its process has died
+	heldUnknown tenure = iota // the store cannot tell, or the run has not begun or has ended
+	heldBySome                // a process holds its lease
+	heldByNone                // the run rests, or its process has died
 )
 
 // tenureOf asks the store whether a process performs a run.
@@ -54,7 +54,7 @@ func (h *handler) tenureOf(ctx context.Context, row *store.Run) (tenure, error) 
 	return heldBySome, nil
 }
 
-// heard is the latest time that the store has of the run: when its process was last heard of.
+// heard returns when the run's process was last heard of: the latest time that the store has for the run.
 func (s *storedRun) heard() time.Time {
 	latest := s.row.Created
 	see := func(t time.Time) {
@@ -77,10 +77,10 @@ func (s *storedRun) heard() time.Time {
 	return latest
 }
 
-// lost reports whether the run should continue and no process performs it: its process has died.
+// lost reports whether the run should be running and no process performs it: its process has died.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
-// gone is when the process of the run was last heard of, if none performs it and it should continue.
+// gone returns when the run's process was last heard of, if the run is lost; otherwise "".
 func (s *storedRun) gone() string {
 	if !s.lost() {
 		return ""
@@ -92,11 +92,11 @@ func (s *storedRun) gone() string {
 type storedPlace struct {
 	kahn.SnapshotNode
 	parent *storedPlace // nil for a node of the run's graph
-	plan   *kahn.Plan   // of the graph that the node belongs to, nil if it is not known
+	plan   *kahn.Plan   // of the node's graph; nil if unknown
 	nodes  []*storedPlace
 }
 
-// jsonValue is a value of a stored run, as its codec has written it.
+// jsonValue is a value of a stored run in its codec's form.
 type jsonValue json.RawMessage
 
 func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*storedRun, error) {
@@ -124,7 +124,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph, and the nodes inside them. Of two nodes with one path the outer one has it.
+// add adds the nodes of one graph and the nodes in them. If two nodes have the same path, the outer node keeps it.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -161,7 +161,7 @@ func (s *storedRun) Name() string           { return s.row.Workflow }
 func (s *storedRun) Status() kahn.RunStatus { return s.row.Status }
 func (s *storedRun) Started() time.Time     { return s.started }
 
-// Plan returns the plan of the run, nil if the handler was not given it.
+// Plan returns the plan of the run; nil if Options.Workflows does not have it.
 func (s *storedRun) Plan() *kahn.Plan {
 	if s.workflow == nil {
 		return nil
@@ -169,7 +169,7 @@ func (s *storedRun) Plan() *kahn.Plan {
 	return s.workflow.Plan
 }
 
-// Counts returns how many nodes of the graph are in each status.
+// Counts returns the number of the graph's nodes in each status.
 func (s *storedRun) Counts() map[kahn.Status]int { return s.counts }
 
 // Node returns the stored result of a node.
@@ -188,7 +188,7 @@ func (s *storedRun) place(path string) (*storedPlace, error) {
 	return nil, unknownPath(path)
 }
 
-// find finds a node and the graph that it is in.
+// find finds a node and its graph.
 func (s *storedRun) find(path string) (place, error) {
 	x, err := s.place(path)
 	if err != nil {
@@ -207,7 +207,7 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape is how a node is drawn whose plan is not known, and whether there may be something inside it.
+// shape returns how to draw a node whose plan is unknown, and whether it may have nodes inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -223,7 +223,7 @@ func (s *storedRun) shape(path string) (kind string, composite bool) {
 	return "sub", true
 }
 
-// isMap reports whether the nodes inside a composite are the items of a map.
+// isMap reports whether the nodes in a composite are items of a map.
 func (s *storedRun) isMap(path string) bool {
 	x := s.places[path]
 	return x != nil && x.Inside != nil && x.Prefix != x.ID+"/" && x.Iteration == 0
@@ -237,7 +237,7 @@ func (s *storedRun) planNote() string {
 	return fmt.Sprintf("Options.Workflows does not have the workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
 }
 
-// Nodes yields the stored results of the nodes of the graph. Without a plan idle nodes are left out.
+// Nodes yields the stored results of the graph's nodes. Without a plan it leaves out idle nodes.
 func (s *storedRun) Nodes() iter.Seq[kahn.NodeResult] { return resultsOf(s.nodes) }
 
 func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
@@ -250,7 +250,7 @@ func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
 	}
 }
 
-// Inside returns what the store has of the inside a composite.
+// Inside returns what the store has of the nodes in a composite.
 func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 	x, err := s.place(path)
 	switch {
@@ -266,14 +266,14 @@ func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 	return in, nil
 }
 
-// Inputs returns an error: a store does not have what steps are given.
+// Inputs returns an error: a store does not have the inputs of steps.
 func (s *storedRun) Inputs(string) (params map[string]any, open []string, err error) {
 	return nil, nil, errNoInputs
 }
 
 var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
 
-// Waiting returns the waits of the run, the waits inside a composite in its place.
+// Waiting returns the waits of the run. Waits in a composite replace the composite's.
 func (s *storedRun) Waiting() []kahn.Wait {
 	if s.Status().Terminal() {
 		return nil
@@ -291,7 +291,7 @@ func waitsOf(nodes []*storedPlace, list []kahn.Wait) []kahn.Wait {
 	return list
 }
 
-// EventRange returns the ids of the first and the last stored event, and zeros if there is none.
+// EventRange returns the ids of the first and the last stored event; zeros if there is none.
 func (s *storedRun) EventRange() (first, last uint64) {
 	if s.events == nil {
 		return 0, 0
@@ -302,7 +302,7 @@ func (s *storedRun) EventRange() (first, last uint64) {
 	return first, last
 }
 
-// Events yields the stored events above after.
+// Events yields the stored events with ids greater than after.
 func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error] {
 	if s.events == nil {
 		return func(func(kahn.Event, error) bool) {}
@@ -310,8 +310,8 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 	return s.events.Events(ctx, after)
 }
 
-// due reports whether the run has something to do that needs no answer: it was left, its process has died, or what it waited for has come. Another
-// process may perform it.
+// due reports whether the run has something to do that needs no answer: it was left, its process has died, or the time it waited for has
+// come. Another process may be performing it.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:
@@ -322,7 +322,8 @@ func (s *storedRun) due() bool {
 	return false
 }
 
-// Why explains the state of a node as far as the store shows it: limits and turns belong to the process that performs the run.
+// Why explains the state of a node as far as the store shows it. Only the process that performs the run knows limits and
+// turns.
 func (s *storedRun) Why(path string) (kahn.Why, error) {
 	x, err := s.place(path)
 	if err != nil {
@@ -339,7 +340,7 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 	case status == kahn.Suspended: // a composite
 		waits := waitsOf(x.nodes, nil)
 		if y.Kind = kahn.WhySignal; len(waits) == 0 {
-			y.Kind = kahn.WhyHeld // it was left
+			y.Kind = kahn.WhyHeld // the run was left
 		}
 		for _, wait := range waits {
 			addName(&y, wait.Node)
@@ -370,7 +371,7 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 	return y, nil
 }
 
-// addOpen adds the edges of a node whose beginnings have not ended.
+// addOpen adds the edges of a node whose sources have not ended.
 func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 	if x.plan == nil {
 		return
@@ -392,7 +393,7 @@ func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 	}
 }
 
-// mostNames bounds the lists of an answer to why.
+// mostNames bounds the lists in an explanation.
 const mostNames = 20
 
 func addName(y *kahn.Why, path string) {
@@ -405,7 +406,7 @@ func addName(y *kahn.Why, path string) {
 	}
 }
 
-// spans are the attempts of all nodes, in the order of their starts.
+// spans returns the attempts of all nodes, in the order of their starts.
 func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	for _, x := range s.places {
@@ -431,7 +432,7 @@ func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bo
 	return spans[:min(len(spans), limit)], len(spans) > limit
 }
 
-// storedRow has what everybody may see of a run of the store.
+// storedRow returns what every client may see of a run of the store.
 func (h *handler) storedRow(s *storedRun) runRow {
 	row := runRow{
 		ID: s.ID(), Workflow: s.Name(), Status: s.Status(), Arrived: stamp(s.row.Created), Started: stamp(s.started), Ended: stamp(s.row.Ended),
@@ -440,7 +441,7 @@ func (h *handler) storedRow(s *storedRun) runRow {
 	row.count(s)
 	row.First, row.Last = s.EventRange()
 	if h.Visible != nil {
-		row.Queue = nil // it counts the runs of all
+		row.Queue = nil // it counts everyone's runs
 	}
 	if s.workflow == nil {
 		row.Note = "Nodes that have not begun are missing: " + s.planNote()
@@ -458,7 +459,7 @@ func (h *handler) storedRow(s *storedRun) runRow {
 	return row
 }
 
-// tenureNote says whether a process performs the run, of a run that has not ended.
+// tenureNote says whether a process performs an unfinished run.
 func (s *storedRun) tenureNote() string {
 	switch {
 	case s.held == heldBySome:

@@ -10,7 +10,7 @@ import (
 // streamWrite bounds a write to a client of a stream.
 const streamWrite = 10 * time.Second
 
-// stream answers with what changes, until the client is gone or is not allowed to View any more.
+// stream sends changes until the client is gone or may no longer View.
 func (c *call) stream() (any, error) {
 	var sees func(*kahn.Run) bool
 	if c.h.Visible != nil {
@@ -31,7 +31,7 @@ func (c *call) stream() (any, error) {
 	}
 	rc := http.NewResponseController(c.w)
 	write := func(messages ...[]byte) error {
-		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines has its server's
+		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines keeps its server's
 		for _, m := range messages {
 			if _, err := c.w.Write(m); err != nil {
 				return err

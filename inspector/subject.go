@@ -8,11 +8,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// subject is a run that is looked at: a [*kahn.Run], or a run as the store has it.
+// subject is a run under inspection: a [*kahn.Run], or a run as the store has it.
 type subject interface {
 	ID() string
 	Name() string
-	Plan() *kahn.Plan // nil if it is not known
+	Plan() *kahn.Plan // nil if unknown
 	Status() kahn.RunStatus
 	Started() time.Time
 	Counts() map[kahn.Status]int
@@ -31,13 +31,13 @@ var (
 	_ subject = (*storedRun)(nil)
 )
 
-// live is the run of the Runner that the request names, nil if only the store has it.
+// live returns the Runner's run that the request names; nil if only the store has it.
 func (c *call) live() *kahn.Run {
 	run, _ := c.target.(*kahn.Run)
 	return run
 }
 
-// stored is the run that the request names as the store has it, nil if the Runner has it.
+// stored returns the stored run that the request names; nil if the Runner has it.
 func (c *call) stored() *storedRun {
 	run, _ := c.target.(*storedRun)
 	return run

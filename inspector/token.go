@@ -14,40 +14,40 @@ import (
 
 const (
 	sessionPath = "api/v1/session"
-	leastToken  = 16 // bytes of a token
+	leastToken  = 16 // minimum length of a token in bytes
 )
 
 // tokenGate admits clients that have the token.
 type tokenGate struct {
 	token  string
-	cookie string // its name: cookies do not distinguish the ports of a machine
-	pass   string // what the cookie has in place of the token
+	cookie string // its name: cookies are shared by all ports of a machine
+	pass   string // the cookie's value, in place of the token
 }
 
-// newTokenGate makes a gate for a token; it generates the token if there is none.
+// newTokenGate makes a gate for a token. If the token is empty, it generates one.
 func newTokenGate(token string) *tokenGate {
 	if token == "" {
 		random := make([]byte, 24)
-		_, _ = rand.Read(random) // it never fails
+		_, _ = rand.Read(random) // never fails
 		token = base64.RawURLEncoding.EncodeToString(random)
 	}
 	return &tokenGate{token: token, cookie: "kahn-" + derived(token, "name")[:12], pass: derived(token, "pass")}
 }
 
-// derived is a text that one can make only with the token, and that does not reveal it.
+// derived returns a text that can be made only from the token and does not reveal it.
 func derived(token, purpose string) string {
 	mac := hmac.New(sha256.New, []byte(token))
-	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // it never fails
+	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // never fails
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// same compares two secrets in a time that does not depend on them.
+// same compares two secrets in constant time.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// admits reports whether a request has the token, or the cookie for it.
+// admits reports whether a request has the token or its cookie.
 func (g *tokenGate) admits(r *http.Request) bool {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") && same(token, g.token) {
 		return true
@@ -60,12 +60,12 @@ func (g *tokenGate) admits(r *http.Request) bool {
 	return false
 }
 
-// sessionBody has the token. It is in no address, so that no log of requests has it.
+// sessionBody has the token. It is a body rather than a query, so that logs of requests do not contain the token.
 type sessionBody struct {
 	Token string `json:"token"`
 }
 
-// openSession takes the token and sets the cookie. The cookie's path is the path of the endpoints, by the rule for cookies without one: behind a proxy the
+// openSession checks the token and sets the cookie. The cookie has no path, so its path is that of the endpoints: behind a proxy the
 // handler does not know it.
 func (c *call) openSession() error {
 	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {

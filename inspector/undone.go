@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoTask is a run of which a compensation has failed: an operator has to repeat it, or to undo by hand what was done.
+// undoTask is a run with a failed compensation: an operator must repeat it, or undo the effects by hand.
 type undoTask struct {
 	Run      string         `json:"run"`
 	Workflow string         `json:"workflow"`
@@ -16,7 +16,7 @@ type undoTask struct {
 	Ended    string         `json:"ended,omitempty"`
 }
 
-// addTasks adds the runs of which a compensation has failed: the Runner's, and the store's by one page and one count.
+// addTasks adds the runs with failed compensations: the Runner's, and the store's from one page and one count.
 func (c *call) addTasks(reply *gatesReply, limit int) {
 	here := map[string]undoTask{}
 	for run := range c.liveRuns {
@@ -40,14 +40,14 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			if add(t); page.Next == "" { // else it may be on another page
+			if add(t); page.Next == "" { // otherwise it may be on another page
 				reply.Failed++
 			}
 		}
 	}
 }
 
-// storedTasks are the latest runs of the store of which a compensation has failed, and how many there are.
+// storedTasks returns the latest runs of the store with a failed compensation, and the number of all.
 func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 	if c.h.Store == nil {
 		return page, 0, nil
@@ -61,7 +61,7 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 		for _, n := range counts {
 			total += n.Runs
 		}
-		if c.h.Visible != nil { // a store counts the runs of all
+		if c.h.Visible != nil { // a store counts everyone's runs
 			page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return !c.h.seesStored(c.r, &run) })
 			total = len(page.Runs)
 		}
@@ -70,28 +70,28 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 	return page, total, err
 }
 
-// undoneReply says how far what a node has done is undone.
+// undoneReply is the progress of undoing a node.
 type undoneReply struct {
 	State    string `json:"state"`              // running, done or failed
-	Unknown  bool   `json:"unknown,omitempty"`  // it is not known whether the node has had an effect
+	Unknown  bool   `json:"unknown,omitempty"`  // it is unknown whether the node had an effect
 	Attempts int    `json:"attempts,omitempty"` // of the compensation
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
 	ByHand   bool   `json:"by_hand,omitempty"` // it was undone by hand
-	// For clients that may view_data: who has undone it by hand, and their comment; why it could not be undone.
+	// For clients that may view_data: who undid it by hand, with their comment, and why undoing failed.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// undone says how far what a node has done is undone; nil if nothing is.
+// undone returns the progress of undoing a node; nil if the node is not undone.
 func (c *call) undone(res kahn.NodeResult) *undoneReply {
 	if res.Compensation == kahn.CompensationNone {
 		return nil
 	}
 	reply := &undoneReply{State: res.Compensation.String(), Error: firstLine(c.shownError(res.ID, res.CompensationErr))}
 	u := res.Undoing
-	if u == nil { // of a composite: the state of the nodes inside
+	if u == nil { // for a composite: Compensation summarizes the nodes inside
 		return reply
 	}
 	reply.Unknown, reply.Attempts, reply.Began, reply.Ended, reply.ByHand = !u.Certain, u.Attempts, stamp(u.Began), stamp(u.Ended), u.By != nil

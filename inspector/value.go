@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	shownValue = 32 << 10 // bytes of a value that an answer contains
+	shownValue = 32 << 10 // bytes of a value in a response
 	shownText  = 4 << 10  // bytes of an error or a line
-	mostInputs = 100      // inputs that an answer contains
+	mostInputs = 100      // inputs in a response
 )
 
-// value is a value of user code as an answer contains it.
+// value is a value of user code in a response.
 type value struct {
 	// JSON is the value, if it is short enough.
 	JSON json.RawMessage `json:"json,omitempty"`
-	// Text is how a longer value begins, or the text of a value that JSON cannot express.
+	// Text is the beginning of a longer value, or the text of a value that JSON cannot express.
 	Text string `json:"text,omitempty"`
 	// Type is the Go type.
 	Type string `json:"type"`
-	// Bytes is how long the whole is.
+	// Bytes is the length of the whole value.
 	Bytes int `json:"bytes"`
-	// Truncated says that Text is not all of it: see the endpoint value.
+	// Truncated means that Text is incomplete: see the endpoint value.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// redacted is what the client may see in place of a value.
+// redacted returns what the client may see in place of a value.
 func (c *call) redacted(v Value) (shown any) {
 	if raw, ok := v.Value.(jsonValue); ok {
 		v.Value = c.h.decode(raw)
@@ -51,7 +51,7 @@ func (c *call) redacted(v Value) (shown any) {
 	return shown
 }
 
-// decode reads a stored value. One that the codec cannot read stays as it is stored.
+// decode reads a stored value. A value that the codec cannot read stays as stored.
 func (h *handler) decode(raw jsonValue) (value any) {
 	value = json.RawMessage(raw)
 	_ = foreign.Contain(func() error {
@@ -63,7 +63,7 @@ func (h *handler) decode(raw jsonValue) (value any) {
 	return value
 }
 
-// shown is a value as the client may see it, nil if it may not.
+// shown returns a value as the client may see it; nil if the client may not see values.
 func (c *call) shown(v Value) *value {
 	if !c.mayViewData() {
 		return nil
@@ -83,7 +83,7 @@ func (c *call) shown(v Value) *value {
 	return x
 }
 
-// typeName is the type of a value as Go names it, and null for none.
+// typeName returns the Go name of a value's type; "null" for nil.
 func typeName(v any) string {
 	if v == nil {
 		return "null"
@@ -92,19 +92,19 @@ func typeName(v any) string {
 }
 
 const (
-	mostDepth = 10_000     // steps into a value that is encoded: package json needs stack for each
-	mostParts = 10_000_000 // elements, members and pointers: values may share parts, and JSON repeats them
+	mostDepth = 10_000     // nesting of an encoded value: package json needs stack for each level
+	mostParts = 10_000_000 // elements, members and pointers: values may share parts, which JSON repeats
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
 
-// encodable reports whether a value is within these bounds. parts counts them down.
+// encodable reports whether a value is within these bounds. parts is the number of parts that may still come.
 func encodable(v reflect.Value, depth int, parts *int) bool {
 	if *parts--; depth > mostDepth || *parts < 0 {
 		return false
 	}
 	if v.IsValid() && v.Type().NumMethod() > 0 && (v.Type().Implements(jsonMarshaler) || v.Type().Implements(textMarshaler)) {
-		return true // package json asks the value itself
+		return true // package json calls the value's own method
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -112,14 +112,14 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); !f.IsExported() && !f.Anonymous {
-				continue // it may be anybody's, and package json leaves it out
+				continue // package json leaves it out
 			}
 			if !encodable(v.Field(i), depth+1, parts) {
 				return false
 			}
 		}
 	case reflect.Slice, reflect.Array:
-		if v.Type().Elem().Kind() < reflect.Array { // numbers and bools
+		if v.Type().Elem().Kind() < reflect.Array { // numbers and booleans
 			return true
 		}
 		for i := range v.Len() {
@@ -137,7 +137,7 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	return true
 }
 
-// encode writes a value as JSON; a method of the value may panic.
+// encode writes a value as JSON. A method of the value may panic.
 func encode(v any) (data []byte, err error) {
 	if parts := mostParts; !encodable(reflect.ValueOf(v), 0, &parts) {
 		return nil, errTooDeep
@@ -154,7 +154,7 @@ var (
 	errTooDeep = fmt.Errorf("the value is nested deeper than %d steps, or has more than %d parts", mostDepth, mostParts)
 )
 
-// shownError is the text of an error as the client may see it.
+// shownError returns an error's text as the client may see it.
 func (c *call) shownError(path string, err error) string {
 	if err == nil || !c.mayViewData() {
 		return ""
@@ -162,7 +162,7 @@ func (c *call) shownError(path string, err error) string {
 	return c.shownText(Value{Path: path, Kind: Error, Value: text(err)})
 }
 
-// dataText is a text of user code as the client may see it, empty if it may not.
+// dataText returns a text of user code as the client may see it; "" if the client may not see values.
 func (c *call) dataText(v Value) string {
 	if v.Value == "" || !c.mayViewData() {
 		return ""
@@ -170,7 +170,7 @@ func (c *call) dataText(v Value) string {
 	return c.shownText(v)
 }
 
-// shownText is a text as the client may see it.
+// shownText returns a text as the client may see it.
 func (c *call) shownText(v Value) string {
 	switch shown := c.redacted(v).(type) {
 	case nil:
@@ -182,10 +182,10 @@ func (c *call) shownText(v Value) string {
 	}
 }
 
-// text is the text of an error of any length.
+// text returns an error's text, shortened if necessary.
 func text(err error) string { return clip(foreign.ErrorText(err), shownText) }
 
-// clip cuts a text off, between two characters.
+// clip shortens a text to at most most bytes, between two characters.
 func clip(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {
@@ -196,13 +196,13 @@ func clip(text string, most int) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// firstLine is the first line of a text, shortened for a list.
+// firstLine returns the first line of a text, shortened for a list.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(text, "\n")
 	return clip(line, 200)
 }
 
-// value answers with a whole value, as a download.
+// value responds with a whole value, as a download.
 func (c *call) value() (any, error) {
 	path, kind := c.query.text("path"), ValueKind(c.query.text("of"))
 	v := Value{Path: path, Kind: kind}
@@ -249,11 +249,11 @@ func (c *call) value() (any, error) {
 	header := c.w.Header()
 	header.Set("Content-Type", kindOf)
 	header.Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	_, _ = c.w.Write(data) // a client that is gone needs no answer
+	_, _ = c.w.Write(data) // if it fails, the client is gone
 	return nil, nil
 }
 
-// waitOf is what a node waits for.
+// waitOf returns the wait of a node.
 func waitOf(run subject, path string) (kahn.Wait, bool) {
 	for _, wait := range run.Waiting() {
 		if wait.Node == path {

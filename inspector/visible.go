@@ -35,7 +35,7 @@ func (c *call) seesTarget() bool {
 	return true
 }
 
-// liveRuns yields the runs of the Runner that the client may know of, in its order.
+// liveRuns yields the Runner's runs that the client may know of, in the Runner's order.
 func (c *call) liveRuns(yield func(*kahn.Run) bool) {
 	for run := range c.h.Runner.Runs() {
 		if c.h.seesLive(c.r, run) && !yield(run) {

@@ -11,15 +11,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// waits has what runs of the store wait for, as the store had them a moment ago. A run has to be loaded for it, and every page asks.
+// waits caches the waits of stored runs. To find them a run must be loaded, and every page asks.
 type waits struct {
 	mu   sync.Mutex
-	turn chan struct{} // closed when the running loads end; nil without any
-	keep time.Duration // for which what was loaded counts: ten times what the last loads took, so that they take a tenth of the time
+	turn chan struct{} // closed when the running loads end; nil if none is running
+	keep time.Duration // how long results are valid: ten times what the last loads took, so that loading takes a tenth of the time
 	runs map[string]restingRun
 }
 
-// restingRun is what a stored run waits for.
+// restingRun holds the waits of a stored run.
 type restingRun struct {
 	at    time.Time // when it was loaded
 	waits []restingWait
@@ -29,17 +29,18 @@ type restingRun struct {
 // restingWait is a node that waits for a signal.
 type restingWait struct {
 	gate
-	info     any  // as the store has it
-	answered bool // an answer was posted, which the run has not taken
+	info     any  // in its stored form
+	answered bool // an answer was posted that the run has not taken
 }
 
 const (
-	waitTime     = 2 * time.Second // for which a loaded run is kept at least
-	waitPatience = 5 * time.Second // for which one request loads runs
-	mostResting  = 500             // runs that are looked at for the inbox
+	waitTime     = 2 * time.Second // minimum time that a loaded run is kept
+	waitPatience = 5 * time.Second // how long one request loads runs
+	mostResting  = 500             // runs considered for the inbox
 )
 
-// resting returns what the given runs of the store wait for. complete is false if some could not be loaded in time, or at all.
+// resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded, or not in
+// time.
 func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {
@@ -97,7 +98,7 @@ func (h *handler) resting(ctx context.Context, ids []string) (found map[string]r
 			return found, false, err
 		}
 		s, failed := h.glance(ctx, id)
-		if failed != nil { // a damaged run does not hide the others
+		if failed != nil { // a damaged run does not hide other runs
 			complete, err = false, failed
 			continue
 		}
@@ -130,7 +131,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// restingOf describes what a stored run waits for. It keeps nothing of the run beside that.
+// restingOf describes the waits of a stored run. It keeps nothing else of the run.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	in := call{h: h, target: s, data: new(bool)} // without values: who may see them depends on the request
 	for _, wait := range s.Waiting() {
@@ -139,7 +140,7 @@ func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	return list
 }
 
-// posted is the first answer to a node that was posted and waits, nil if there is none.
+// posted returns the first posted answer to a node that the run has not taken; nil if there is none.
 func (s *storedRun) posted(path string) *store.PostedRequest {
 	for i := range s.requests {
 		if q := &s.requests[i]; q.Kind == store.KindSignal && q.Status == store.RequestWaiting && s.pathOf(q.Node) == path {
@@ -149,15 +150,15 @@ func (s *storedRun) posted(path string) *store.PostedRequest {
 	return nil
 }
 
-// forget lets go of what a run waits for.
+// forget drops the cached waits of a run.
 func (x *waits) forget(id string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	delete(x.runs, id)
 }
 
-// restingRuns are the runs of the store that may wait for an answer and do not run here, runs at rest first. more reports that there
-// are others.
+// restingRuns returns the runs of the store that may wait for an answer and do not run here, suspended runs first. more reports that
+// there are further runs.
 func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, err error) {
 	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
 		page, err := c.h.Store.List(ctx, store.Query{Filter: store.Filter{Statuses: []kahn.RunStatus{status}}, Limit: mostResting - len(list)})
@@ -176,7 +177,8 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
-// hasAtWork reports whether a run is shown as the Runner has it. Of a run that was left the store knows more: another process may continue it.
+// hasAtWork reports whether the Runner's state of a run is shown. For a run that was left the store knows more: another process may
+// continue it.
 func (h *handler) hasAtWork(id string) bool {
 	run, ok := h.Runner.Run(id)
 	return ok && !wasLeft(run)
@@ -185,7 +187,7 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether a run of the Runner was left as it stood.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of the runs of the store, the longest waiting first. It adds none for which an answer was posted.
+// addResting adds the gates of the runs of the store, the longest waiting first. It skips gates with a posted answer.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {
 		return
@@ -213,7 +215,7 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 		return err
 	})
 	if err != nil {
-		_ = c.h.storeFault(c.r.Context(), err) // a record in the log
+		_ = c.h.storeFault(c.r.Context(), err) // writes a record to the log
 		reply.note("The store does not answer as a whole: gates of stored runs may be missing.")
 	} else if !complete {
 		reply.note("Gates of further stored runs are not counted: a run has to be loaded for it.")
@@ -234,16 +236,16 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 	}
 }
 
-// storedWait is what a run of the store waits for, in a list.
+// storedWait is a wait of a stored run, in a list.
 type storedWait struct {
 	Path     string `json:"path"`
 	Label    string `json:"label,omitempty"`
 	Since    string `json:"since,omitempty"`
 	Deadline string `json:"deadline,omitempty"`
-	Answered bool   `json:"answered,omitempty"` // an answer was posted, which the run has not taken
+	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not taken
 }
 
-// addWaits adds to the rows of stored runs what these wait for. If the run cannot be loaded, its row stays without them.
+// addWaits adds the waits to the rows of stored runs. A run that cannot be loaded has none in its row.
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {

@@ -12,12 +12,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Workflow is what the handler knows of runs of Options.Store. Without it their nodes are shown without the edges between them.
+// Workflow describes runs of Options.Store to the handler. Without it their nodes are shown without the edges between them.
 type Workflow struct {
-	// Plan is the plan of the runs with its hash. Several Workflows may have plans of one name: a fork is performed by the last of them.
+	// Plan is the plan of the runs; its hash identifies them. Several Workflows may have plans with the same name: the last of them
+	// performs forks.
 	Plan *kahn.Plan
-	// Perform performs a run in this process with the given options, which name it, its store, and what is to be done with it. A service
-	// with a Runner passes them on:
+	// Perform performs a run in this process. The options name the run, its store, and what to do with it. A service with a Runner
+	// passes them on:
 	//
 	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
 	//
@@ -38,10 +39,11 @@ func (h *handler) addWorkflows() {
 	}
 }
 
-// workflowOf is the Workflow of a stored run, nil without one.
+// workflowOf returns the Workflow of a stored run; nil if there is none.
 func (h *handler) workflowOf(spec store.Spec) *Workflow { return h.byPlan[spec.Plan] }
 
-// forkOf is the Workflow that performs a fork of a run: the last one of its name. A run without a name is forked by the plan that it had.
+// forkOf returns the Workflow that performs a fork of a run: the last one with its name. A run without a name is forked with its own
+// plan.
 func (h *handler) forkOf(run subject) *Workflow {
 	if name := run.Name(); name != "" {
 		return h.byName[name]
@@ -52,7 +54,7 @@ func (h *handler) forkOf(run subject) *Workflow {
 	return nil
 }
 
-// actionsOf are the actions that the status of a run allows: a client may need more actions to perform them.
+// actionsOf returns the actions that a run's status allows. The client may lack the permission for them.
 func (h *handler) actionsOf(run subject) []string {
 	list := []string{}
 	s, isStored := run.(*storedRun)
@@ -77,14 +79,15 @@ func (h *handler) actionsOf(run subject) []string {
 	return list
 }
 
-// asksRedrive reports whether a redrive of a stored run that this process does not perform may be posted: its plan says what would run again.
+// asksRedrive reports whether a redrive of a stored run may be posted as a request, by a process that does not perform the run but has its
+// plan, which shows what would run again.
 func (h *handler) asksRedrive(s *storedRun) bool {
 	_, controls := h.Store.(Controller)
 	_, asks := h.Store.(store.Inbox)
 	return s != nil && s.workflow != nil && asks && !controls
 }
 
-// stopsOf are the ways to stop a stored run that has not ended.
+// stopsOf returns the ways to stop an unfinished stored run.
 func (h *handler) stopsOf(performed bool) []string {
 	if _, ok := h.Store.(Controller); ok {
 		return []string{"cancel", "abort"}
@@ -95,7 +98,7 @@ func (h *handler) stopsOf(performed bool) []string {
 	return nil
 }
 
-// execute has a run performed by its workflow.
+// execute makes a workflow perform a run.
 func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	if w == nil || w.Perform == nil {
 		return nil, errNotPerformed
@@ -113,9 +116,10 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 
 var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
 
-// goOn has a stored run performed in this process, unless it is by now: then the request names the run of the Runner, and the error is errHere.
+// goOn makes this process perform a stored run. If it does so already, the request from now on names the Runner's run, and the error is
+// errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
-	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // of two requests for one run the second finds it here
+	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // of two requests for one run, the second finds it here
 	if err != nil {
 		return nil, err
 	}
@@ -127,13 +131,13 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
 }
 
-// turns lets one request at a time continue a stored run.
+// turns lets only one request at a time continue a stored run.
 type turns struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // by the id of the run; closed when the turn ends
 }
 
-// begin waits for the turn of a run. The caller has to call end.
+// begin waits for the turn of a run. The caller must call end.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -164,7 +168,7 @@ func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 
 var errHere = errors.New("the run is here by now")
 
-// signalStored answers a node of a stored run: the run continues here, and the answer is in its first transaction.
+// signalStored answers a node of a stored run: the run continues here, and its first transaction contains the answer.
 func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	run, err := c.goOn(s, kahn.EarlySignals(map[string]any{path: d}))
 	if err != nil {
@@ -173,10 +177,10 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	return c.confirmed(run, path, d) // the same answer once more: it waits for the transaction
+	return c.confirmed(run, path, d) // the same answer again: the call waits for the transaction
 }
 
-// begun waits until a run has begun, which a Runner may have wait for others. The request may end before.
+// begun waits until a run has begun, which a Runner may delay. The request may end first.
 func (c *call) begun(run *kahn.Run) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -190,8 +194,8 @@ func (c *call) begun(run *kahn.Run) error {
 	return nil
 }
 
-// cancelStored cancels a run that no process performs: a run that has not begun ends without a step, and any other continues here with
-// its cleanup nodes, which would not run if it were cancelled before it continues. Steps that are ready may be called before the
+// cancelStored cancels a run that no process performs. A run that has not begun ends without a step. Any other run continues here with
+// its cleanup nodes, which would not run if the run were cancelled before it continues. Steps that are ready may be called before the
 // cancellation.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
@@ -220,19 +224,19 @@ func (c *call) cancelNodeStored(s *storedRun, path string) error {
 	return run.CancelNode(path)
 }
 
-// forkBody asks for a new run with results of another one.
+// forkBody asks for a new run with results of another run.
 type forkBody struct {
-	// ID is the new run's; without it a new one is made.
+	// ID is the new run's id; if empty, one is made.
 	ID string `json:"id,omitempty"`
-	// Nodes are the nodes that run again, beside the nodes whose results cannot be kept.
+	// Nodes are the nodes that run again, besides the nodes whose results cannot be kept.
 	Nodes []string `json:"nodes,omitempty"`
-	// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
+	// DespiteHandlers also repeats failures that nodes have handled, for example by a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	// Reason is for the record of the action.
 	Reason string `json:"reason,omitempty"`
 }
 
-// snapshot is the run that the request names, to be forked.
+// snapshot returns the run that the request names as a snapshot to fork.
 func (c *call) snapshot() (*kahn.Snapshot, error) {
 	s := c.stored()
 	switch {
@@ -275,5 +279,5 @@ func (c *call) previewFork() (any, error) {
 	return previewed(kahn.ForkPreview(w.Plan, from, c.query.texts["node"]))
 }
 
-// errNoPlan answers what cannot be known without the plan.
+// errNoPlan rejects requests that need the plan.
 var errNoPlan = &fault{Status: http.StatusConflict, Code: "plan_unknown", Message: "Options.Workflows does not have the plan of the run"}

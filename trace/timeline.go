@@ -173,7 +173,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 		}
 		r.bounds = append(r.bounds, bound{number, n.last, false})
 		r.spans = append(r.spans, s)
-		r.led[number] = constraint{id, ViaComposite, number, at} // only the start of a composite leads to other starts
+		r.led[number] = constraint{id, ViaComposite, number, at} // only a composite's start leads to other starts
 	case ends:
 		r.resume(id, at)
 		if n.current >= 0 {
