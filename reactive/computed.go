@@ -5,19 +5,19 @@ import (
 	"iter"
 )
 
-// Computed is a value that a function calculates from signals and other computeds. The function is called only when the
-// value is read and a value that it has read has changed. A computed without observers has no subscriptions. The function
-// must depend on nothing else and have no side effects.
+// Computed is a value that a function computes from signals and other computeds. The function is called only when the computed is read and
+// a value that the function has read has changed. A computed without observers has no subscriptions. The function must depend on nothing
+// else and must not have side effects.
 //
-// A panic of the function is the computed's error until a value that it has read changes. The error of a computed that
-// depends on itself matches [ErrCycle].
+// A panic of the function is the computed's error until a value that the function has read changes. The error matches [ErrCycle] if the
+// computed depends on itself.
 type Computed[T any] struct {
 	node
 	f     func(Reader) T
 	equal func(a, b T) bool
 	value T
 	err   error
-	cell  cell[outcomeOf[T]] // the last outcome that Load has returned, for calls that follow before the next change
+	cell  cell[outcomeOf[T]] // the last outcome that Load has returned, for further calls before the next change
 }
 
 type outcomeOf[T any] struct {
@@ -26,12 +26,12 @@ type outcomeOf[T any] struct {
 	version uint64
 }
 
-// NewComputed returns a computed. Its dependents do not run if the function returns a value that is == to the one before.
+// NewComputed returns a computed. Its dependents do not run if the function returns a value that is == to the previous one.
 func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
 }
 
-// NewComputedFunc is NewComputed with equal in place of ==. equal is called as a part of f.
+// NewComputedFunc returns a computed that compares values with equal instead of ==. equal is called as a part of f.
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c
@@ -39,9 +39,9 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 	return c
 }
 
-// Load returns the value or the error. It is for code outside of callbacks: unless nothing in the scope has changed since
-// the last Load, it takes the lock, and in a callback of the scope returns an error that matches [ErrTracker]. In a scope
-// that was disposed of it returns the last value or error, without calling the function, or [ErrDisposed] if there is none.
+// Load returns the value or the error. It is for code outside callbacks: if the scope has changed since the last Load, Load takes the lock,
+// and in a callback of the scope it returns an error that matches [ErrTracker]. In a disposed scope it returns the last value or error, or
+// [ErrDisposed] if there is none, without calling the function.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // effects run here only for changes by other callers, whose errors they are
+	var ignored error // effects that run here belong to changes by other callers, and so do their errors
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}
@@ -75,8 +75,8 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	return c.value, c.version, c.err
 }
 
-// Get returns the value and makes it a dependency of the callback. The computed's error is raised as a panic, which makes
-// it the callback's own unless that recovers it; see Try.
+// Get returns the value and makes it a dependency of the callback. If the computed has an error, Get panics with it, which makes it the
+// callback's own error unless the callback recovers; see Try.
 func (c *Computed[T]) Get(r Reader) T {
 	c.read(r)
 	if c.err != nil {
@@ -85,7 +85,7 @@ func (c *Computed[T]) Get(r Reader) T {
 	return c.value
 }
 
-// Try is Get that returns the error.
+// Try is like Get, but returns the error.
 func (c *Computed[T]) Try(r Reader) (T, error) {
 	c.read(r)
 	return c.value, c.err
@@ -100,7 +100,7 @@ func (c *Computed[T]) read(r Reader) {
 	sc.track(&c.node)
 }
 
-// Peek is Get without the dependency.
+// Peek is like Get, without making the value a dependency.
 func (c *Computed[T]) Peek(r Reader) T {
 	c.scope.prove(r)
 	c.pull()
@@ -139,23 +139,23 @@ func (c *Computed[T]) fail(err error) {
 	c.settled()
 }
 
-// settled notes that the value or the error is up to date.
+// settled records that the value or the error is up to date.
 func (c *Computed[T]) settled() {
 	c.valid = c.scope.clock
 	c.flags |= flagValue | flagMade
 }
 
-// Wait is like [Value.Wait]. It also ends with the computed's error.
+// Wait is like [Value.Wait]. It also returns if the computed has an error.
 func (c *Computed[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &c.node, c.load, predicate)
 }
 
-// Changes is like [Value.Changes]. While the computed has an error it yields nothing.
+// Changes is like [Value.Changes]. It yields nothing while the computed has an error.
 func (c *Computed[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &c.node, c.load)
 }
 
-// Subscribe is like [Value.Subscribe]. While the computed has an error, the effect has this error, and f is not called.
+// Subscribe is like [Value.Subscribe]. While the computed has an error, it is the effect's error, and f is not called.
 func (c *Computed[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := c.Get(w)

@@ -2,34 +2,33 @@ package reactive
 
 import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
-// node is the part that signals, computeds and effects share: a vertex of the graph of dependencies. A computed has links to its
-// sources; the sources have links back only while something observes the computed. So an unobserved computed holds no
-// subscription, and can be collected.
+// node is the common part of signals, computeds and effects: a vertex of the graph of dependencies. A computed has links to its sources;
+// the sources have links back only while the computed is observed. So an unobserved computed holds no subscription, and can be collected.
 //
-// The fields that a change touches in every node come first: they fit into one cache line.
+// The fields that a change touches in every node come first, so that they fit into one cache line.
 type node struct {
 	scope   *Scope
 	flags   nodeFlags
-	mute    int32  // reads are not tracked
+	mute    int32  // > 0 while reads are not tracked
 	version uint64 // when the value last changed, by the scope's clock
-	seen    uint64 // the evaluation that has read it last
+	seen    uint64 // the last evaluation that has read it
 	subs    *link  // the nodes to notify, in the order of subscription
-	deps    *link  // the nodes that the last evaluation has read, in the order of use
-	lastDep *link  // during an evaluation: the last node that it has read; the links after it are of the evaluation before
-	eval    uint64 // its number
+	deps    *link  // the nodes that the last evaluation has read, in the order of their first reads
+	lastDep *link  // during an evaluation: the last node that it has read; the links after it are from the evaluation before
+	eval    uint64 // the number of that evaluation
 
-	// At most one is set: neither in a signal or a batch.
+	// At most one of these is set; both are nil in a signal and in a batch.
 	computed evaluator
 	effect   *Effect
 
 	valid   uint64 // the clock when an unobserved computed was last known to be up to date
 	lastSub *link
-	watch   *watchHooks // of a signal, may be nil
+	watch   *watchHooks // for a signal; may be nil
 }
 
 // evaluator is a Computed of any type.
 type evaluator interface {
-	evaluate()      // calls the function, whose panic passes
+	evaluate()      // calls the function and lets its panic pass
 	fail(err error) // makes the error the outcome
 }
 
@@ -37,20 +36,20 @@ type nodeFlags uint8
 
 const (
 	flagRunning   nodeFlags = 1 << iota // its callback is on the stack
-	flagNotified                        // a source may have changed; the node's dependents are notified
-	flagValue                           // a computed has a value, or an error
-	flagHooked                          // it is in Scope.hooks
-	flagTorn                            // an effect has been disposed of
-	flagMade                            // a computed had a value or an error before
-	flagComputed                        // it is a computed
-	flagRewritten                       // a signal was written more than once since the last commit
+	flagNotified                        // a source may have changed, and the node's dependents were notified
+	flagValue                           // a computed has an up-to-date value or error
+	flagHooked                          // the node is in Scope.hooks
+	flagTorn                            // the effect was disposed of
+	flagMade                            // a computed has had a value or an error
+	flagComputed                        // the node is a computed
+	flagRewritten                       // the signal was written more than once since the last commit
 )
 
-// link is one dependency. It is in the list of deps of its target, and while the target is observed in the list of
-// subs of its source. Links are reused from one evaluation to the next.
+// link is one dependency. It is in the deps of its target, and while the target is observed also in the subs of its source. Links are
+// reused from one evaluation to the next.
 type link struct {
 	source, target   *node
-	version          uint64 // of the source when the target has read it
+	version          uint64 // the source's version when the target read it
 	nextDep          *link
 	prevSub, nextSub *link
 	attached         bool
@@ -61,7 +60,7 @@ type watchHooks struct {
 	told               bool
 }
 
-// begin makes n the running callback, and returns the former one.
+// begin makes n the running callback, and returns the one before.
 func (n *node) begin() (outer *node) {
 	sc := n.scope
 	outer, sc.active = sc.active, n
@@ -93,7 +92,7 @@ func (n *node) shorten() {
 	}
 }
 
-// call calls f as the callback of n, untracked and with n's writer, and returns its panic as an error.
+// call calls f as a callback of n, untracked and with n's writer, and returns its panic as an error.
 func (n *node) call(f func(Writer)) (err error) {
 	sc := n.scope
 	outer, running := sc.active, n.flags&flagRunning
@@ -112,7 +111,7 @@ func (n *node) call(f func(Writer)) (err error) {
 	return nil
 }
 
-// track makes the source a dependency of the callback that is running. The source is up to date.
+// track makes the source a dependency of the running callback. The source must be up to date.
 func (sc *Scope) track(source *node) {
 	n := sc.active
 	if n.mute > 0 || source.seen == n.eval {
@@ -140,8 +139,8 @@ func (sc *Scope) track(source *node) {
 	}
 }
 
-// attach subscribes a target to its source; if that is a computed without observers, it subscribes the computed to its
-// sources, and so on.
+// attach subscribes a target to its source. If the source is a computed without observers, it also subscribes that computed to its sources,
+// and so on.
 func (sc *Scope) attach(l *link) {
 	work := sc.work
 	for {
@@ -165,7 +164,7 @@ func (sc *Scope) attach(l *link) {
 	sc.work = work
 }
 
-// detach is the opposite of attach. It does nothing for a link that is not attached.
+// detach undoes attach. It does nothing for a link that is not attached.
 func (sc *Scope) detach(l *link) {
 	if !l.attached {
 		return
@@ -187,7 +186,7 @@ func (sc *Scope) detach(l *link) {
 		if source.subs == nil {
 			sc.hook(source)
 			if source.flags&(flagNotified|flagValue) == flagValue {
-				source.valid = sc.clock // up to date until now: from here on it is not notified
+				source.valid = sc.clock // up to date until now; it is no longer notified from now on
 			}
 			source.flags &^= flagNotified
 			work = appendLink(work, source.deps)
@@ -209,7 +208,7 @@ func appendLink(list []*link, l *link) []*link {
 	return append(list, l)
 }
 
-// hook notes that a node with OnWatch functions has gained its first subscriber or lost its last one.
+// hook records that a node with OnWatch functions has gained its first subscriber or lost its last one.
 func (sc *Scope) hook(n *node) {
 	if n.watch != nil && n.flags&flagHooked == 0 {
 		n.flags |= flagHooked
@@ -217,7 +216,7 @@ func (sc *Scope) hook(n *node) {
 	}
 }
 
-// notify marks everything that depends on n as possibly out of date, each node once, and queues the effects among them.
+// notify marks every node that depends on n as possibly out of date, each node once, and queues the effects among them.
 func (sc *Scope) notify(n *node) {
 	l := n.subs
 	if l == nil {
@@ -230,7 +229,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // it has subscribers, or it would not have subscribed
+			} else { // it has subscribers, or it would not have subscribed itself
 				work = appendLink(work, next)
 				next = t.subs
 			}
@@ -248,7 +247,7 @@ func (sc *Scope) notify(n *node) {
 	}
 }
 
-// fresh reports whether a computed is known to be up to date without a check of its dependencies.
+// fresh reports whether a computed is known to be up to date without checking its dependencies.
 func (n *node) fresh() bool {
 	if n.subs != nil {
 		return n.flags&(flagValue|flagNotified) == flagValue
@@ -256,14 +255,14 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is a computed that refresh is checking, and the dependency that it is refreshing at the moment.
+// check is a computed that refresh is checking, with the dependency that is being refreshed.
 type check struct {
 	n  *node
 	at *link
 }
 
-// refresh brings a computed up to date: it refreshes its dependencies in the order of use, and evaluates the computed if one of
-// them has changed. It does not recurse, except through user code that reads a node for the first time.
+// refresh brings a computed up to date: it refreshes the computed's dependencies in the order of use, and evaluates the computed if one of
+// them has changed. It recurses only through user code that reads a node for the first time.
 func (n *node) refresh() {
 	if n.fresh() {
 		return
@@ -285,8 +284,8 @@ func (n *node) refresh() {
 	}
 }
 
-// climb does the work of refresh, from dependency l of n on. It ends early when a function does not return: then the computed's
-// error is the panic, or after runtime.Goexit it has no value. So one deferred function guards all evaluations.
+// climb does the work of refresh, from dependency l of n on. It ends early when a function does not return. After a panic the panic is the
+// computed's error; after runtime.Goexit the computed has no value. So one deferred function guards all evaluations.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

@@ -11,29 +11,29 @@ import (
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // in place of f: wakes the waiting goroutine, which reads the value itself
+	wake     chan struct{} // replaces f: wakes a waiting goroutine, which reads the value itself
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
-	flush    uint64      // the flush in which it ran last
+	flush    uint64      // the last flush in which it ran
 	reruns   int         // how often it ran in that flush
 
-	parent     *Effect // the effect whose run has made it, or the scope's root
+	parent     *Effect // the effect whose run made this one, or the scope's root
 	lastChild  *Effect
 	prev, next *Effect // children of the same parent
 }
 
-// NewEffect runs f at once, and again after every change of a value that its last run has read with its Writer: once for a batch,
-// with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect
-// runs before the effects that were made in it.
+// NewEffect runs f at once, and again after every change of a value that its last run has read with its Writer: once for each batch, with
+// all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect runs before the
+// effects made in it.
 //
-// An effect that is made with the Writer of another effect belongs to that one: it is disposed of before its owner runs again and
-// when its owner is disposed of, in the reverse order of making. Its reads are no dependencies of its owner. An effect that is made
-// in a cleanup is disposed of when the cleanup has returned. While its owner is being disposed of, and in a scope that was disposed
-// of, NewEffect returns [ErrDisposed].
+// An effect that is made with another effect's Writer belongs to that effect, its owner. It is disposed of before its owner runs again and
+// when its owner is disposed of, in the reverse order of making. What it reads is no dependency of its owner. An effect that is made in a
+// cleanup is disposed of when the cleanup has returned. NewEffect returns [ErrDisposed] in a disposed scope, and while the owner is being
+// disposed of.
 //
-// If the first run panics, the effect is nil, the error is a [*PanicError], and nothing remains of the effect. Outside callbacks
-// the error also joins the errors of the effects that the first run has caused to run. A later panic is returned by the call that
-// caused the run, and the effect lives on; a panic in a cleanup disposes of the effect.
+// If the first run panics, NewEffect returns no effect and a [*PanicError], and nothing of the effect remains. Outside callbacks the error
+// also joins the errors of other effects that ran because of the first run. If a later run panics, the call that caused the run returns the
+// panic, and the effect stays; a panic in a cleanup disposes of the effect.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -47,7 +47,7 @@ func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	return sc.newEffect(nil, f)
 }
 
-// newEffect makes an effect that belongs to owner, which is nil outside of effects.
+// newEffect makes an effect that belongs to owner, which is nil outside effects.
 func (sc *Scope) newEffect(owner *Effect, f func(Writer)) (*Effect, error) {
 	if sc.disposed.Load() || owner != nil && owner.flags&flagTorn != 0 {
 		return nil, ErrDisposed
@@ -83,8 +83,8 @@ func (e *Effect) adopt(sc *Scope, owner *Effect) {
 	e.parent.lastChild = e
 }
 
-// Dispose ends the effect: its cleanups are called, and f never runs again. It may be called from anywhere, any number of times, and
-// does not wait for callbacks: while one is running, its own or another one, the cleanups are called afterwards.
+// Dispose ends the effect: its cleanups are called, and f never runs again. It may be called from anywhere, any number of times. It does
+// not wait for callbacks: while a callback is running, the effect's or another one, the cleanups are called afterwards.
 func (e *Effect) Dispose() {
 	if !e.doomed.Load() {
 		e.doom()
@@ -92,7 +92,7 @@ func (e *Effect) Dispose() {
 	}
 }
 
-// doom marks the effect: the holder of the lock tears it down.
+// doom marks the effect, so that the holder of the lock tears it down.
 func (e *Effect) doom() {
 	sc := e.scope
 	e.doomed.Store(true)
@@ -102,8 +102,8 @@ func (e *Effect) doom() {
 	sc.asked.Store(true)
 }
 
-// tearDown disposes of the effect and of the effects that it owns. If a cleanup ends the goroutine, the effect stays in its owner's
-// list, and the next call continues where this one has stopped.
+// tearDown disposes of the effect and of the effects that it owns. If a cleanup ends the goroutine, the effect stays in its owner's list,
+// and the next call continues where this one stopped.
 func (e *Effect) tearDown() {
 	if e.flags&flagTorn == 0 {
 		e.flags |= flagTorn
@@ -120,7 +120,7 @@ func (e *Effect) tearDown() {
 	e.quit()
 }
 
-// quit takes the effect from its owner's list.
+// quit removes the effect from its owner's list.
 func (e *Effect) quit() {
 	if e.parent == nil {
 		return
@@ -142,8 +142,8 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// clear disposes of the effects that the last run has made, calls its cleanups, and disposes of the effects that these make. It
-// reports whether a cleanup failed.
+// clear disposes of the effects made in the last run, calls the cleanups, and disposes of the effects made in the cleanups. It reports
+// whether a cleanup failed.
 func (e *Effect) clear() (failed bool) {
 	e.dropChildren()
 	for left := len(e.cleanups) + maxRounds; len(e.cleanups) > 0; left-- {
@@ -166,8 +166,8 @@ func (e *Effect) clear() (failed bool) {
 	return failed
 }
 
-// cleanUp calls a cleanup and returns its panic as an error. If the cleanup ends the goroutine, the next holder of the lock disposes
-// of the effect.
+// cleanUp calls a cleanup and returns its panic as an error. If the cleanup ends the goroutine, the next holder of the lock disposes of the
+// effect.
 func (e *Effect) cleanUp(f func(Writer)) error {
 	returned := false
 	defer func() {
@@ -180,7 +180,7 @@ func (e *Effect) cleanUp(f func(Writer)) error {
 	return err
 }
 
-// oldestQueued returns the outermost effect that is queued, among e and its owners.
+// oldestQueued returns the outermost queued effect among e and its owners, or e.
 func (e *Effect) oldestQueued() *Effect {
 	oldest := e
 	for p := e.parent; p != nil; p = p.parent {
@@ -269,7 +269,7 @@ func (e *Effect) abort(v any, outer *node) (err error) {
 func (e *Effect) wakeUp() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // a message is waiting already
+	default: // a wake-up is pending already
 	}
 }
 
@@ -308,7 +308,7 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 	}
 	defer e.Dispose()
 	for {
-		// Read before the value: the last value is seen together with the disposal.
+		// Read disposed before the value, so that the last value is seen together with the disposal.
 		disposed := n.scope.disposed.Load()
 		if x, _, err = load(); err != nil || predicate(x) {
 			return x, err

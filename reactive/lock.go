@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// patience is how long a call inside a callback waits for a lock that its own goroutine may hold.
+// patience is how long a call in a callback waits for a lock that its own goroutine may hold.
 const patience = 100 * time.Millisecond
 
-// lock takes the scope's lock for a call from outside callbacks. Such a call in a callback of the same scope would wait
-// for its own goroutine: lock returns an error instead. A goroutine cannot know which locks it holds. But only a goroutine
-// whose stack shows a callback can wait for itself, and if another goroutine holds the lock, it releases the lock soon.
+// lock takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own
+// goroutine, so lock returns an error instead. A goroutine cannot know which locks it holds. But only a goroutine whose stack shows a
+// callback can wait for itself, and if another goroutine holds the lock, that goroutine releases it soon.
 func (sc *Scope) lock() error {
 	if sc.mu.TryLock() {
 		return nil
@@ -31,7 +31,7 @@ func (sc *Scope) lock() error {
 		"Set for Store, and the Writer for the scope", ErrTracker)
 }
 
-// inCallback reports whether the goroutine is in a callback of a scope: on its stack a function of this package has called one of
+// inCallback reports whether the goroutine is in a callback of a scope: on its stack, a function of this package has called a function of
 // another package, which has called this package.
 func inCallback() bool {
 	var (

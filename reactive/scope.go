@@ -9,73 +9,72 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Scope holds signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be
-// copied, and signals of different Scopes must not be mixed in one callback.
+// Scope is a group of signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be copied, and
+// one callback must not use signals of different Scopes.
 //
-// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof
-// of the lock: a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for
-// code outside of callbacks: Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of a computed
-// that is out of date take the lock. In a callback of the scope they return an error that matches [ErrTracker]; Changes yields
-// nothing. Load of a signal and Dispose never wait.
+// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof of the
+// lock: a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for code outside
+// callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an outdated computed take the
+// lock. In a callback of the scope they return an error that matches [ErrTracker]; Changes yields nothing there. Load of a signal and
+// Dispose never wait.
 //
-// Callbacks run on the goroutine that caused the change, one at a time. A callback may panic, which becomes an error, and
-// may call runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short: other
-// goroutines wait meanwhile.
+// Callbacks run on the goroutine that caused the change, one at a time. A panic in a callback becomes an error. A callback may call
+// runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short, since other goroutines wait for them.
 type Scope struct {
-	mu        sync.Mutex    // guards what follows, and all nodes
+	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are readings of it
-	done      uint64        // its reading at the last commit
-	committed atomic.Uint64 // the same: what Load may see
+	done      uint64        // the clock at the last commit
+	committed atomic.Uint64 // the same as done, for Load
 
-	active  *node        // the node whose callback runs, the innermost one
-	evals   uint64       // callbacks begun so far: the number of the next one
+	active  *node        // the innermost node whose callback runs
+	evals   uint64       // how many callbacks have begun
 	batch   node         // the tracker of batches
 	written []revertible // signals written more than once since the last commit
 
-	queue   []*Effect // effects that may have to run, from head
+	queue   []*Effect // effects that may have to run, from index head on
 	head    int
-	running *Effect   // the effect of the queue whose function runs
+	running *Effect   // the queued effect whose function is running
 	round   int       // the queue's length when the current round began
-	rounds  int       // since the queue was last empty
+	rounds  int       // rounds since the queue was last empty
 	flushes uint64    // how often the queue became empty
 	leaving []*Effect // effects that are being disposed of
-	hooks   []*node   // signals that gained their first subscriber or lost their last one
+	hooks   []*node   // nodes that gained their first subscriber or lost their last one
 	stack   []check   // see refresh
 	work    []*link   // see notify and attach
 	errs    []error   // of callbacks since the lock was taken
 
 	root     Effect      // the parent of effects that have none
-	asked    atomic.Bool // there is work for the holder of the lock, see serve
+	asked    atomic.Bool // the holder of the lock has work to do, see serve
 	disposed atomic.Bool
 
-	askMu  sync.Mutex // guards what follows; nothing else is locked under it
+	askMu  sync.Mutex // guards the fields below; no other lock is taken under it
 	doomed []*Effect  // effects to dispose of
 	late   []error    // errors that no call could return
-	lost   int        // how many more of these were dropped
+	lost   int        // how many more such errors were dropped
 
-	feed func() // of a Source: publishes changes, or notices that the scope was disposed of; may be nil
+	feed func() // set by a Source: publishes changes and notices the scope's disposal; may be nil
 }
 
 const (
-	maxRounds = 100     // how often effects that cause each other to run let one of them run
-	maxChain  = 1 << 20 // rounds without such an effect: effects that keep making new effects
-	maxLate   = 16      // errors that are kept for Err
+	maxRounds = 100     // how often an effect may run if effects keep causing each other to run
+	maxChain  = 1 << 20 // how many rounds may follow one another if effects keep making new effects
+	maxLate   = 16      // how many errors are kept for Err
 )
 
 // Errors of this package.
 var (
-	// ErrCycle: a computed depends on itself.
+	// ErrCycle is returned if a computed depends on itself.
 	ErrCycle = errors.New("cycle")
-	// ErrEffectLoop: effects keep changing their own dependencies.
+	// ErrEffectLoop is returned if effects keep changing their own dependencies.
 	ErrEffectLoop = errors.New("effects do not come to rest")
-	// ErrDisposed: the scope or the effect has been disposed of.
+	// ErrDisposed is returned if the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
-	// ErrTracker: a tracker was used where it is not valid: after its callback returned, with a signal of another scope, or
-	// to write inside a computed. Or a callback has called a function for code outside of callbacks.
+	// ErrTracker is returned if a tracker was used where it is not valid: after its callback returned, with a signal of another scope, or
+	// to write in a computed. It is also returned if a callback calls a function for code outside callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 
-// misuse is the value this package panics with when a callback breaks a rule. It becomes the callback's error.
+// misuse is the panic value of this package if a callback breaks a rule. It becomes the callback's error.
 type misuse struct {
 	kind error
 	text string
@@ -84,22 +83,22 @@ type misuse struct {
 func (m *misuse) Error() string { return m.kind.Error() + ": " + m.text }
 func (m *misuse) Unwrap() error { return m.kind }
 
-// Owner owns an effect or a batch: a [*Scope], outside of its callbacks, or a [Writer], inside the callback that got it.
+// Owner owns an effect or a batch: outside callbacks a [*Scope], in a callback its [Writer].
 type Owner interface {
 	place() (*Scope, *node)
 }
 
-// Reader is the tracker of a computed: it can read. The computed depends on every value that it reads with Get, not on values
-// that it peeks at. A tracker is valid until its callback returns.
+// Reader is the tracker of a computed, which can read. The computed depends on every value that it reads with Get, but not on values that
+// it reads with Peek. A tracker is valid until its callback returns.
 type Reader interface {
 	tracker() *node
 }
 
-// Writer is the tracker of effects, batches and cleanups: it can read and write.
+// Writer is the tracker of effects, batches and cleanups, which can read and write.
 type Writer interface {
 	Reader
 	Owner
-	// OnCleanup registers f to be called before the effect runs again, and when it is disposed of. Cleanups are called in reverse
+	// OnCleanup registers f to be called before the effect runs again, and when the effect is disposed of. Cleanups are called in reverse
 	// order; if a run panics, its cleanups are called at once. Only effects have cleanups: in a batch OnCleanup panics.
 	OnCleanup(f func(Writer))
 }
@@ -123,7 +122,7 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 	e.cleanups = append(e.cleanups, f)
 }
 
-// prove checks that the tracker's callback is running, which means that the lock is held.
+// prove checks that the tracker's callback is running, which means that it holds the lock.
 func (sc *Scope) prove(t Reader) {
 	switch t := t.(type) {
 	case *readTracker:
@@ -138,14 +137,15 @@ func (sc *Scope) prove(t Reader) {
 	sc.proveOuter(t)
 }
 
-// proveOuter is prove for any tracker, also of a callback that is not the innermost.
+// proveOuter does the check of prove for any tracker, including one of a callback that is not the innermost.
 func (sc *Scope) proveOuter(t Reader) {
 	if n := t.tracker(); n.scope != sc || n.flags&flagRunning == 0 {
 		panic(&misuse{ErrTracker, "its callback has returned, or is of another scope"})
 	}
 }
 
-// proveWriting is prove for a writer. A computed may have captured the writer of the callback around it: that is refused.
+// proveWriting does the check of prove for a writer. It refuses the writer of a callback around a computed, which the computed may have
+// captured.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return
@@ -156,12 +156,12 @@ func (sc *Scope) proveWriting(t Writer) {
 	}
 }
 
-// Batch calls f. When f has returned, the effects that depend on its writes run, once each. With the Writer of a callback,
-// Batch is part of that callback's batch: effects run when the outermost one ends. Load on other goroutines sees nothing of
-// a batch until f has returned, and then all of it. A write that is undone before the end of the batch counts as no write.
+// Batch calls f. After f has returned, the effects that depend on its writes run, once each. With the Writer of a callback, the batch is
+// part of that callback's batch: effects run when the outermost batch ends. On other goroutines Load sees none of the batch's writes until
+// f has returned, and then all of them. A write that is undone before the end of the batch does not count.
 //
-// The error joins the panic of f, if there was one, and the panics of the effects that ran; f's writes stand. A nested Batch
-// returns nil and lets panics pass.
+// The error joins the panic of f, if there was one, and the panics of the effects that ran; the writes of f stay. A nested Batch returns
+// nil and lets panics pass.
 func Batch(in Owner, f func(Writer)) (err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -178,7 +178,7 @@ func Batch(in Owner, f func(Writer)) (err error) {
 	return sc.batch.call(f)
 }
 
-// Untracked calls f. Values read in f do not become dependencies of the callback that got r. With a Writer, f may write.
+// Untracked calls f. Values that f reads do not become dependencies of the callback that got r. With a Writer, f may write.
 func Untracked[R Reader](r R, f func(R)) {
 	n := r.tracker()
 	n.scope.prove(r)
@@ -188,17 +188,17 @@ func Untracked[R Reader](r R, f func(R)) {
 	f(r)
 }
 
-// Dispose ends every effect, subscription, Wait and Changes of the scope and calls their cleanups. After that no callback
-// runs, and signals keep their last values. It may be called from anywhere, any number of times. It does not wait for a running
-// callback: called inside one, it takes effect when that has returned.
+// Dispose ends every effect, subscription, Wait and Changes of the scope and calls their cleanups. After that no callback runs, and signals
+// keep their last values. It may be called from anywhere, any number of times. It does not wait for a running callback: called in a
+// callback, it takes effect when the callback has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
 	sc.asked.Store(true)
 	sc.serve()
 }
 
-// Err returns, and forgets, the errors of effects that no call has returned: of effects that ran because of a [Source], and of
-// cleanups after a Dispose. The scope keeps the first 16, and counts the others.
+// Err returns and removes the errors of effects that no call has returned: errors of effects that ran because of a [Source], and of
+// cleanups after a Dispose. The scope keeps the first 16 errors, and counts further ones.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -210,7 +210,7 @@ func (sc *Scope) Err() error {
 	return err
 }
 
-// leave ends a call that has taken the scope's lock: it runs effects, releases the lock, and adds their errors to err.
+// leave ends a call that has taken the scope's lock: it runs effects, releases the lock, and joins the effects' errors with err.
 func (sc *Scope) leave(err *error) {
 	sc.active = nil // runtime.Goexit in a callback leaves it set
 	sc.commit()
@@ -228,7 +228,7 @@ func (sc *Scope) leave(err *error) {
 	}
 }
 
-// quiet reports whether there is no work left to do before the lock is released.
+// quiet reports whether there is no work to do before the lock is released.
 func (sc *Scope) quiet() bool {
 	return len(sc.queue) == 0 && len(sc.hooks) == 0 && len(sc.errs) == 0 && !sc.asked.Load()
 }
@@ -239,8 +239,8 @@ func (sc *Scope) unlock() {
 	sc.serve()
 }
 
-// serve does the work that was left for the holder of the lock. If another goroutine holds the lock, that one does it before
-// it releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
+// serve does the work that was left for the holder of the lock. If another goroutine holds the lock, that goroutine does the work before it
+// releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
 func (sc *Scope) serve() {
 	for sc.asked.Load() && sc.mu.TryLock() {
 		sc.answer()
@@ -276,14 +276,14 @@ func (sc *Scope) flush() {
 	}
 }
 
-// run is flush until an effect panics or ends the goroutine: all effects share one deferred function. After runtime.Goexit in an
-// effect the others still run.
+// run does the work of flush until an effect panics or ends the goroutine: one deferred function serves all effects. After runtime.Goexit
+// in an effect the remaining effects still run.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {
 			return
 		}
-		goexit := true // in the callback, or in a cleanup called below
+		goexit := true // runtime.Goexit was called, in the callback or in a cleanup below
 		defer func() {
 			if goexit {
 				sc.flush()
@@ -291,7 +291,7 @@ func (sc *Scope) run() (done bool) {
 		}()
 		switch e := sc.running; {
 		case e == nil:
-		case e.flags&flagRunning == 0: // a cleanup before its next run has ended the goroutine
+		case e.flags&flagRunning == 0: // a cleanup before its next run ended the goroutine
 			sc.running = nil
 			e.doom()
 		default:
@@ -340,7 +340,7 @@ func (sc *Scope) run() (done bool) {
 	return true
 }
 
-// rest resets the count of how often effects ran.
+// rest resets the counts of rounds and runs.
 func (sc *Scope) rest() {
 	sc.rounds = 0
 	sc.flushes++
@@ -356,7 +356,7 @@ func (sc *Scope) giveUp() {
 	sc.rest()
 }
 
-// takeOrders disposes of doomed effects, and makes the source publish its changes.
+// takeOrders disposes of doomed effects and lets the source publish its changes.
 func (sc *Scope) takeOrders() {
 	sc.asked.Store(false)
 	sc.askMu.Lock()
@@ -367,7 +367,7 @@ func (sc *Scope) takeOrders() {
 	if sc.disposed.Load() {
 		sc.root.dropChildren()
 	}
-	for len(sc.leaving) > 0 { // an effect leaves the list when it is gone: a cleanup may end the goroutine
+	for len(sc.leaving) > 0 { // an effect leaves the list after its teardown, since a cleanup may end the goroutine
 		sc.leaving[0].tearDown()
 		sc.leaving[0] = nil
 		sc.leaving = sc.leaving[1:]
@@ -377,7 +377,7 @@ func (sc *Scope) takeOrders() {
 	}
 }
 
-// commit publishes the writes since the last commit, all at once, to Load.
+// commit makes the writes since the last commit visible to Load, all at once.
 func (sc *Scope) commit() {
 	if sc.done == sc.clock {
 		return
@@ -419,11 +419,11 @@ func (sc *Scope) callHooks() {
 	}
 }
 
-// PanicError is the error of a callback that has panicked: the value, in the field Value, and the Stack of its goroutine, as
-// runtime/debug.Stack returns it. It unwraps to a value of type error.
+// PanicError is the error of a callback that has panicked. Value is the panic value, and Stack is the stack of its goroutine, as
+// runtime/debug.Stack returns it. It unwraps to Value if that is an error.
 type PanicError = foreign.PanicError
 
-// caught turns a panic value into an error. A panic that passes through several callbacks becomes an error once.
+// caught turns a panic value into an error. A panic that passes through several callbacks is wrapped once.
 func caught(v any) error {
 	switch v := v.(type) {
 	case *PanicError:

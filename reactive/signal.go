@@ -6,13 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// Value is a value that changes and can be observed. The holder of a [Signal] sets it; a [Source] sets its own values.
+// Value is an observable value that changes. The owner of a [Signal] sets it; a [Source] sets its own values.
 //
-// Load is for the outside; Get and Peek are for callbacks, which have a tracker.
+// Load is for code outside callbacks; Get and Peek are for callbacks, which have a tracker.
 type Value[T any] struct {
 	node
 	cell   cell[T]
-	before uint64 // the version at the last commit, if the value was written since
+	before uint64 // the version at the last commit, if the value has been written since
 	equal  func(a, b T) bool
 }
 
@@ -21,12 +21,12 @@ type Signal[T any] struct {
 	Value[T]
 }
 
-// NewSignal returns a signal with the value v. Writing a value that is == to the present one changes nothing.
+// NewSignal returns a signal with the value v. Writing a value that is == to the current one changes nothing.
 func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
 	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
 }
 
-// NewSignalFunc is NewSignal with equal in place of ==. equal is called as a callback of the scope.
+// NewSignalFunc returns a signal that compares values with equal instead of ==. equal is called as a callback of the scope.
 func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
 	s := &Signal[T]{}
 	s.init(sc, v, equal)
@@ -38,19 +38,19 @@ func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
 	v.cell.slots[0].Store(&slot[T]{value: x})
 }
 
-// OnWatch registers watched to be called when the signal gets its first subscriber, and unwatched when it loses its last one, after
-// the change that caused it. Either may be nil. Call OnWatch before the signal is used.
+// OnWatch registers watched, which is called when the signal gets its first subscriber, and unwatched, which is called when it loses its
+// last one. Both are called after the change that caused this. Either may be nil. Call OnWatch before the signal is used.
 func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
 	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
 }
 
-// Load returns the value. It takes no lock, and may be called anywhere. It sees nothing of a batch until the batch is complete.
+// Load returns the value. It takes no lock, and may be called anywhere. It does not see the writes of an unfinished batch.
 func (v *Value[T]) Load() T {
 	x, _ := v.load()
 	return x
 }
 
-// load also returns the version.
+// load returns the value and its version.
 func (v *Value[T]) load() (T, uint64) {
 	for {
 		if x, stamp, now := v.cell.load(&v.scope.committed); stamp <= now {
@@ -66,13 +66,13 @@ func (v *Value[T]) Get(r Reader) T {
 	return v.cell.current()
 }
 
-// Peek is Get without the dependency.
+// Peek returns the value without making it a dependency of the callback.
 func (v *Value[T]) Peek(r Reader) T {
 	v.scope.prove(r)
 	return v.cell.current()
 }
 
-// Store sets the value; effects have run when it returns. The error joins theirs. Store is for code outside of callbacks.
+// Store sets the value. When it returns, effects have run, and its error joins their errors. Store is for code outside callbacks.
 func (s *Signal[T]) Store(v T) error { return s.store(v) }
 
 func (v *Value[T]) store(x T) (err error) {
@@ -84,20 +84,20 @@ func (v *Value[T]) store(x T) (err error) {
 	return nil
 }
 
-// Set sets the value in a callback. Effects run when the batch that the callback is part of has ended.
+// Set sets the value in a callback. Effects run when the callback's batch has ended.
 func (s *Signal[T]) Set(w Writer, v T) {
 	s.scope.proveWriting(w)
 	s.set(v)
 }
 
-// set is called with the lock held.
+// set sets the value and notifies dependents. The caller holds the scope's lock.
 func (v *Value[T]) set(x T) {
 	if v.write(x) && v.subs != nil {
 		v.scope.notify(&v.node)
 	}
 }
 
-// write is set without notifying dependents. It reports whether the value has changed.
+// write sets the value without notifying dependents. It reports whether the value has changed.
 func (v *Value[T]) write(x T) bool {
 	if v.equal(v.cell.current(), x) {
 		return false
@@ -121,7 +121,7 @@ func (v *Value[T]) write(x T) bool {
 // revertible is a Value of any type.
 type revertible interface{ revert() }
 
-// revert undoes the writes since the last commit if the value is equal to the one before them. Otherwise they stand.
+// revert undoes the writes since the last commit if the value equals the one before them. Otherwise the writes stay.
 func (v *Value[T]) revert() {
 	v.flags &^= flagRewritten
 	if !v.same() {
@@ -130,20 +130,19 @@ func (v *Value[T]) revert() {
 	v.cell.revert()
 	v.version = v.before
 	sc := v.scope
-	sc.clock++ // callbacks that saw the value in between must read it again
+	sc.clock++ // callbacks that saw a value in between must read it again
 	sc.notify(&v.node)
 }
 
-// same compares the newest value with the one before it, and survives an equality that panics.
+// same reports whether the newest value equals the one before. It returns false if the equality panics.
 func (v *Value[T]) same() (same bool) {
-	defer func() { _ = recover() }() // write has called it on these values before, and has returned that panic
+	defer func() { _ = recover() }() // write has called equal on these values before, and has returned that panic
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
-// cell holds a value for one writer, which holds a lock, and many readers, which hold none: the writer never waits for readers,
-// nor readers for the writer. It has two slots: readers see one, and the writer prepares the other. Readers see the second one
-// when the clock of commits reaches its stamp. A slot that is still being read is left to its readers, and a new one takes its
-// place.
+// cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, nor a
+// reader for the writer. A cell has two slots: readers see one, and the writer prepares the other one, which readers see when the clock of
+// commits reaches its stamp. If readers are still reading the slot that the writer needs, the writer leaves it to them and makes a new one.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
@@ -151,7 +150,7 @@ type cell[T any] struct {
 
 type slot[T any] struct {
 	stamp   atomic.Uint64
-	readers atomic.Int32 // goroutines that read value, provided that the stamp is still the one they expect
+	readers atomic.Int32 // how many goroutines are reading value, if the stamp is still the one they expect
 	value   T
 }
 
@@ -164,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value that is stamped at or before the clock, its stamp, and the clock's reading. If there is none, because
-// none was put or because the clock has moved on meanwhile, the stamp is after the reading.
+// load returns the newest value whose stamp is at or before the clock, with the stamp and the clock's reading. If there is none, because no
+// value was put or because the clock has advanced meanwhile, the stamp is after the reading.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()
@@ -186,12 +185,12 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	return v, stamp, now
 }
 
-// current and previous are for the writer.
+// current and previous return the newest value and the one before. Only the writer may call them.
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value, with a stamp that the clock has not reached. New readers do not read the slot that it takes,
-// and the readers that still read it are counted.
+// put prepares the next value, with a stamp that the clock has not reached. New readers do not read the slot that it takes, and readers
+// that still read it are counted.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -213,21 +212,21 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as the predicate holds for it. It may miss values that last only for a moment, but never the
-// present one. The error is the cause of ctx's end, or matches [ErrDisposed]; the value is then the last one seen. The predicate is
-// called on the caller's goroutine, without the lock.
+// Wait returns the value as soon as the predicate holds for it. It may miss a short-lived value, but never the current one. The error is
+// the cause of ctx's end, or [ErrDisposed]; then the value is the last one seen. The predicate is called on the caller's goroutine, without
+// the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
 
-// Changes yields the value and then, whenever it has changed, the newest one, until ctx or the scope ends. A slow consumer
-// misses values in between, never the last one, and delays no other code.
+// Changes yields the value, and then the newest value whenever it has changed, until ctx or the scope ends. A slow consumer misses
+// intermediate values, never the last one, and delays no other code.
 func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }
 
-// Subscribe calls f with the value, and again after every change. w is the Writer of an effect that depends on this value alone. See
-// [NewEffect] for in and the error.
+// Subscribe calls f with the value, and again after every change. w is the Writer of an effect that depends only on this value. in and the
+// error are as for [NewEffect].
 func (v *Value[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := v.Get(w)

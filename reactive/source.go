@@ -1,25 +1,23 @@
 package reactive
 
-// Source is a [Scope] with values that come from a machine. The machine has a lock of its own, changes its state while it
-// holds that lock, and must not wait for callbacks. The values are of type [Value]: any code can read and observe them, but
-// only the machine sets them.
+// Source is a [Scope] with values that come from a machine. The machine has its own lock, changes its state under that lock, and must not
+// wait for callbacks. The values are of type [Value]: any code can read and observe them, but only the machine sets them.
 //
-// The machine calls Announce, under its lock, when its state has changed; when it has released the lock it calls Deliver.
-// The holder of the scope's lock then calls publish, which takes the machine's lock and sets all values that have changed.
-// So the order of locks is: scope, then machine. Callbacks may call the machine, and callers of the machine never wait for a
-// callback.
+// The machine calls Announce, under its lock, after its state has changed, and Deliver after it has released the lock. The holder of the
+// scope's lock then calls publish, which takes the machine's lock and sets all values that have changed. So the scope's lock is taken
+// before the machine's. Callbacks may call the machine, and callers of the machine never wait for a callback.
 type Source struct {
 	scope   Scope
 	changed []*node // values that publish has set; guarded by the scope's lock
 }
 
-// Init sets publish, the function that publishes changes. It is called once, before the Source is used. The Source calls
-// publish with the scope's lock held, after an announcement and when the scope has been disposed of.
+// Init sets the function that publishes changes. It is called once, before the Source is used. The Source calls publish with the scope's
+// lock held, after an announcement and after the scope's disposal.
 func (s *Source) Init(publish func(*Publication)) {
 	s.scope.feed = func() {
-		s.scope.commit() // commit the writes of callbacks before publish takes a lock: an equality may be user code
+		s.scope.commit() // commit the callbacks' writes before publish takes a lock: an equality may be user code
 		publish((*Publication)(s))
-		// The values are committed. Dependents are notified without the machine's lock: there may be many.
+		// The values are committed. Notify dependents without the machine's lock, since there may be many.
 		for _, n := range s.changed {
 			s.scope.notify(n)
 		}
@@ -31,16 +29,15 @@ func (s *Source) Init(publish func(*Publication)) {
 // Scope returns the scope.
 func (s *Source) Scope() *Scope { return &s.scope }
 
-// Announce notes that there are changes to publish. It takes no lock, and calls no user code.
+// Announce records that there are changes to publish. It takes no lock and calls no user code.
 func (s *Source) Announce() { s.scope.asked.Store(true) }
 
-// Deliver publishes the announced changes and lets effects run. If a callback of the scope is running, or another goroutine
-// holds the scope's lock, it returns at once, and the holder of the lock publishes before it releases the lock. Do not call
-// it with the machine's lock held.
+// Deliver publishes the announced changes and lets effects run. If a callback of the scope is running, or another goroutine holds the
+// scope's lock, Deliver returns at once, and the holder of the lock publishes before it releases the lock. The caller must not hold the
+// machine's lock.
 func (s *Source) Deliver() { s.scope.serve() }
 
-// DeliverAll is Deliver, but it waits for the scope's lock. When it returns, all changes announced before the call have been
-// published.
+// DeliverAll is like Deliver, but waits for the scope's lock. When it returns, all changes announced before the call have been published.
 func (s *Source) DeliverAll() {
 	s.scope.mu.Lock()
 	s.scope.answer()
@@ -49,12 +46,11 @@ func (s *Source) DeliverAll() {
 // Publication is the tracker with which publish sets the values of its [Source].
 type Publication Source
 
-// Disposed reports whether the scope was disposed of: publish need not publish any more.
+// Disposed reports whether the scope was disposed of. Then publish need not publish any more.
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
-// Commit makes the values that were set visible to Load. publish calls it after its last Publish, with the machine's lock
-// held: a value that is made under that lock then shows either the same state of the machine as the others or the one after
-// it.
+// Commit makes the values that were set visible to Load. publish calls it after its last Publish, while it holds the machine's lock. So a
+// value that is made under that lock shows either the same state of the machine as the published values or the next one.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.
