@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// writer writes events.
+// writer writes events as JSON.
 type writer struct{ jsonwrite.Writer }
 
 var (
@@ -17,7 +17,7 @@ var (
 	upstreamNames  = enum.Names[machine.UpstreamPolicy]()
 )
 
-// envelope writes an event up to its payload.
+// envelope writes the part of an event before its payload.
 func (w *writer) envelope(e *Event, phase string, wave *int) {
 	w.Open()
 	if e.ID != 0 {

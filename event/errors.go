@@ -12,15 +12,15 @@ import (
 // ErrNoLog is returned by Run.Events of package kahn if the run keeps no events.
 var ErrNoLog = errors.New("the run keeps no events")
 
-// GapError says that a reader of events is too late: of the events that it has not seen, the log keeps only the ones from
-// First on. The reader may continue with Events(ctx, First-1). If After is not below First, the reader has seen events
-// that were lost in a crash and are not part of the run any more; the log begins with First.
+// GapError says that a reader of events is too late: among the events that the reader has not seen, the log keeps only those from First on.
+// The reader may continue with Events(ctx, First-1). If After is not below First, the reader has seen events that were lost in a crash and
+// are no longer part of the run; the log begins with First.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
-	First uint64 // the first event that is kept
+	First uint64 // the first kept event
 }
 
-// Error names the ids that are missing.
+// Error names the missing ids.
 func (e *GapError) Error() string {
 	if e.After >= e.First {
 		return fmt.Sprintf("event %d has not happened", e.After)
@@ -31,15 +31,15 @@ func (e *GapError) Error() string {
 // NodeError is the failure of one node. It unwraps to the error of its step.
 type NodeError struct {
 	Node    string
-	Attempt int // the attempt that failed for good; 0 if none was started
+	Attempt int // the attempt that failed permanently; 0 if none was started
 	Kind    machine.CauseKind
 	Err     error
 }
 
-// Error names the node, the kind of failure and the cause, shortened to about a kilobyte.
+// Error returns the node, the kind of failure and the cause, shortened to about a kilobyte.
 func (e *NodeError) Error() string {
 	kind := e.Kind.String() + ": "
-	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // the text of a panic begins with it
+	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // the text of a panic begins with its kind
 }
 
 // Unwrap returns the error of the step.

@@ -10,7 +10,7 @@
 //	}))
 //
 // Sinks are options of a run, see kahn.OnEvent. A reader asks for events instead, at any time: see Run.Events of package kahn. The
-// constants of [Type] say what has happened ([NodeRetried]); the payloads are nouns ([Retry]), and some belong to several types.
+// constants of [Type] say what happened ([NodeRetried]). The payloads are nouns ([Retry]); some belong to several types.
 //
 // The names by task:
 //
@@ -29,11 +29,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Event is one fact about a run. The events of a run are in one total order: run.started comes first, the event that ends
-// the run last, a node's events in the order of its life, and a predecessor's end before its consequences.
+// Event is one fact about a run. The events of a run are in one total order: run.started comes first, and the event that ends the run comes
+// last; a node's events follow its life, and a predecessor's end precedes its consequences.
 //
-// As JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and
-// payload; the file schema.json of this package describes it.
+// In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload; the file
+// schema.json of this package describes it.
 type Event struct {
 	ID       uint64 // 1, 2, 3, ... without holes; 0 for a heartbeat, which is not kept
 	Type     Type
@@ -42,25 +42,25 @@ type Event struct {
 	Time     time.Time
 	// TraceID is the same for all events of a run, see kahn.TraceID.
 	TraceID string
-	// Parent is the id of the event that led to this one, 0 if there is none: for the first event of a node, in each epoch,
-	// the end of the predecessor that decided it, the start of its wave, or the failure that stops it; after that the node's
-	// own last event, deltas and logs not counted. Either may precede the resumption of the run.
+	// Parent is the id of the event that led to this one, or 0. For the first event of a node, in each epoch, it is the end of the
+	// predecessor that decided the node, the start of the node's wave, or the failure that stopped the node. For later events of the node
+	// it is the node's last event, not counting deltas and logs. The parent may come from before the run was resumed.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, and inside a composite also the
-	// way to it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration
-	// of loop L. Epoch counts from 1 how often the run was driven anew.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, preceded in a composite by the way to it: "S/x"
+	// is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1, and one
+	// more with each redrive.
 	Node    string
 	Path    string
 	Attempt int
 	Tier    int
 	Epoch   int
-	// Payload is of the type that the constant of the event's Type names, or nil. The payload of a type that is not known
-	// here, of an event that was decoded, is a json.RawMessage.
+	// Payload has the type that the constant of the event's Type names, or is nil. If a decoded event has an unknown type, it is a
+	// json.RawMessage.
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests. Of user values it shows lists, maps and structs
-// by their type alone, and shortens others to about a kilobyte.
+// String renders the event as one line without its time, for logs and tests. It shows user values that are lists, maps or structs only by
+// their types, and shortens other user values to about a kilobyte.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {
@@ -70,7 +70,7 @@ func (e Event) String() string {
 		text += fmt.Sprintf(" #%d", e.Attempt)
 	}
 	payload := e.Payload
-	switch p := payload.(type) { // a user value may contain itself: package fmt would never return
+	switch p := payload.(type) { // a user value may contain itself, and package fmt would never return
 	case nil:
 		return text
 	case Delta:
@@ -84,7 +84,7 @@ func (e Event) String() string {
 		}
 		payload = p
 	case Completion:
-		p.Output.Value = nil // its length is given
+		p.Output.Value = nil // Bytes has its length
 		payload = p
 	case RunEnd:
 		p.Aggregation.Value = nil

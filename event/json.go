@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// envelopeJSON is the form of an Event in JSON.
+// envelopeJSON is the JSON form of an Event.
 type envelopeJSON struct {
 	ID          uint64          `json:"eventId,omitempty"`
 	Sequence    uint64          `json:"sequence,omitempty"`
@@ -34,14 +34,14 @@ type correlationJSON struct {
 	Phase   string `json:"phase,omitempty"`
 }
 
-// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist; a member that is
-// written even when empty is a pointer here.
+// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. A member that is written even if
+// empty is a pointer here.
 type payloadJSON struct {
 	// node events
 	Node    string `json:"nodeId,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Attempt *int   `json:"attempt,omitempty"`
-	Tier    *int   `json:"tier,omitempty"` // of wave events, too
+	Tier    *int   `json:"tier,omitempty"` // also of wave events
 	Epoch   int    `json:"epoch,omitempty"`
 
 	// run events
@@ -107,14 +107,14 @@ type payloadJSON struct {
 	RoutedToEnd  bool                    `json:"routed_to_end,omitempty"`
 	FirstFailed  string                  `json:"original_failed_step,omitempty"`
 	Output       json.RawMessage         `json:"output,omitempty"`
-	Aggregation  json.RawMessage         `json:"aggregation_data,omitempty"` // output, of the event that ends a run
+	Aggregation  json.RawMessage         `json:"aggregation_data,omitempty"` // the output in the event that ends a run
 	OutputBytes  int                     `json:"output_bytes,omitempty"`     // of output or aggregation_data
 	OutputError  *string                 `json:"output_error,omitempty"`
 	NoRetry      NoRetry                 `json:"no_retry,omitempty"`
 	Request      *Request                `json:"request,omitempty"`
 }
 
-// modeJSON is Start.Waves as the name of a mode.
+// modeJSON is Start.Waves as a mode's name.
 type modeJSON uint8
 
 const inWaves modeJSON = 1
@@ -161,8 +161,8 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes the event as an envelope. A value of user code that JSON cannot express, and an error, are
-// replaced by their text, shortened to about a kilobyte.
+// MarshalJSON encodes the event as an envelope. Errors, and values of user code that JSON cannot express, are replaced by their text,
+// shortened to about a kilobyte.
 func (e Event) MarshalJSON() ([]byte, error) {
 	phase := "engine"
 	if e.Type == Heartbeat {
@@ -171,7 +171,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return e.marshal(func(w *writer, wave *int) { w.envelope(&e, phase, wave) })
 }
 
-// marshal encodes the event. envelope writes what comes before the payload, and is given the tier if the event has one.
+// marshal encodes the event. envelope writes the part before the payload; wave is the tier if the event has one, else nil.
 func (e *Event) marshal(envelope func(w *writer, wave *int)) ([]byte, error) {
 	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
@@ -296,9 +296,9 @@ func (p *payloadJSON) encode(e *Event) error {
 	return nil
 }
 
-// UnmarshalJSON decodes an envelope. Payloads get their types back; of errors in them only the text, and user values as
-// package json decodes them into an any. The payload of an unknown event type stays a json.RawMessage. An error is returned if a member
-// does not fit its type; it matches [machine.ErrBadValue] if the member is outside an enum.
+// UnmarshalJSON decodes an envelope. Payloads get their types back, but errors in them keep only their text, and user values are decoded as
+// package json decodes into an any. The payload of an unknown event type stays a json.RawMessage. UnmarshalJSON returns an error if a
+// member does not fit its type; the error matches [machine.ErrBadValue] if the member is outside an enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
 	if err := json.Unmarshal(data, &env); err != nil {
@@ -311,7 +311,7 @@ func (e *Event) UnmarshalJSON(data []byte) error {
 	return e.unmarshal(env.Payload)
 }
 
-// unmarshal decodes the payload of an event whose type is known.
+// unmarshal decodes the payload of an event whose type is set.
 func (e *Event) unmarshal(payload json.RawMessage) error {
 	if len(payload) == 0 {
 		payload = json.RawMessage("{}")
@@ -324,7 +324,7 @@ func (e *Event) unmarshal(payload json.RawMessage) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		if json.Unmarshal(payload, &p) == nil { // else it is not a payload of kahn
+		if json.Unmarshal(payload, &p) == nil { // otherwise the payload is not from kahn
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
 		e.Payload = payload
@@ -428,7 +428,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	return err
 }
 
-// foreignJSON encodes a user value. If its methods panic, or JSON cannot express it, its text replaces it.
+// foreignJSON encodes a user value. If a method of the value panics, or JSON cannot express the value, it encodes the value's text.
 func foreignJSON(v any) (data json.RawMessage) {
 	err := foreign.Contain(func() (err error) {
 		data, err = json.Marshal(v)
@@ -440,10 +440,10 @@ func foreignJSON(v any) (data json.RawMessage) {
 	return data
 }
 
-// maxJSONDepth is the deepest nesting of a document that package json reads.
+// maxJSONDepth is the deepest nesting that package json reads.
 const maxJSONDepth = 10_000
 
-// Two levels of an event are around a value.
+// A value is nested two levels deep in an event.
 var jsonOpen, jsonClose = []byte("[["), []byte("]]")
 
 func foreignValue(data json.RawMessage) (v any, err error) {
@@ -462,7 +462,7 @@ func listOf(names []string) *[]string {
 	return &names
 }
 
-// messageOf renders an error, bounded. A decoded error was bounded when it was encoded.
+// messageOf renders an error with bounded length. The text of a decoded error is bounded already.
 func messageOf(err error) string {
 	if e, ok := err.(decodedError); ok {
 		return string(e)
@@ -470,7 +470,7 @@ func messageOf(err error) string {
 	return foreign.ErrorText(err)
 }
 
-// text renders an error, and returns nil for nil.
+// text renders an error. It returns nil for nil.
 func text(err error) *string {
 	if err == nil {
 		return nil
@@ -486,7 +486,7 @@ func textError(s *string) error {
 	return decodedError(*s)
 }
 
-// decodedError is the text of an error that was decoded.
+// decodedError is the text of a decoded error.
 type decodedError string
 
 func (e decodedError) Error() string { return string(e) }

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// levels are the levels at which LogTo logs, by the type of event; a step's own logs have levels of their own.
+// levels are the levels at which LogTo logs, by event type. A step's own logs have their own levels.
 var levels = map[Type]slog.Level{
 	RunStarted: slog.LevelInfo, RunStatusChanged: slog.LevelInfo, RunRecovered: slog.LevelWarn,
 	RunCompleted: slog.LevelInfo, RunFailed: slog.LevelError, RunCancelled: slog.LevelWarn,
@@ -22,19 +22,19 @@ var levels = map[Type]slog.Level{
 //
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(event.LogTo(slog.Default())))
 //
-// The message is the event's type, or for node.log the step's message. The time is the event's. Failures are logged as
-// errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as information; other
-// events for debugging. A nil logger is [slog.Default]. Events at a level that the logger's handler does not enable cost
-// next to nothing.
+// The message is the event's type, or for node.log the step's message. The time is the event's. Failures are logged as errors; stops,
+// retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as information; other events for debugging. A nil logger
+// means [slog.Default]. An event at a level that the logger's handler does not enable costs next to nothing.
 //
-// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow; for a node node
-// (its path), attempt and tier; and, as far as the event has them and they are not empty, cause, error, origins, duration,
-// delay, timeout, scope, reason, policy, labels, fallback, memoized, abandoned, no_retry, routed_to_end, original_failed_step,
-// cancellation_requested, input_tokens, output_tokens, output_bytes (see kahn.EventOutputs; the output itself is not logged),
-// iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a
-// stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, total_waiting, nodes and mode.
+// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
+// node (its path), attempt and tier. The other attributes are present if the event has them and they are not empty: cause, error, origins,
+// duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, hit, abandoned, no_retry, routed_to_end,
+// original_failed_step, cancellation_requested, input_tokens, output_tokens, usage, output_bytes (see kahn.EventOutputs; the output itself
+// is not logged), iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, signal_id, actor, comment,
+// request_reason (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, forked_from, from, to, waiting,
+// total_waiting, nodes and mode.
 //
-// more returns attributes that follow the others, such as the host's. The option kahn.LogTo has kind and label.
+// more returns additional attributes, such as the host's. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()
@@ -61,11 +61,11 @@ func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 		for _, f := range more {
 			r.AddAttrs(f(e)...)
 		}
-		_ = handler.Handle(ctx, r) // as Logger does: the caller cannot mend the log
+		_ = handler.Handle(ctx, r) // like Logger: the caller cannot repair the log
 	}
 }
 
-// payloadAttrs are the attributes of an event's payload.
+// payloadAttrs returns the attributes of an event's payload.
 func payloadAttrs(payload any) []slog.Attr {
 	switch p := payload.(type) {
 	case Start:
@@ -132,7 +132,7 @@ func payloadAttrs(payload any) []slog.Attr {
 	return nil
 }
 
-// some leaves out empty values: empty texts, zeros and false.
+// some removes empty values: empty texts, zeros and false.
 func some(attrs ...slog.Attr) []slog.Attr {
 	kept := attrs[:0]
 	for _, a := range attrs {
@@ -163,7 +163,7 @@ func some(attrs ...slog.Attr) []slog.Attr {
 	return kept
 }
 
-// attrs are the attributes of a request.
+// attrs returns the attributes of a request.
 func (q Request) attrs() []slog.Attr {
 	return some(slog.String("actor", q.Actor), slog.String("request_reason", q.Reason))
 }

@@ -2,18 +2,18 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry says why a node that failed was not attempted again: the first of these reasons that applies.
+// NoRetry says why a failed node was not attempted again. It is the first of these reasons that applies.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.
 const (
 	_                NoRetry = iota
-	NoRetryAbandoned         // the attempt, or one inside the composite, ignored the end of its context: two copies would overlap
+	NoRetryAbandoned         // the attempt, or one in the composite, ignored the end of its context: another attempt would overlap with it
 	NoRetryOverall           // the node's overall timeout has passed
-	NoRetryPermanent         // the error is marked by kahn.Permanent or kahn.AbortRun
-	NoRetryStopping          // the node, or the run, is being stopped
-	NoRetryUnstarted         // it failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
-	NoRetryNoPolicy          // there is no policy, or one of a single attempt
+	NoRetryPermanent         // the error was marked by kahn.Permanent or kahn.AbortRun
+	NoRetryStopping          // the node or the run is being stopped
+	NoRetryUnstarted         // the node failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
+	NoRetryNoPolicy          // there is no policy, or it allows a single attempt
 	NoRetryCause             // the policy does not retry the cause, or the cause cannot be retried
 	NoRetryAttempts          // it was the policy's last attempt
 	NoRetryHint              // the error asks for a wait longer than MaxRetryAfter
@@ -28,11 +28,11 @@ var noRetryNames = enum.Of[NoRetry]("reason for no retry",
 	"retry_after", "deadline",
 )
 
-// String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
+// String returns the reason's name in events, such as "attempts_exhausted", or "" for the zero value.
 func (n NoRetry) String() string { return noRetryNames.Name(n) }
 
 // MarshalText encodes n as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (n NoRetry) MarshalText() ([]byte, error) { return noRetryNames.Text(n) }
 
-// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.
 func (n *NoRetry) UnmarshalText(text []byte) error { return noRetryNames.Parse(n, text) }

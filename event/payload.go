@@ -14,27 +14,27 @@ type Start struct {
 	TotalNodes int
 	Waves      bool // the run proceeds tier by tier
 	Test       bool // the run is a test: nodes may be mocked
-	// Forked is the id of the run with whose results a fork began, see kahn.Fork. The nodes that have them have no events.
+	// Forked is the id of the run with whose results a fork began, see kahn.Fork. Nodes that keep these results have no events.
 	Forked string
 }
 
-// StatusChange is the payload of run.status.changed: nothing is left to do until a signal comes, or one has come.
+// StatusChange is the payload of run.status.changed: the run has nothing to do until a signal arrives, or a signal has arrived.
 type StatusChange struct {
 	From, To machine.RunStatus
-	// Waiting are the nodes, by path and in the order of declaration, that have begun to wait since the last event of this
-	// type, or since the run's start, and wait still. After a crash it may name nodes that an event before the crash named.
+	// Waiting are the nodes that have begun to wait since the last event of this type, or since the run's start, and still wait, by path
+	// and in the order of declaration. After a crash it may repeat nodes that an event before the crash named.
 	Waiting []string
-	// TotalWaiting counts all nodes that wait, including the node whose signal lets the run continue. Run.Waiting lists them.
+	// TotalWaiting is the number of all waiting nodes, including the node whose signal lets the run continue. Run.Waiting lists them.
 	TotalWaiting int
-	// Request identifies who asked for the redrive, and why, see kahn.Redrive.
+	// Request says who asked for the redrive, and why, see kahn.Redrive.
 	Request Request
 }
 
-// Recovery is the payload of run.recovered: the run continues after a crash. Events that were shown after event From (deltas,
-// logs, the effects of store errors) are not part of the run any more, and later events get their ids; events that were kept but
-// never shown are a gap for a reader that continues. Neither happens if the events are stored, see kahn.StoreEvents.
+// Recovery is the payload of run.recovered: the run continues after a crash. Events after event From that were shown (deltas, logs, the
+// effects of store errors) are no longer part of the run, and later events get their ids. Events that were kept but never shown are a gap
+// for a reader that continues. Neither happens if the events are stored, see kahn.StoreEvents.
 type Recovery struct {
-	From uint64 // the id of the last event before the crash that was kept
+	From uint64 // the id of the last kept event before the crash
 }
 
 // RunEnd is the payload of the events that end a run.
@@ -42,21 +42,22 @@ type RunEnd struct {
 	Status   machine.RunStatus
 	Degraded bool
 	Cause    machine.CauseKind
-	// TotalSteps counts the nodes without the end node, FailedSteps the nodes in status failed.
+	// TotalSteps is the number of nodes without the end node, FailedSteps the number of nodes in status failed.
 	TotalSteps  int
 	FailedSteps int
-	Failed      []string // their ids, in the order of declaration
+	Failed      []string // the ids of the failed nodes, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
-	// CancellationRequested is true if a request asked the run to stop, whether or not anything was left to stop.
+	// CancellationRequested is true if a request asked the run to stop, even if no node was left to stop.
 	CancellationRequested bool
-	// Aggregation is the output of the run: of the end node, else of the only leaf, else of all leaves by id. See kahn.EventOutputs.
+	// Aggregation is the output of the run: the output of the end node, or without one of the only leaf, or of all leaves by id. See
+	// kahn.EventOutputs.
 	Aggregation Output
 	Usage       map[string]float64 // what the run has used in all its lives
 	Request     Request            // who first asked for the run to stop, and why, see Result.StopRequest
 }
 
-// Beat is the payload of heartbeat, which shows a reader that the run is alive.
+// Beat is the payload of heartbeat, which tells a reader that the run is alive.
 type Beat struct {
 	Last uint64 // the id of the run's last event
 }
@@ -67,8 +68,8 @@ type Wave struct {
 	Nodes []string
 }
 
-// Delta is the payload of node.stream.delta. Index counts from 1 for each path, and continues over the attempts of the node
-// and of the composites around it, and over the lives of the run.
+// Delta is the payload of node.stream.delta. Index counts from 1 for each path. It continues over the attempts of the node and of the
+// composites around it, and over the lives of the run.
 type Delta struct {
 	Index int
 	Chunk any
@@ -83,7 +84,7 @@ type LogRecord struct {
 // Breach is the payload of contract.violated, which comes before node.retried or node.failed.
 type Breach struct {
 	Phase  Phase
-	Errors []string // the violations, as Violation.String renders them
+	Errors []string // the violations, in the form of Violation.String
 }
 
 // Refusal is the payload of moderation.flagged, which comes before node.failed.
@@ -95,10 +96,10 @@ type Refusal struct {
 // Timeout is the payload of node.timed_out, which comes before node.retried or node.failed.
 type Timeout struct {
 	Timeout time.Duration
-	Overall bool // the node's overall timeout, not the attempt's
+	Overall bool // true for the node's overall timeout, false for the attempt's
 }
 
-// Retry is the payload of node.retried: the attempt that the event names failed, and another one follows after Delay.
+// Retry is the payload of node.retried: the event's attempt failed, and another one follows after Delay.
 type Retry struct {
 	Cause machine.CauseKind
 	Delay time.Duration
@@ -118,37 +119,38 @@ type Pause struct {
 	Delay     time.Duration
 }
 
-// Suspension is the payload of node.suspended: the node waits for a signal from outside, or, without a token, sleeps until the deadline.
+// Suspension is the payload of node.suspended: the node waits for a signal or, without a Token, sleeps until the Deadline.
 type Suspension struct {
 	Token    string    // the token that the signal must name
 	Info     any       // the info that the step passed to Suspend
 	Deadline time.Time // zero if there is none
 }
 
-// Answer is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate,
-// and before node.queued of a step that continues. Actor and Comment are empty unless the signal was a kahn.Decision.
+// Answer is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate, and before
+// node.queued of a step that continues. Actor and Comment are empty unless the signal was a kahn.Decision.
 type Answer struct {
 	Value          any
 	Actor, Comment string
-	ID             string // of the signal, if the kahn.Decision has one
+	ID             string // the id of the signal, if the kahn.Decision has one
 }
 
-// Invalidation is the payload of node.invalidated: the node has ended and is to run again.
+// Invalidation is the payload of node.invalidated: an ended node will run again.
 type Invalidation struct {
-	Reason  string  // "redrive"
+	Reason  string  // "redrive", or "inside" for a composite that continues inside
 	Request Request // who asked for the redrive, and why, see kahn.Redrive
 }
 
-// Compensation is the payload of node.compensating, an attempt to undo what the node has done, and of node.compensated, the end of that. Both come
-// after the node's own end.
+// Compensation is the payload of node.compensating, when an attempt to undo the node begins, and of node.compensated, when the compensation
+// has ended. Both come after the node's own end.
 type Compensation struct {
-	// Certain is, of node.compensating, whether the node has certainly had its effect: it has completed.
+	// Certain reports, in node.compensating, whether the node certainly had its effect, because it completed.
 	Certain bool
-	// Err is what the attempt before has failed with, and of node.compensated why the node could not be undone; nil if it was.
+	// Err is, in node.compensating, the error of the attempt before, and in node.compensated why the node could not be undone; nil if it
+	// was undone.
 	Err error
-	// Duration is, of node.compensated, the time since the first attempt began.
+	// Duration is, in node.compensated, the time since the first attempt began.
 	Duration time.Duration
-	// Request is, of node.compensated, who has undone by hand what the node did.
+	// Request says, in node.compensated, who has undone the node by hand.
 	Request Request
 }
 
@@ -157,16 +159,16 @@ type Completion struct {
 	Duration     time.Duration
 	Labels       []string // the branches that a condition took
 	Memoized     bool     // the output comes from an earlier run
-	Hit          *Hit     // of which; nil if Memoized is false
+	Hit          *Hit     // the earlier run; nil if Memoized is false
 	Fallback     bool     // the fallback produced the output
 	Err          error    // the error that the fallback replaced
-	InputTokens  int      // as the step reported with Step.Tokens
+	InputTokens  int      // as the step reported them with Step.Tokens
 	OutputTokens int
-	Usage        map[string]float64 // as the step reported with Step.Use, in all attempts; without what is inside a composite
+	Usage        map[string]float64 // as the step reported it with Step.Use, in all attempts; without the nodes inside a composite
 	Output       Output             // see kahn.EventOutputs
 }
 
-// Hit says of which run an output is that a memo had, and when its step returned.
+// Hit says which run produced the output that a memo had, and when its step returned.
 type Hit struct {
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
@@ -174,16 +176,16 @@ type Hit struct {
 
 // Output is an output as an event carries it by the option kahn.EventOutputs; zero without that.
 type Output struct {
-	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it, nil if that is longer than the option allows.
+	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it; nil if it is longer than the option allows.
 	Value json.RawMessage
-	// Bytes is how long the whole is.
+	// Bytes is the length of the whole output.
 	Bytes int
-	// Err is why the Codec could not write it.
+	// Err is why the Codec could not encode the output.
 	Err error
 }
 
-// NodeEnd is the payload of node.failed, node.aborted and node.cancelled. Origins are the origins known at the
-// time; the Result names them all.
+// NodeEnd is the payload of node.failed, node.aborted and node.cancelled. Origins are the origins known at that time; the Result has all of
+// them.
 type NodeEnd struct {
 	Cause     machine.CauseKind
 	Origins   []string
@@ -191,10 +193,10 @@ type NodeEnd struct {
 	Duration  time.Duration
 	Abandoned bool               // the step ignored the end of its context and was left behind
 	Usage     map[string]float64 // as in a Completion
-	NoRetry   NoRetry            // of node.failed: why there is no other attempt
-	Request   Request            // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
-	// RoutedToEnd is, for node.failed, whether nothing in the graph was there to handle the failure, so that it is left to the end of the
-	// graph. OriginalFailedStep is the path of the node that broke then: this one, or the first that a propagated failure goes back to.
+	NoRetry   NoRetry            // in node.failed: why there is no other attempt
+	Request   Request            // in node.aborted and node.cancelled: who asked for the stop that ended the node, and why
+	// RoutedToEnd reports, in node.failed, whether no node could handle the failure, so that it is left to the end of the graph. Then
+	// OriginalFailedStep is the path of the node that failed first: this one, or the origin of a propagated failure.
 	RoutedToEnd        bool
 	OriginalFailedStep string
 }
@@ -204,7 +206,7 @@ type Skip struct {
 	Reason SkipReason
 }
 
-// message renders why the node ended, bounded.
+// message renders why the node ended, with bounded length.
 func (p NodeEnd) message() string {
 	switch err := p.Err.(type) {
 	case nil:

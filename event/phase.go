@@ -2,13 +2,13 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// Phase says which side of a step is judged.
+// Phase says which side of a step is checked.
 type Phase uint8
 
 // The phases.
 const (
 	PhaseInput  Phase = iota // the parameters, before the step's first attempt
-	PhaseOutput              // what an attempt returned
+	PhaseOutput              // the output of an attempt
 )
 
 var phaseNames = enum.Of[Phase]("phase", "input", "output")
@@ -19,5 +19,5 @@ func (p Phase) String() string { return phaseNames.Name(p) }
 // MarshalText encodes p as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (p Phase) MarshalText() ([]byte, error) { return phaseNames.Text(p) }
 
-// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for any other text.
 func (p *Phase) UnmarshalText(text []byte) error { return phaseNames.Parse(p, text) }

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Request records who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package
-// kahn. Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and
-// kept in the Result, in events, in snapshots and in stores.
+// Request says who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package kahn. Both texts
+// are for display and logs; they do not change what happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in
+// snapshots and in stores.
 type Request struct {
 	// Actor names the person or program that asks.
 	Actor string `json:"actor,omitempty"`
-	// Reason is why.
+	// Reason is why the actor asks.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -27,7 +27,7 @@ func (q Request) String() string {
 	return strings.Join(parts, " ")
 }
 
-// said is the request, or nil if both texts are empty.
+// said returns the request, or nil if both texts are empty.
 func (q *Request) said() *Request {
 	if q == nil || *q == (Request{}) {
 		return nil

@@ -8,30 +8,29 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// SkipReason says why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,
-// whose members have the names that the comments give.
+// SkipReason says why a node was skipped. The kind decides which fields are set. In JSON it is a union tagged by kind, whose members have
+// the names given below.
 type SkipReason struct {
 	Kind machine.SkipKind
-	// Node is the condition of a condition_branch, the source of an upstream_skipped, parent_failure or
-	// null_propagation (empty when no edge feeds the port), and the successor that made a node superseded. In JSON
-	// conditionNodeId, sourceNodeId and by.
+	// Node is, for condition_branch, the condition; for upstream_skipped, parent_failure and null_propagation, the source (empty if no edge
+	// feeds the port); and for superseded, the successor that was decided without the node. In JSON conditionNodeId, sourceNodeId and by.
 	Node string
-	// Label is the label of the edge that was not taken, for condition_branch; empty if that is a catch edge. In JSON label.
+	// Label is, for condition_branch, the label of the edge that was not taken; empty for a catch edge. In JSON label.
 	Label string
-	// Answer is what the condition answered instead, for condition_branch: its label or labels, separated by ", ", or, if it has none, the
-	// answer as text, shortened to about a kilobyte. It is empty if the condition failed, or if the edge is a catch edge. In JSON answer.
+	// Answer is, for condition_branch, what the condition answered: its label or labels, separated by ", ", or without a label the answer
+	// as text, shortened to about a kilobyte. It is empty if the condition failed, or for a catch edge. In JSON answer.
 	Answer string
-	// Port is the required port without a value, for null_propagation. In JSON portId.
+	// Port is, for null_propagation, the required port without a value. In JSON portId.
 	Port string
-	// Rule is the join rule, for rule_unsatisfied. In JSON rule.
+	// Rule is, for rule_unsatisfied, the join rule. In JSON rule.
 	Rule string
-	// Expression is the guard's text, for when_guard; "func" for a Go function. In JSON expression.
+	// Expression is, for when_guard, the guard's text, or "func" for a Go function. In JSON expression.
 	Expression string
-	// Message is the message that the step passed to Skip, for self. In JSON message.
+	// Message is, for self, the message that the step passed to Skip. In JSON message.
 	Message string
 }
 
-// skipJSON is the form of a SkipReason in JSON. A kind has all its members, empty ones included, and no others.
+// skipJSON is the JSON form of a SkipReason. Each kind has exactly its members, including empty ones.
 type skipJSON struct {
 	Kind       machine.SkipKind `json:"kind"`
 	Condition  *string          `json:"conditionNodeId,omitempty"`
@@ -45,7 +44,7 @@ type skipJSON struct {
 	Message    *string          `json:"message,omitempty"`
 }
 
-// fields pairs the members of the kind with the fields of the reason.
+// fields maps the members of the kind to the fields of the reason.
 func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
 	switch j.Kind {
 	case machine.SkipWhenGuard:
@@ -75,7 +74,7 @@ func (r SkipReason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON decodes what MarshalJSON encodes. The error matches [machine.ErrBadValue] if the kind is unknown.
+// UnmarshalJSON decodes a reason. The error matches [machine.ErrBadValue] if the kind is unknown.
 func (r *SkipReason) UnmarshalJSON(data []byte) error {
 	var j skipJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -90,7 +89,7 @@ func (r *SkipReason) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// String renders the reason for people, for example `condition_branch(ok? answered "true", not "false")`.
+// String renders the reason for display, for example `condition_branch(ok? answered "true", not "false")`.
 func (r SkipReason) String() string {
 	if r.Kind == machine.SkipNone {
 		return ""

@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// storedJSON is the form of an Event in a store: JSON without what is the same for all events of a run, and without the id. Those are
-// columns of the store.
+// storedJSON is the JSON form of an Event in a store, without the id and the values that all events of a run share. Those are columns of
+// the store.
 type storedJSON struct {
 	Type    Type            `json:"type"`
 	Time    time.Time       `json:"timestamp"`
-	TraceID string          `json:"traceId,omitempty"` // unless it equals TraceID
+	TraceID string          `json:"traceId,omitempty"` // omitted if it equals TraceID
 	Parent  uint64          `json:"parentEventId,omitempty"`
 	Payload json.RawMessage `json:"payload"`
 }
 
-// MarshalStored encodes the event for a store, see kahn.StoreEvents: like MarshalJSON, but without the run, the workflow and the id. The
-// payload is the same.
+// MarshalStored encodes the event for a store, see kahn.StoreEvents. Its form is that of MarshalJSON with the same payload, but without the
+// run, the workflow and the id.
 func (e Event) MarshalStored() ([]byte, error) {
 	return e.marshal(func(w *writer, _ *int) {
 		w.Open()
@@ -33,7 +33,7 @@ func (e Event) MarshalStored() ([]byte, error) {
 	})
 }
 
-// UnmarshalStored decodes what MarshalStored has written for the event with the given id of a run. The payload is decoded as by
+// UnmarshalStored decodes what MarshalStored has written for the event with the given id of a run. It decodes the payload like
 // UnmarshalJSON.
 func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err error) {
 	var env storedJSON
@@ -50,8 +50,8 @@ func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err
 	return e, nil
 }
 
-// TraceID is the id of the trace of a run for which the host has given none: the run's id in the form of a W3C trace id. It has the
-// digits of a UUID, and is a hash of any other id.
+// TraceID returns the trace id of a run if the host has given none: the run's id in the form of a W3C trace id. For a UUID it is the UUID's
+// digits, for any other id a hash.
 func TraceID(run string) string {
 	trace := strings.ReplaceAll(run, "-", "")
 	if raw, err := hex.DecodeString(trace); err != nil || len(raw) != 16 {

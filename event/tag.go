@@ -14,15 +14,16 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses are the names of causes in tags, where they differ.
+// tagCauses are the names of causes in tags, where they differ from the causes' own names.
 var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }
 
-// suspendedTag is the tag of node.suspended, which other engines call node_waiting: in tags the node has the status that it has here.
+// suspendedTag is the tag of node.suspended. Other engines call that event node_waiting, but a tag shows the node's status by its name
+// here.
 const suspendedTag = "node_suspended"
 
-// ExecutionTag projects the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated,
+// ExecutionTag converts the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated,
 // timed_out, node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled, which also stands for an aborted
 // node. ok is false for other types of event. Metadata holds numbers, strings and slices of strings.
 func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {

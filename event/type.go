@@ -3,7 +3,7 @@ package event
 // Type names the kind of fact that an event reports.
 type Type string
 
-// The types of event, each with the type of its payload.
+// The event types, each with the type of its payload.
 const (
 	RunStarted       Type = "run.started"        // Start
 	RunStatusChanged Type = "run.status.changed" // StatusChange
@@ -40,8 +40,8 @@ const (
 	NodeSkipped       Type = "node.skipped"       // Skip
 )
 
-// engineNames are the names that other workflow engines use for the types: first the name that EngineName returns,
-// then others that ParseType accepts.
+// engineNames are the names that other workflow engines use for the types. The first name is what EngineName returns; ParseType accepts all
+// of them.
 var engineNames = map[Type][]string{
 	RunStarted:        {"run_started", "workflow_started", "playbook_started"},
 	RunStatusChanged:  {"run_status_changed"},
@@ -76,7 +76,7 @@ var engineNames = map[Type][]string{
 	NodeSkipped:       {"node_skipped"},
 }
 
-// typesByName finds a type by its own name and by the names of other engines.
+// typesByName maps a type's own name, and its names in other engines, to the type.
 var typesByName = func() map[string]Type {
 	types := map[string]Type{}
 	for t, names := range engineNames {
@@ -88,8 +88,8 @@ var typesByName = func() map[string]Type {
 	return types
 }()
 
-// EngineName returns the snake-case name that other workflow engines use for the type, such as node_completed; for an
-// unknown type its own name.
+// EngineName returns the snake-case name that other workflow engines use for the type, such as node_completed. For an unknown type it
+// returns the type's own name.
 func (t Type) EngineName() string {
 	if names := engineNames[t]; names != nil {
 		return names[0]
@@ -97,8 +97,8 @@ func (t Type) EngineName() string {
 	return string(t)
 }
 
-// ParseType returns the type of this name: its own, its [Type.EngineName], or another spelling that engines use,
-// such as node_start or step.exit. execution_complete, the end of a run of whatever status, is read as run.completed.
+// ParseType returns the type with this name: its own name, its [Type.EngineName], or another spelling that engines use, such as node_start
+// or step.exit. It reads execution_complete, the end of a run in any status, as run.completed.
 func ParseType(name string) (t Type, ok bool) {
 	t, ok = typesByName[name]
 	return t, ok
