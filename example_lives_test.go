@@ -28,9 +28,9 @@ func letter() *kahn.Graph {
 	)
 }
 
-// The run is in the store: the second call goes on where the first one has ended, in the same process or in another one.
+// The run is in the store: the second call continues where the first one ended, in the same process or in another one.
 func ExampleDurable() {
-	var db store.Memory // a program has one that survives, such as store/sqlite
+	var db store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()
 	options := []kahn.Option{kahn.Durable(&db), kahn.RunID("letter-7")}
 	res, err := kahn.Execute(ctx, letter(), printID, options...)
@@ -44,7 +44,7 @@ func ExampleDurable() {
 	// completed <nil>
 }
 
-// An answer that is there before the question.
+// The answer is given before the gate asks.
 func ExampleEarlySignals() {
 	res, err := kahn.Execute(context.Background(), letter(), printID, kahn.EarlySignals(map[string]any{"approve": kahn.Decision{Value: true, Actor: "Ada"}}))
 	fmt.Println(res.Status, err)
@@ -75,7 +75,7 @@ func ExamplePrepare() {
 	// suspended <nil>
 }
 
-// Runs are found by their labels.
+// Labels find runs.
 func ExampleDescribe() {
 	var db store.Memory
 	ctx := context.Background()
@@ -94,7 +94,7 @@ func ExampleDescribe() {
 	// <nil>
 }
 
-// The runs of tenants that are due take turns, so that a tenant with one run does not wait for all runs of another one.
+// The due runs of tenants take turns, so that a tenant with one run does not wait for all runs of another tenant.
 func ExampleRunKey() {
 	var db store.Memory
 	ctx := context.Background()
@@ -139,7 +139,7 @@ func ExampleRunKey() {
 	// <nil> <nil>
 }
 
-// Two processes, each with a Runner of its own, run one step of a tenant at a time together.
+// Two processes, each with a Runner of its own, together run one step of a tenant at a time.
 func ExampleShared() {
 	var db store.Memory
 	ctx := context.Background()
@@ -160,7 +160,7 @@ func ExampleShared() {
 			if _, err := runner.Execute(ctx, g, call); err != nil {
 				fmt.Println(err)
 			}
-			if err := runner.Shutdown(ctx); err != nil { // the grants go back
+			if err := runner.Shutdown(ctx); err != nil { // releases the grants
 				fmt.Println(err)
 			}
 		})
@@ -170,7 +170,7 @@ func ExampleShared() {
 	// Output: at once: 1
 }
 
-// Of the runs of a tenant that are due the one with the highest priority begins first.
+// The due run of a tenant with the highest priority begins first.
 func ExampleRunPriority() {
 	var db store.Memory
 	ctx := context.Background()
@@ -199,7 +199,7 @@ func ExampleRunPriority() {
 	// <nil>
 }
 
-// A step starts a run of its own, which is found by the run that it belongs to.
+// A step starts a run of its own, whose Parent is the run of the step.
 func ExampleDescribe_parent() {
 	var db store.Memory
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ask", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -215,7 +215,7 @@ func ExampleDescribe_parent() {
 	// letter-7 <nil>
 }
 
-// The Result of a run that has ended, in another process or a year later.
+// The Result of an ended run can be read in another process, or a year later.
 func ExampleReadResult() {
 	var db store.Memory
 	ctx := context.Background()
@@ -232,7 +232,7 @@ func ExampleReadResult() {
 	// true
 }
 
-// A look at a run that another process performs.
+// A process inspects a run that another process performs.
 func ExampleReadSnapshot() {
 	var db store.Memory
 	ctx := context.Background()
@@ -257,7 +257,7 @@ func ExampleReadSnapshot() {
 	// <nil>
 }
 
-// Values of the host's own types come back as they were: their types are registered.
+// Values of the host's own types keep their type, since the types are registered.
 func ExampleEncoding() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "place", Do: gives(url.URL{Scheme: "https", Host: "example.org"})},
@@ -279,7 +279,7 @@ func ExampleEncoding() {
 	// example.org <nil>
 }
 
-// A library that runs graphs for others brings its types along, and whoever calls it may replace them by Encoding.
+// A library that runs graphs for its callers registers its own types; a caller may replace them by Encoding.
 func ExampleTypes() {
 	g := letter()
 	g.Add(kahn.Node{ID: "place", Do: gives(url.URL{Host: "example.org"})})
@@ -298,7 +298,7 @@ func ExampleTypes() {
 	// true
 }
 
-// A new version of the program has one more node. The runs of the former version go on if the host says that they may.
+// A new version of the program has one more node. Runs of the old version continue only if the host allows it.
 func ExampleAllowGraphChange() {
 	ctx := context.Background()
 	res, err := kahn.Execute(ctx, letter(), nothing)
@@ -335,7 +335,7 @@ func ExampleLease() {
 	// <nil>
 }
 
-// broken fails its step "upload" once.
+// broken returns a step function that fails the step "upload" once.
 func broken() kahn.StepFunc {
 	failed := false
 	return func(_ context.Context, s *kahn.Step) (any, error) {
@@ -348,7 +348,7 @@ func broken() kahn.StepFunc {
 	}
 }
 
-// The report does not depend on the upload alone, and had completed: it is kept.
+// The report tolerates the failure of the upload, and had completed: the redrive keeps it.
 func ExampleKeepDescendants() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "upload"},
@@ -369,7 +369,7 @@ func ExampleKeepDescendants() {
 	// completed <nil>
 }
 
-// A map goes on with the items that failed. With Anew it begins with the first one.
+// A redriven map performs only the items that failed. With Anew it begins with the first item.
 func ExampleAnew() {
 	mended := false
 	g := new(kahn.Graph).Add(kahn.Node{ID: "send", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"ann", "bob", "cy"}},
@@ -401,8 +401,8 @@ func ExampleAnew() {
 	// <nil>
 }
 
-// The goods could not be sent, and the payment was returned. To send them now would be to give them away: the redrive is refused, and the
-// option says that somebody has looked.
+// The goods could not be sent, and the payment was refunded. Sending them now would give them away, so the redrive is refused. With the
+// option, the host says that this has been considered.
 func ExampleDespiteHandlers() {
 	mended := false
 	ship := func(context.Context, *kahn.Step) (any, error) {
@@ -429,7 +429,7 @@ func ExampleDespiteHandlers() {
 	// completed skipped <nil>
 }
 
-// A preview tells what would run again, and why the redrive would be refused, before anybody asks for it.
+// A preview says what a redrive would run again, and why it would be refused.
 func ExampleRedrivePreview() {
 	bad := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no carrier") }
 	done := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
@@ -460,7 +460,7 @@ func ExampleRequest() {
 	// completed by "Ada" because "the disk is larger now" <nil>
 }
 
-// A service holds its runs in a Runner: it bounds and lists them, and leaves them when the service stops.
+// A service keeps its runs in a Runner, which bounds and lists them, and leaves them when the service stops.
 func ExampleRunner() {
 	ctx := context.Background()
 	runner := kahn.Runner{MaxRuns: 10, Options: []kahn.Option{kahn.Limit(4)}}
@@ -485,7 +485,7 @@ func ExampleRunner() {
 	// letter-8 completed
 }
 
-// The same request comes twice, and the order is charged once.
+// The same request arrives twice, but the order is charged once.
 func ExampleIdempotent() {
 	var requests kahn.IdempotencyStore
 	g := &kahn.Graph{Name: "order"}
@@ -500,7 +500,7 @@ func ExampleIdempotent() {
 	// completed <nil>
 }
 
-// Equal inputs have equal keys, in whatever order they are written.
+// Equal inputs have equal keys, whatever the order of their fields.
 func ExampleIdempotencyKey() {
 	a, err := kahn.IdempotencyKey("order", map[string]any{"item": "apple", "count": 2})
 	fmt.Println(len(a), err)
@@ -511,7 +511,7 @@ func ExampleIdempotencyKey() {
 	// true <nil>
 }
 
-// A step that is expensive, and whose output depends on its inputs alone, is not called again for the same inputs.
+// An expensive step whose output depends only on its inputs is not called again for the same inputs.
 func ExampleFile() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -534,7 +534,7 @@ func ExampleFile() {
 	}})
 	memo := new(kahn.Memo)
 	for _, text := range []string{"five!", "five!", "sixsix"} {
-		write(text) // the second time it is touched
+		write(text) // the second time, the content does not change
 		file, err := kahn.File(name)
 		if err != nil {
 			log.Fatal(err)
@@ -576,7 +576,7 @@ func ExampleMemo() {
 	// a cat true <nil>
 }
 
-// After a mend of what the steps use the run calls them all.
+// After a fix in the code that the steps use, the run calls all steps.
 func ExampleRefresh() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1"})
 	var memo kahn.Memo
@@ -592,7 +592,7 @@ func ExampleRefresh() {
 	// <nil>
 }
 
-// A coordinator of a bare state takes it to another process.
+// A host that drives a State moves it to another process.
 func ExampleRestoreState() {
 	plan, err := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}).Compile()
 	fmt.Println(err)
@@ -630,7 +630,7 @@ func ExampleHistory() {
 		return nil, nil
 	}
 	var history kahn.History
-	for range 2 { // the second run knows what takes long, and begins with it
+	for range 2 { // the second run has learned which node takes long, and begins with it
 		if _, err := kahn.Execute(context.Background(), g, step, kahn.Limit(1), &history); err != nil {
 			fmt.Println(err)
 		}

@@ -131,7 +131,7 @@ func ExampleInputs() {
 	// true
 }
 
-// Steps get copies of root inputs and outputs, so that none sees what another one changes.
+// Steps get copies of root inputs and outputs, so that no step sees the changes of another.
 func ExampleCloneInputs() {
 	change := func(_ context.Context, s *kahn.Step) (any, error) {
 		list, err := kahn.Root[[]int](s, "list")
@@ -152,7 +152,7 @@ func ExampleCloneInputs() {
 	// Output: map[a:2 b:2] <nil>
 }
 
-// A graph with a kind that the host lacks is refused before anything runs.
+// A run is refused before anything runs if its graph has a kind that the host lacks.
 func ExampleKinds() {
 	host := kahn.Mux{"build": nothing, "test": nothing}
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Kind: "build"}, kahn.Node{ID: "b", Kind: "tset", After: []string{"a"}})
@@ -161,7 +161,7 @@ func ExampleKinds() {
 	// Output: invalid graph: node "b": unknown kind: "tset"; did you mean "test"? (there is "build", "test")
 }
 
-// One slot: the nodes that are ready take it one after the other, those of a higher priority first.
+// With one slot, the ready nodes run one after the other, those with the highest priority first.
 func ExampleLimit() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Priority: 1}, kahn.Node{ID: "c", Priority: 2})
 	_, err := kahn.Execute(context.Background(), g, printID, kahn.Limit(1))
@@ -173,7 +173,7 @@ func ExampleLimit() {
 	// <nil>
 }
 
-// The nodes of one key share a bound: here those that use one database.
+// All nodes with one key share a bound, for example all nodes that use one database.
 func ExampleKeyLimit() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "orders", Key: "db"}, kahn.Node{ID: "customers", Key: "db"}, kahn.Node{ID: "invoices", Key: "db"})
 	_, err := kahn.Execute(context.Background(), g, printID, kahn.KeyLimit(1))
@@ -185,7 +185,7 @@ func ExampleKeyLimit() {
 	// <nil>
 }
 
-// The members of a group share a bound, and a node may be in several groups: it waits until all of them have a slot for it.
+// The members of a group share a bound. A node in several groups waits until all of them have a slot for it.
 func ExampleGroup() {
 	g := &kahn.Graph{Groups: []kahn.Group{{Name: "licence", Limit: 1}}}
 	g.Add(kahn.Node{ID: "render", Groups: []string{"licence"}}, kahn.Node{ID: "encode", Groups: []string{"licence"}})
@@ -197,7 +197,7 @@ func ExampleGroup() {
 	// <nil>
 }
 
-// At most 100 attempts start in a second, evenly spaced.
+// At most 100 attempts start per second, evenly spaced.
 func ExampleRate() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c"})
 	res, err := kahn.Execute(context.Background(), g, nothing, kahn.Rate{Starts: 100, Per: time.Second})
@@ -205,7 +205,7 @@ func ExampleRate() {
 	// Output: true <nil>
 }
 
-// Each host that the nodes name as their key gets at most 100 requests in a second.
+// The key of each node is a host, and each host gets at most 100 requests per second.
 func ExampleKeyRate() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", Key: "example.org"}, kahn.Node{ID: "b", Key: "example.org"}, kahn.Node{ID: "c", Key: "example.com"})
 	res, err := kahn.Execute(context.Background(), g, nothing, kahn.KeyRate(kahn.Rate{Starts: 100, Per: time.Second}))
@@ -220,7 +220,7 @@ func ExampleTimeout() {
 	// Output: failed run_timeout true
 }
 
-// Cleanup runs in a stopped run, too, but not for ever.
+// Cleanup nodes also run in a stopped run, but not forever.
 func ExampleCleanupTimeout() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "work", Do: nothing}, kahn.Node{ID: "unlock", Cleanup: true, After: []string{"work"}, Do: untilStopped})
 	res, _ := kahn.Execute(context.Background(), g, nil, kahn.CleanupTimeout(5*time.Millisecond))
@@ -229,7 +229,7 @@ func ExampleCleanupTimeout() {
 	// Output: failed timeout
 }
 
-// A step that ignores its context is left behind, and named.
+// When its context ends, a durable run is left, and can continue later. With CancelWithContext it is cancelled.
 func ExampleCancelWithContext() {
 	db := new(store.Memory)
 	var g kahn.Graph
@@ -251,6 +251,7 @@ func ExampleCancelWithContext() {
 	// cancelled false
 }
 
+// A step that ignores its context is left behind, and the Result names it.
 func ExampleCancelGrace() {
 	end := make(chan struct{})
 	defer close(end)
@@ -263,7 +264,7 @@ func ExampleCancelGrace() {
 	// Output: failed [deaf]
 }
 
-// The policy of all nodes that have none of their own, and whose graph has no default.
+// The option is the policy of all nodes that have no policy of their own, and whose graph has no default.
 func ExampleRetry_option() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.Attempt() < 3 {
@@ -301,7 +302,7 @@ func ExampleRetryJittered() {
 	// 2s
 }
 
-// Known numbers in place of random ones: the jitter of each run is the same.
+// With known numbers in place of random ones, the jitter is the same in each run.
 func ExampleRandom() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 8 * time.Millisecond}, Do: failsWith(errors.New("no luck"))})
 	res, _ := kahn.Execute(context.Background(), g, nil, kahn.Random(func() float64 { return 0.5 }))
@@ -310,12 +311,12 @@ func ExampleRandom() {
 	// Output: 6ms
 }
 
-// The second run begins with what took long in the first one.
+// The second run begins with the node that took longest in the first run.
 func ExampleEstimates() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "quick"}, kahn.Node{ID: "slow"})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.ID() == "slow" {
-			time.Sleep(200 * time.Millisecond) // the measured times differ, however busy the machine is
+			time.Sleep(200 * time.Millisecond) // longer than any delay of a busy machine
 		}
 		fmt.Println(s.ID())
 		return nil, nil
@@ -333,7 +334,7 @@ func ExampleEstimates() {
 	// <nil>
 }
 
-// A run that lasts for days keeps its last events only. A reader that is too late is told so.
+// A run that lasts for days keeps only its last events. A reader that is too late gets an error.
 func ExampleRetain() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "build"}, kahn.Node{ID: "test", After: []string{"build"}})
 	ctx := context.Background()
@@ -356,7 +357,7 @@ func ExampleRetain() {
 	// 8 of 8 run.completed <nil>
 }
 
-// The ids of the run and of its trace are in each of its events.
+// Each event has the ids of the run and of its trace.
 func ExampleTraceID() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "build", Disabled: true})
 	print := func(e kahn.Event) { fmt.Println(e.RunID, e.TraceID, e.Type) }
@@ -369,7 +370,7 @@ func ExampleTraceID() {
 	// <nil>
 }
 
-// The host names the run, to find it again in logs, in a store, or by a Runner.
+// The host names the run, to find it again in logs, in a store, or in a Runner.
 func ExampleRunID() {
 	res, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "build", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		return "build of " + s.RunID(), nil
@@ -378,7 +379,7 @@ func ExampleRunID() {
 	// Output: release-7 build of release-7 <nil>
 }
 
-// Events carry outputs of up to 10 bytes. Of a longer one they have the length.
+// Events carry outputs of up to 10 bytes, and only the length of a longer output.
 func ExampleEventOutputs() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "short", Do: gives("hi")}, kahn.Node{ID: "long", After: []string{"short"}, Do: gives("a long story")})
 	_, err := kahn.Execute(context.Background(), g, nil, kahn.EventOutputs(10), kahn.OnEvent(func(e kahn.Event) {
@@ -416,7 +417,7 @@ func ExampleGraphCalls() {
 func ExampleLogTo() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if slices.Contains([]string{slog.TimeKey, "trace_id", "duration"}, a.Key) {
-			return slog.Attr{} // another one each time
+			return slog.Attr{} // differs in each run
 		}
 		return a
 	}}))

@@ -51,7 +51,7 @@ func ExampleRoot() {
 	// Output: hello Ada <nil>
 }
 
-// A step may also ask for a value by the node that it comes from.
+// A step may also ask for a value by the node that delivers it.
 func ExampleUpstream() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "count", Do: gives(20)},
@@ -65,7 +65,7 @@ func ExampleUpstream() {
 	// Output: 40 <nil>
 }
 
-// A step that follows a map takes the outputs of the items, and the errors of those that failed.
+// A step that follows a map gets the outputs of the items, and the errors of the failed items.
 func ExampleUpstreamItems() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "halve", Map: &kahn.Map{Over: "numbers", ToleratedCount: 1}, Params: map[string]any{"numbers": []int{4, 5, 6}},
@@ -121,7 +121,7 @@ func ExampleOutputItems() {
 	// [1 2] [] <nil>
 }
 
-// A step function is called in a test, without a run.
+// A test calls a step function without a run.
 func ExampleNewStep() {
 	double := func(_ context.Context, s *kahn.Step) (any, error) {
 		n, err := kahn.Param[int](s, "n")
@@ -132,7 +132,7 @@ func ExampleNewStep() {
 	// Output: 42 <nil>
 }
 
-// A condition is called in a test, without a run.
+// A test calls a condition without a run.
 func ExampleNewView() {
 	many := func(v kahn.View) (bool, error) {
 		return v.Status("count") == kahn.Completed && v.Output("count").(int) > 10, nil
@@ -168,7 +168,7 @@ func ExamplePermanent() {
 	// Output: 1 run failed: node "login": step_error: wrong password
 }
 
-// An order that cannot be shipped is paid back. The shop that has refused it has sent nothing.
+// An order that cannot be shipped is refunded. The shop refused it and sent nothing, so the shipment is not undone.
 func ExampleNoEffect() {
 	ok := func(output any) kahn.StepFunc {
 		return func(context.Context, *kahn.Step) (any, error) { return output, nil }
@@ -206,7 +206,7 @@ func ExampleRateLimited() {
 	// Output: 429 Too Many Requests, and the next attempt after 5ms: hello, <nil>
 }
 
-// A step finds out that there is nothing for it to do.
+// A step finds that it has nothing to do.
 func ExampleSkip() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "sync", Do: failsWith(kahn.Skip("nothing has changed"))},
@@ -223,7 +223,7 @@ func ExampleSkip() {
 	// completed <nil>
 }
 
-// One failure makes all other work pointless, also the work that does not depend on the node.
+// One failure makes all other work pointless, including work that does not depend on the failed node.
 func ExampleAbortRun() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "licence", Do: failsWith(kahn.AbortRun(errors.New("the licence has expired")))},
@@ -245,7 +245,7 @@ func ExampleFlag() {
 	// Output: flagged: address; telephone number
 }
 
-// A host that performs attempts itself asks what kind of failure an error is.
+// A host that performs attempts itself asks for the kind of failure of an error.
 func ExampleCauseOf() {
 	for _, err := range []error{errors.New("no luck"), context.DeadlineExceeded, kahn.RateLimited(nil, 0), kahn.ErrCallAborted} {
 		fmt.Println(kahn.CauseOf(err))
@@ -257,9 +257,9 @@ func ExampleCauseOf() {
 	// external
 }
 
-// A function that gets a context alone finds the attempt that it works for, behind middleware and from derived contexts, too.
+// A function that gets only a context finds the attempt for which it works, also behind middleware and in derived contexts.
 func ExampleStepOf() {
-	charge := func(ctx context.Context) string { // knows nothing of kahn's steps but for its context
+	charge := func(ctx context.Context) string { // uses nothing of kahn but the context
 		return "charged under " + kahn.StepOf(ctx).Path()
 	}
 	step := func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -277,7 +277,8 @@ func ExampleStepOf() {
 	// Output: charged under card <nil>
 }
 
-// A step asks for a report that takes time, and sleeps until it looks again. It holds no slot meanwhile, and under Serve no place either.
+// A step asks for a report that takes time, and sleeps until it looks again. Meanwhile it holds no slot, and under Serve the run holds no
+// place.
 func ExampleSuspendUntil() {
 	asked := 0
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -291,7 +292,7 @@ func ExampleSuspendUntil() {
 	// Output: report of order 7 in attempt 1 <nil>
 }
 
-// An order waits for its shipment, which is a run of its own and may be performed anywhere.
+// An order waits for its shipment, which is a separate run that any process may perform.
 func ExampleAwaitRun() {
 	var db store.Memory
 	ship, order := &kahn.Graph{Name: "ship"}, &kahn.Graph{Name: "order"}
@@ -317,7 +318,7 @@ func ExampleAwaitRun() {
 	// Output: completed <nil>
 }
 
-// A step waits for a callback, and goes on without it when its time is over.
+// A step waits for a callback, and continues without it after a deadline.
 func ExampleSuspendFor() {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if answer, ok := s.Resumed(); ok {

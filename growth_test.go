@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The tests of this file count steps: visited edges and entries. The cost of a run must grow with its work: with an exponent of 1.25 at most, which
-// allows for a logarithm and fixed costs, but neither for a square nor for a power of one and a half.
+// The tests of this file count steps: visited edges and entries. The cost of a run must grow with its work, with an exponent of at most 1.25.
+// This allows for a logarithm and fixed costs, but not for a square, nor for a power of one and a half.
 
 const mostExponent = 1.25
 
@@ -29,13 +29,13 @@ func grows(t *testing.T, n int, count func(n int) int64) {
 	exponents(t, count, n, 8*n)
 }
 
-// doubles is grows for each of two doublings, of counts that do not depend on chance.
+// doubles is grows over two single doublings, for counts that do not depend on chance.
 func doubles(t *testing.T, n int, count func(n int) int64) {
 	t.Helper()
 	exponents(t, count, n, 2*n, 4*n)
 }
 
-// exponents fails if count grows with a larger exponent between two of the sizes that follow one another.
+// exponents fails if, between two consecutive sizes, count grows with an exponent above mostExponent.
 func exponents(t *testing.T, count func(n int) int64, sizes ...int) {
 	t.Helper()
 	counts := make([]int64, len(sizes))
@@ -56,7 +56,8 @@ func compiled(t *testing.T, g *kahn.Graph) *kahn.Plan {
 	return p
 }
 
-// TestGrowthOfPending: runs wait for others, are cancelled while they wait, begin in their order, end and are forgotten.
+// TestGrowthOfPending: runs wait for other runs, are cancelled while they wait, begin in their order, end and are
+// forgotten.
 func TestGrowthOfPending(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) int64 {
@@ -91,7 +92,8 @@ func TestGrowthOfPending(t *testing.T) {
 	})
 }
 
-// TestGrowthOfTokens: steps inside of the items of a map wait under one token; each answer is for the first of them.
+// TestGrowthOfTokens: steps inside the items of a map wait under one token; each answer goes to the first waiting
+// step.
 func TestGrowthOfTokens(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) (steps int64) {
@@ -156,7 +158,7 @@ func TestGrowthOfClaims(t *testing.T) {
 	}
 }
 
-// failedComb is a chain of n victims, each of which has a failure of its own, too.
+// failedComb returns the result of a chain of n victims, each of which also follows a failed node of its own.
 func failedComb(t *testing.T, n int) *kahn.Result {
 	g := &kahn.Graph{}
 	for i := range n {
@@ -172,7 +174,8 @@ func failedComb(t *testing.T, n int) *kahn.Result {
 	return res
 }
 
-// TestGrowthOfOrigins asks for the origins of the last of many victims, and for those of all when they go back to the same.
+// TestGrowthOfOrigins asks for the origins of the last of many victims, and for the origins of all victims when they have
+// the same ones.
 func TestGrowthOfOrigins(t *testing.T) {
 	t.Parallel()
 	grows(t, 250, func(n int) int64 {
@@ -215,8 +218,8 @@ func TestGrowthOfOrigins(t *testing.T) {
 	})
 }
 
-// TestGrowthOfVictimsErrors: observers of every victim of a cascade ask for the errors of these, while the run goes on; in the
-// second graph something at work precedes all victims, so that they may yet come to have more origins.
+// TestGrowthOfVictimsErrors: observers of every victim of a cascade ask for the errors of the victims while the run continues.
+// In the second graph a running node precedes all victims, so that they may still get more origins.
 func TestGrowthOfVictimsErrors(t *testing.T) {
 	t.Parallel()
 	for _, pending := range []bool{false, true} {
@@ -264,8 +267,8 @@ func TestGrowthOfVictimsErrors(t *testing.T) {
 	}
 }
 
-// TestVisitsOfLosers: the search for losers counts the edges that it visits: those into a node that was decided early, and
-// those out of a node that may be a loser.
+// TestVisitsOfLosers: the search for losers counts the edges that it visits: the edges into a node that was decided early,
+// and the edges out of a node that may be a loser.
 func TestVisitsOfLosers(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -288,7 +291,7 @@ func TestVisitsOfLosers(t *testing.T) {
 	require.GreaterOrEqual(t, visits(true)-visits(false), int64(2*n+n))
 }
 
-// TestGrowthOfLosers: many early decisions over one slow ancestry, the last of which cancels losers.
+// TestGrowthOfLosers makes many early decisions over one slow ancestry; the last decision cancels losers.
 func TestGrowthOfLosers(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) int64 {
@@ -323,7 +326,7 @@ func TestGrowthOfLosers(t *testing.T) {
 	})
 }
 
-// gates are n gates that are all reached at once.
+// gates returns a graph of n gates that all wait at once.
 func gates(n int) *kahn.Graph {
 	g := &kahn.Graph{}
 	for i := range n {
@@ -333,7 +336,7 @@ func gates(n int) *kahn.Graph {
 }
 
 // TestGrowthOfStatusChanges answers many gates one after the other: each change of the run's status names the new waits, and
-// counts all.
+// counts all waits.
 func TestGrowthOfStatusChanges(t *testing.T) {
 	t.Parallel()
 	grows(t, 50, func(n int) int64 {
@@ -406,7 +409,7 @@ func TestNodesOfItems(t *testing.T) {
 	}
 }
 
-// mutedStore writes no start until it is released.
+// mutedStore blocks every write with a start until held is closed.
 type mutedStore struct {
 	store.Store
 	held chan struct{}
@@ -419,7 +422,7 @@ func (s mutedStore) Commit(ctx context.Context, lease store.Lease, c store.Commi
 	return s.Store.Commit(ctx, lease, c)
 }
 
-// TestGrowthOfOutbox has many attempts begin while the store does not answer.
+// TestGrowthOfOutbox begins many attempts while the store does not answer.
 func TestGrowthOfOutbox(t *testing.T) {
 	t.Parallel()
 	grows(t, 50, func(n int) (steps int64) {
@@ -443,7 +446,7 @@ func TestGrowthOfOutbox(t *testing.T) {
 	})
 }
 
-// TestGrowthOfGroupFailures: all members of a group that stops them fail, and the stop lets them finish.
+// TestGrowthOfGroupFailures: all members of a group with CancelOnFailure fail; the stop lets running members finish.
 func TestGrowthOfGroupFailures(t *testing.T) {
 	t.Parallel()
 	grows(t, 50, func(n int) (visits int64) {
@@ -472,8 +475,8 @@ func TestGrowthOfGroupFailures(t *testing.T) {
 	})
 }
 
-// TestGrowthOfFailedGroups: each of n groups has a member that fails, and one inside of a composite. It counts bytes, too, and so runs
-// alone.
+// TestGrowthOfFailedGroups: each of n groups has a member that fails, and a member inside a composite. The test also counts bytes, so
+// it runs alone.
 func TestGrowthOfFailedGroups(t *testing.T) {
 	for _, expanded := range []bool{false, true} {
 		var visits []int64
@@ -510,7 +513,7 @@ func TestGrowthOfFailedGroups(t *testing.T) {
 			})
 			res, err := run.Wait()
 			require.ErrorIs(t, err, errStep)
-			require.Equal(t, 2*n, res.Count(kahn.Failed)) // and the composites
+			require.Equal(t, 2*n, res.Count(kahn.Failed)) // the failed nodes and the composites
 			for i := range n {
 				s, _ := res.Node(fmt.Sprint("s", i))
 				x, _ := s.Sub.Node("x")
@@ -524,7 +527,8 @@ func TestGrowthOfFailedGroups(t *testing.T) {
 	}
 }
 
-// TestGrowthOfStoppedGroups: a State driven by a host stops the members of many groups, of two nodes each, one after the other.
+// TestGrowthOfStoppedGroups: a host that drives a State stops the members of many groups, of two nodes each, one after the
+// other.
 func TestGrowthOfStoppedGroups(t *testing.T) {
 	t.Parallel()
 	grows(t, 100, func(n int) int64 {

@@ -26,11 +26,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// TestRandomLives leads random runs through their lives: composites, gates, steps that suspend themselves, groups, retries and
-// cleanup nodes, which are signalled, left, shut down, stopped at any depth and resumed, from snapshots or from a store, in any
-// order. Whatever happens, a run ends in time after it was asked to, holds nothing then, and its events are one stream over all
-// lives. With KAHN_SEED=<n> the test leads the lives of seed n alone; with KAHN_LONG=1 it leads those of 150,000 seeds and begins at a
-// fresh one.
+// TestRandomLives leads random runs through their lives. The graphs have composites, gates, steps that suspend themselves, groups,
+// retries and cleanup nodes. The runs are signalled, left, shut down, stopped at any depth and resumed, from snapshots or from a
+// store, in any order. Whatever happens, a run ends in time after it was asked to, and then holds nothing, and its events are one
+// stream over all lives. With KAHN_SEED=<n> the test leads only the lives of seed n; with KAHN_LONG=1 it leads the lives of 150,000
+// seeds and begins at a fresh seed.
 func TestRandomLives(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -48,7 +48,7 @@ func TestRandomLives(t *testing.T) {
 		count = 300
 	}
 	var seen livesSeen
-	for _, seed := range []uint64{36525, 43755, 474852948, expandedSeeds + 878, 4769752511} { // which found defects that no smaller seed did
+	for _, seed := range []uint64{36525, 43755, 474852948, expandedSeeds + 878, 4769752511} { // these found defects that no smaller seed found
 		randomLives(t, seed, &seen)
 	}
 	begin := firstSeed(t)
@@ -74,17 +74,18 @@ func TestRandomLives(t *testing.T) {
 	}
 }
 
-// expandedSeeds is the first of the seeds whose graphs have nodes that are expanded.
+// expandedSeeds is the first seed whose graph has nodes that expand.
 const expandedSeeds = 1 << 32
 
 // livesSeen counts kinds of events, so that the test fails if it no longer covers them.
 type livesSeen struct {
 	sync.Mutex
 	counts struct{ lives, resumed, left, interrupted, stopped, signalled, stored, terminal, killed int }
-	looks  map[kahn.WhyKind]int // if it is not nil the runs are looked at, one at a time: see TestRandomLooks
+	looks  map[kahn.WhyKind]int // if it is not nil, the runs are inspected, one at a time: see TestRandomLooks
 }
 
-// store is that of a run: of one that is looked at it takes its time, so that there is something to be seen of it.
+// store returns the store of a run. For a run that is inspected, the store takes time, so that there is something to
+// see.
 func (s *livesSeen) store() store.Store {
 	db := store.Store(new(store.Memory))
 	if s.looks == nil {
@@ -171,7 +172,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 				if killed = run.Snapshot(); killed.Status().Terminal() {
 					killed = nil
 				}
-				run.Cancel() // what follows, nobody sees
+				run.Cancel() // no one sees what follows
 			}
 			res, problem := livesEnd(run)
 			for i := 0; res == nil; i++ { // the run hangs: end it, so that the bubble ends
@@ -201,8 +202,8 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			if left := run.Leftovers(); left != "" && res.Status.Terminal() {
 				problem += ", left over: " + left
 			}
-			// An answer was posted while the run was at rest, or before a graph was known again, and its gate has timed out, or was aborted since another one
-			// has: what is overdue settles first.
+			// An answer was posted while the run was at rest, or before a graph was known again. Its gate has timed out, or was aborted since
+			// another gate did: what is overdue settles first.
 			late := func(err error) bool {
 				return (stored || deep != nil) && (errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrTransition))
 			}
@@ -246,7 +247,8 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 	said = true
 }
 
-// randomActs does a few things to a run and then asks it to end: in the last life by a stop. It returns what it did.
+// randomActs does a few things to a run and then asks it to end; in the last life it stops the run. It returns a
+// description.
 func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, last bool, seen *livesSeen, deep *deepAnswers) string {
 	var acts []string
 	did := func(format string, args ...any) { acts = append(acts, fmt.Sprintf(format, args...)) }
@@ -340,22 +342,22 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 	return strings.Join(acts, ", ")
 }
 
-// deepAnswers are answers for nodes that wait at any depth, also for those that have waited in the life before: an expanded node around them may
-// not have its graph yet.
+// deepAnswers are answers for nodes that wait at any depth, including nodes that waited in the previous life. The graph of an expanded node
+// around them may not be known yet.
 type deepAnswers struct {
 	db      store.Store       // nil without one
-	waiting []string          // when the last life has ended
-	ids     map[string]string // of the answers that were acknowledged, by path
+	waiting []string          // at the end of the previous life
+	ids     map[string]string // of the acknowledged answers, by path
 }
 
-// answer gives an answer, and returns the path of its node; "" if nobody took one.
+// answer gives an answer, and returns the path of its node; "" if no node took one.
 func (x *deepAnswers) answer(rng *rand.Rand, run *kahn.Run, waits []kahn.Wait) string {
 	paths := slices.Clone(x.waiting)
 	for _, w := range waits {
 		paths = append(paths, w.Node)
 	}
 	select {
-	case <-run.Done(): // what is answered now waits in the store
+	case <-run.Done(): // an answer would now wait in the store
 		return ""
 	default:
 	}
@@ -371,8 +373,8 @@ func (x *deepAnswers) answer(rng *rand.Rand, run *kahn.Run, waits []kahn.Wait) s
 	return path
 }
 
-// missing returns the path of a node that waits although its answer was acknowledged, and nobody has had it, and takes note of those that wait. A
-// node that another attempt of it, or of what it is inside of, has left behind may wait anew.
+// missing returns the path of a node that waits although an answer to it was acknowledged and has not been used, and records the waiting nodes. A
+// node may wait again if it, or a composite around it, is attempted again.
 func (x *deepAnswers) missing(s *kahn.Snapshot, events []kahn.Event) (lost string) {
 	if x == nil {
 		return ""
@@ -394,7 +396,7 @@ func (x *deepAnswers) missing(s *kahn.Snapshot, events []kahn.Event) (lost strin
 	return ""
 }
 
-// posted reports whether an answer waits in the store: it came when the run was already at rest.
+// posted reports whether an answer waits in the store, because it came when the run was already at rest.
 func (x *deepAnswers) posted(id string) bool {
 	in, ok := x.db.(store.Inbox)
 	if !ok {
@@ -407,7 +409,7 @@ func (x *deepAnswers) posted(id string) bool {
 	return slices.ContainsFunc(list, func(q store.PostedRequest) bool { return q.ID == id && q.Status == store.RequestWaiting })
 }
 
-// before are the events that a snapshot knows of.
+// before returns the events that a snapshot includes.
 func before(events []kahn.Event, s *kahn.Snapshot) []kahn.Event {
 	var head struct {
 		Last uint64 `json:"last_event"`
@@ -422,8 +424,8 @@ func before(events []kahn.Event, s *kahn.Snapshot) []kahn.Event {
 	return slices.DeleteFunc(events, func(e kahn.Event) bool { return e.ID > head.Last })
 }
 
-// livesEnd waits for a run that was asked to end: attempts take up to 70 ms, and cleanup nodes, each of which takes up to 170 ms,
-// follow one another, at every depth, and may be attempted again.
+// livesEnd waits for a run that was asked to end. Attempts take up to 70 ms. Cleanup nodes take up to 170 ms each, run one after
+// the other at every depth, and may be attempted again.
 func livesEnd(run *kahn.Run) (res *kahn.Result, problem string) {
 	select {
 	case <-run.Done():
@@ -445,7 +447,7 @@ var whysOf = map[kahn.Status][]kahn.WhyKind{
 	kahn.Completed: {kahn.WhyEnded}, kahn.Failed: {kahn.WhyEnded}, kahn.Aborted: {kahn.WhyEnded}, kahn.Cancelled: {kahn.WhyEnded}, kahn.Skipped: {kahn.WhyEnded},
 }
 
-// looker holds what a run tells of itself, at a moment at which nothing in it moves, against itself.
+// looker compares what a run reports about itself, at a moment when nothing in it changes.
 type looker struct {
 	run      *kahn.Run
 	statuses map[string]kahn.Status
@@ -458,7 +460,7 @@ func (l *looker) problem(format string, args ...any) {
 	l.problems = append(l.problems, fmt.Errorf(format, args...))
 }
 
-// lookAll looks at all nodes of a run, at all depths.
+// lookAll inspects all nodes of a run, at all depths.
 func lookAll(run *kahn.Run, kinds map[kahn.WhyKind]int) error {
 	l := &looker{run: run, statuses: map[string]kahn.Status{}, waits: map[string]bool{}, kinds: kinds}
 	for _, w := range run.Waiting() {
@@ -483,7 +485,7 @@ func lookAll(run *kahn.Run, kinds map[kahn.WhyKind]int) error {
 	return errors.Join(l.problems...)
 }
 
-// collect notes the statuses of nodes and of all that is inside of them.
+// collect records the statuses of nodes, and of all nodes inside them.
 func (l *looker) collect(nodes []kahn.NodeResult) {
 	for _, n := range nodes {
 		l.statuses[n.ID] = n.Status
@@ -548,7 +550,7 @@ func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
 			}
 		}
 	}
-	now := time.Now() // in a run that has been left nothing is due any more
+	now := time.Now() // in a run that was left, nothing falls due any more
 	switch y.Kind {
 	case kahn.WhyWaiting:
 		if len(y.Nodes) == 0 {
@@ -565,7 +567,7 @@ func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
 		if y.Bound.Used < y.Bound.Limit || y.Bound.Limit == 0 || y.Bound.Scope == kahn.BoundNone || len(y.Nodes)+y.More != y.Bound.Used {
 			bad("a bound that is not reached")
 		}
-		is(kahn.Running, kahn.Ready) // ready to everybody as long as its inputs are judged
+		is(kahn.Running, kahn.Ready) // a node counts as ready while its inputs are judged
 	case kahn.WhyRate:
 		if !y.Until.After(now) {
 			bad("a token that is due")
@@ -605,7 +607,7 @@ func refOf(p *kahn.Plan, prefix string, n kahn.NodeResult) machine.Ref {
 	return ref
 }
 
-// edges expects the open edges of a node to be those from nodes that have not ended.
+// edges checks that the open edges of a node are the edges from nodes that have not ended.
 func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Why, bad func(string)) {
 	var open []string
 	for e := range p.Edges() {
@@ -622,8 +624,9 @@ func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Wh
 	}
 }
 
-// Random runs are looked at in the middle of their lives: every node has one answer, which fits its status and those of others, and
-// a run that is looked at goes on like any other. With KAHN_LONG=1 the test looks at the runs of 30,000 seeds and begins at a fresh one.
+// TestRandomLooks inspects random runs in the middle of their lives. Every node has one answer, which fits its status and the other
+// nodes', and a run that is inspected continues like any other. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds and begins
+// at a fresh seed.
 func TestRandomLooks(t *testing.T) {
 	count := uint64(250)
 	if long() {
@@ -632,7 +635,7 @@ func TestRandomLooks(t *testing.T) {
 		count = 150
 	}
 	seen := livesSeen{looks: map[kahn.WhyKind]int{}}
-	for _, seed := range []uint64{907, expandedSeeds + 1628, expandedSeeds + 3012} { // that found what none before them had
+	for _, seed := range []uint64{907, expandedSeeds + 1628, expandedSeeds + 3012} { // these found defects that no earlier seed found
 		randomLives(t, seed, &seen)
 	}
 	first := firstSeed(t)
@@ -650,8 +653,8 @@ func TestRandomLooks(t *testing.T) {
 	}
 }
 
-// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, stopped at a
-// random moment, and checks the events, and that no goroutine, slot or timer is left.
+// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, and stops
+// them at a random moment. It checks the events, and that no goroutine, slot or timer remains.
 func TestRandomTrees(t *testing.T) {
 	n := uint64(300)
 	if testing.Short() {
