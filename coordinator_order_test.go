@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
-// TestCoordinatorAnyOrder makes all calls of a Coordinator and of its Run in random orders, with results that come twice, for attempts that
-// were given up, of other runs and of any kind. Each call is answered, the events are in order, and the run comes to its end.
+// TestCoordinatorAnyOrder makes all calls of a Coordinator and of its Run in random orders. Results arrive twice, for attempts that were
+// abandoned, from other runs and of any kind. Each call returns, the events are in order, and the run ends.
 func TestCoordinatorAnyOrder(t *testing.T) {
 	t.Parallel()
 	foreign := nextOf(t, coordinate(t, graph(after("foreign"))), "foreign")
@@ -59,8 +59,8 @@ type anyOrder struct {
 	t     *testing.T
 	c     *kahn.Coordinator
 	rng   *rand.Rand
-	under []*kahn.Step // that were handed out and have not returned
-	open  []*kahn.Step // for which no result is awaited, as a rule
+	under []*kahn.Step // returned by Next, without a result yet
+	open  []*kahn.Step // normally the run waits for no result of these
 	now   time.Time
 }
 
@@ -140,7 +140,7 @@ func (x *anyOrder) act(what int) {
 	}
 }
 
-// result draws what a step returns.
+// result returns a random result of a step.
 func (x *anyOrder) result() (any, error) {
 	switch x.rng.IntN(16) {
 	case 0, 1:
@@ -177,7 +177,7 @@ func coordinate(t *testing.T, g *kahn.Graph, opts ...kahn.Option) *kahn.Coordina
 	return c
 }
 
-// nextOf returns the next attempt, which has to be of the given node.
+// nextOf returns the next attempt, which must be an attempt of the node at path.
 func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
 	t.Helper()
 	s, ok := c.Next()

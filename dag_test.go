@@ -86,7 +86,7 @@ func TestCompileIsSafeForConcurrentUse(t *testing.T) {
 	}
 }
 
-// layered returns layers of the given width, each node with in-edges from random nodes of the layer before.
+// layered returns layers of the given width; each node has in-edges from random nodes of the previous layer.
 func layered(n, width, in int) *kahn.Graph {
 	rng := rand.New(rand.NewPCG(7, uint64(n)))
 	var g kahn.Graph
@@ -142,8 +142,8 @@ func TestEveryEdgeIsVisitedOnce(t *testing.T) {
 	}
 }
 
-// TestAllocations bounds what a run allocates, outputs excluded: a number of objects that does not depend on the number of
-// nodes, and by far most of the memory is the record of every node.
+// TestAllocations bounds what a run allocates, except outputs: the number of objects does not depend on the number of
+// nodes, and most of the memory is the records of the nodes.
 func TestAllocations(t *testing.T) {
 	for name, g := range map[string]*kahn.Graph{
 		"single": chainGraph(1), "chain": chainGraph(2000), "layered": layered(2000, 50, 3), "bipartite": bipartite(100, kahn.Node{}),
@@ -155,7 +155,7 @@ func TestAllocations(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// Execute takes 5 objects, the caller's context two or three; each worker that is started takes one.
+		// Execute takes 5 objects, and the caller's context two or three; each worker that starts takes one.
 		require.LessOrEqual(t, testing.AllocsPerRun(20, run), 40.0, name)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -168,7 +168,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// What packages that draw a plan read from it.
+// TestPlanTellsEdgesAndGroups checks what packages that draw a plan read from it.
 func TestPlanTellsEdgesAndGroups(t *testing.T) {
 	var g kahn.Graph
 	g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, {Name: "net"}}
@@ -189,7 +189,7 @@ func TestPlanTellsEdgesAndGroups(t *testing.T) {
 	require.Equal(t, g.Groups, plan.Groups(), "keys are no groups")
 }
 
-// At follows the paths that steps have, into composites of all kinds and at any depth.
+// TestPlanAt: At follows the paths that steps have, into composites of all kinds and at any depth.
 func TestPlanAt(t *testing.T) {
 	t.Parallel()
 	leaf := graph(kahn.Node{ID: "x", Config: "x of leaf"}, kahn.Node{ID: "y[0]", Config: "y of leaf", After: []string{"x"}})

@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// declared has what a package exports: names, and the methods and fields of its types as "Type.Name". A function or a type has
-// the value true.
+// declared has what a package exports: names, and the methods and fields of its types as "Type.Name". The value is true for a
+// function or a type.
 type declared map[string]bool
 
-// declarations reads the package in a folder.
+// declarations returns what the package in a folder exports.
 func declarations(t *testing.T, dir string) declared {
 	t.Helper()
 	names := declared{}
@@ -79,7 +79,8 @@ func (names declared) add(d ast.Decl) {
 
 var docLink = regexp.MustCompile(`\[\*?((?:[a-z]+\.)?[A-Z]\w*(?:\.[A-Z]\w*)*)\]`)
 
-// The package documentation names fifteen names to learn first, and every other type and function under a task. All exist.
+// TestPackageDocumentation: the package documentation has fifteen names to learn first, and every other type and function
+// under a task. All names exist.
 func TestPackageDocumentation(t *testing.T) {
 	t.Parallel()
 	file, err := goparser.ParseFile(token.NewFileSet(), "doc.go", nil, goparser.ParseComments)
@@ -121,7 +122,7 @@ func TestPackageDocumentation(t *testing.T) {
 	}
 }
 
-// withoutExample are the exported functions that have no example, each with the reason.
+// withoutExample are the exported functions that need no example, each with the reason.
 var withoutExample = map[string]string{
 	"ForkPreview":    "in the example of Fork",
 	"MaxCrashes":     "shows when a process dies",
@@ -129,10 +130,11 @@ var withoutExample = map[string]string{
 	"NewState":       "in the example of State",
 }
 
-// mainTypes are the types that have an example of their own, beside all functions.
+// mainTypes are the types that need an example, in addition to all functions.
 var mainTypes = []string{"Contract", "Coordinator", "Edge", "Gate", "Group", "Loop", "Map", "Memo", "Retry", "RunError", "Runner", "State", "TestMode"}
 
-// Every exported function of this package, and every main type, has an example whose output is checked, or a reason to have none.
+// TestExamples: every exported function of this package, and every main type, has an example whose output is checked, or a reason
+// to have none.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	shown := map[string]bool{}

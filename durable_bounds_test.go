@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestTransactionsOfManyRoots: a run of many roots that loses its store after any transaction has the results that are stored, and the next life calls no
-// node again whose end is. The transaction that fails may have been applied: then only its acknowledgement is lost.
+// TestTransactionsOfManyRoots: a run of many roots that loses its store after any transaction has the stored results, and the next life does not
+// call a node whose end is stored. The failing transaction may have been applied: then only its acknowledgement is lost.
 func TestTransactionsOfManyRoots(t *testing.T) {
 	t.Parallel()
 	g := fan(40)
@@ -51,14 +51,14 @@ func TestTransactionsOfManyRoots(t *testing.T) {
 					}
 					want := before.Nodes[n.ID].Status
 					if want == kahn.Running {
-						want = kahn.Ready // it is attempted again
+						want = kahn.Ready // the node is attempted again
 					}
 					if got := n.Status; failing > 1 && got != want && (got != kahn.Waiting || want != kahn.Idle) {
 						t.Errorf("write %d: %s is %v, and stored as %v", failing, n.ID, got, want)
 					}
 				}
 				db.commit = nil
-				time.Sleep(time.Minute) // the lease runs out
+				time.Sleep(time.Minute) // the lease expires
 				if before.Status.Terminal() {
 					continue // the last transaction was applied
 				}
@@ -77,8 +77,8 @@ func TestTransactionsOfManyRoots(t *testing.T) {
 	}
 }
 
-// TestTimesWhileAttemptsWait: an attempt that waits for room in a transaction has returned. No timeout ends it, nor a stop, and it is not abandoned; but
-// after OverallTimeout a failure is not retried.
+// TestTimesWhileAttemptsWait: the step of an attempt that waits for room in a transaction has returned. Neither a timeout nor a stop ends the
+// attempt, and it is not abandoned; but after OverallTimeout a failure is not retried.
 func TestTimesWhileAttemptsWait(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -101,7 +101,7 @@ func TestTimesWhileAttemptsWait(t *testing.T) {
 			g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "C", Timeout: 2 * time.Second},
 				kahn.Node{ID: "D", Retry: retry, OverallTimeout: 15 * time.Second}, kahn.Node{ID: "E", OverallTimeout: 15 * time.Second})
 			r := tryControlled(t, t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
-				time.Sleep(time.Second + time.Duration(s.ID()[0]-'A')*ms) // one after the other
+				time.Sleep(time.Second + time.Duration(s.ID()[0]-'A')*ms) // the steps return one after the other
 				if s.ID() == "D" {
 					return nil, errStep
 				}

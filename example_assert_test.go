@@ -10,7 +10,7 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-// judged runs an order whose charge is declined at the first attempt, and prints what an assertion finds.
+// judged runs an order whose charge is declined at the first attempt, and prints the outcome of the assertions.
 func judged(assertions ...kahn.Assertion) {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "charge", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}},
@@ -67,7 +67,7 @@ func ExampleAssertOutput() {
 	// node "charge": expected output 5 at "cents": 1200
 }
 
-// A check of the host's own.
+// Assert takes a check of the host's own.
 func ExampleAssert() {
 	judged(kahn.Assert("charge", "an earlier error", func(n kahn.NodeResult) error {
 		if !errors.Is(n.LastErr, errDeclined) {
@@ -78,7 +78,7 @@ func ExampleAssert() {
 	// Output: passed: 1
 }
 
-// In test mode compensations are mocked, too: here that of a node which is mocked itself, and which would not be undone otherwise.
+// Test mode also mocks compensations. A mocked node, such as charge here, would not be undone without a mock of its compensation.
 func ExampleAssertCompensation() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}},
@@ -93,7 +93,7 @@ func ExampleAssertCompensation() {
 	// Output: true 1 <nil>
 }
 
-// The step functions of a graph are replaced by mocks, and the result is held against assertions.
+// Mocks replace the step functions of a graph, and assertions check the result.
 func ExampleTestMode() {
 	declined := errors.New("card declined")
 	var g kahn.Graph

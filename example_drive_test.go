@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// The smallest coordinator: two functions of the host, one that begins a call and one that aborts it.
+// The smallest host of a State has two functions: one begins a call and one aborts it.
 func ExampleState_Drive() {
 	var g kahn.Graph
 	g.Add(
@@ -23,12 +23,12 @@ func ExampleState_Drive() {
 	plan, _ := g.Compile()
 	st, _ := kahn.NewState(plan)
 
-	calls := map[string]machine.Token{} // under way
+	calls := map[string]machine.Token{} // in flight
 	_ = st.Drive(
 		func(t machine.Task) { calls[plan.ID(t.Ref)] = t.Token; fmt.Println("begin", plan.ID(t.Ref)) },
 		func(t machine.Token) { delete(calls, plan.ID(t.Ref)); fmt.Println("abort", plan.ID(t.Ref)) },
 	)
-	// Answers come in any order, here without a network.
+	// Results arrive in any order, here without a network.
 	_ = st.Settle(calls["fetch"], machine.Outcome{Status: kahn.Completed})
 	_ = st.Settle(calls["parse"], machine.Outcome{Status: kahn.Completed})
 	_ = st.CancelNode(calls["audit"].Ref)
@@ -41,7 +41,7 @@ func ExampleState_Drive() {
 	// run cancelled
 }
 
-// A run in two processes, without goroutines: what goes over the wire is JSON.
+// A run takes place in two processes, without goroutines: they exchange JSON.
 func ExampleCoordinator() {
 	var g kahn.Graph
 	g.Add(
@@ -72,7 +72,7 @@ func ExampleCoordinator() {
 	c, _ := kahn.NewCoordinator(plan, now)
 	for c.Run().Status() == kahn.RunRunning {
 		s, ok := c.Next()
-		if !ok { // nothing to call: wait
+		if !ok { // no step to call: wait
 			now, _ = c.Due()
 			c.Advance(now)
 			continue
@@ -93,8 +93,8 @@ func ExampleCoordinator() {
 	// completed [a.bak b.bak] <nil>
 }
 
-// A run that waits for a person goes on from a snapshot, in another process and at another time. Time is what the host says it is: a timeout
-// asks the step to stop.
+// A run that waits for a person continues from a snapshot, in another process and at another time. The host sets the time. A timeout asks
+// the step to stop.
 func ExampleCoordinator_snapshot() {
 	var g kahn.Graph
 	g.Add(
@@ -108,14 +108,14 @@ func ExampleCoordinator_snapshot() {
 	scan, _ := c.Next()
 	fmt.Println("call", scan.Path())
 
-	at, _ := c.Due() // nobody answers until then
+	at, _ := c.Due() // the step does not return until then
 	c.Advance(at)
 	stop, _ := c.NextStop()
 	fmt.Println(at.Format(time.TimeOnly), "stop", stop.Path(), context.Cause(stop))
 	_ = c.Return(scan, nil, context.Cause(stop))
 	fmt.Println(c.Run().Status(), c.Run().Waiting()[0].Node)
 
-	data, _ := json.Marshal(c.Run().Snapshot()) // nothing is under way
+	data, _ := json.Marshal(c.Run().Snapshot()) // no call is in flight
 
 	var from kahn.Snapshot // in another process, a day later
 	_ = json.Unmarshal(data, &from)
@@ -135,8 +135,8 @@ func ExampleCoordinator_snapshot() {
 	// completed done <nil>
 }
 
-// A coordinator of its own: effects on the status of nodes begin them, and a failure cascades before the call that reports it
-// returns.
+// A host drives a State by effects: effects on the status of nodes begin calls, and a failure cascades before the call that
+// reports it returns.
 func ExampleState_StatusSignal() {
 	var g kahn.Graph
 	g.Add(
@@ -155,7 +155,7 @@ func ExampleState_StatusSignal() {
 		return
 	}
 	defer st.Dispose()
-	var calls []machine.Task // on their way
+	var calls []machine.Task // in flight
 	for ref, id := range plan.Declared() {
 		status := st.StatusSignal(ref)
 		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {

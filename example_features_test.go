@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A release waits for a person. The gate's answer takes the branch whose label it is.
+// A release waits for a person. The answer to the gate is the label of the branch to take.
 func ExampleGate() {
 	var g kahn.Graph
 	g.Add(
@@ -50,7 +50,7 @@ func ExampleGate() {
 	// <nil>
 }
 
-// A run that only waits ends, and another process goes on with it when the answer comes.
+// A run that can only wait ends; another process continues it when the answer arrives.
 func ExampleResume() {
 	graph := func() *kahn.Graph {
 		return new(kahn.Graph).Add(
@@ -87,14 +87,14 @@ func ExampleResume() {
 	// completed sent: Dear customer <nil>
 }
 
-// A step asks for something that takes long, and is called again when it is there.
+// A step starts a slow job, and is called again when the result arrives.
 func ExampleSuspend() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "render", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if url, ok := s.Resumed(); ok {
 			return url, nil
 		}
-		// The job is submitted with a name under which its end will be reported.
+		// The job is submitted with the name under which its end will be reported.
 		return nil, kahn.Suspend("job-17", "a video is rendered", nil)
 	}})
 	run, err := kahn.Start(context.Background(), &g, nil)
@@ -116,7 +116,7 @@ func ExampleSuspend() {
 	// Output: https://example.org/video 1 <nil>
 }
 
-// A step is performed for each item of a list, two at a time. One of three may fail.
+// A step runs for each item of a list, two at a time. One of three may fail.
 func ExampleMap() {
 	var g kahn.Graph
 	g.Add(
@@ -143,7 +143,7 @@ func ExampleMap() {
 	// measure[2] failed <nil>
 }
 
-// A graph is run for each item of a list. Its steps find the item, and what else the node passes on, among their inputs.
+// A graph runs for each item of a list. Its steps get the item, and the node's other parameters, as inputs.
 func ExampleMap_sub() {
 	resize := new(kahn.Graph).Add(
 		kahn.Node{ID: "load", Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -185,7 +185,7 @@ func ExampleLoop() {
 	// Output: 1.414214 <nil>
 }
 
-// A step is attempted three times. The earlier attempts stay in the result.
+// A step is attempted three times. The Result keeps the earlier attempts.
 func ExampleRetry() {
 	tries := 0
 	var g kahn.Graph
@@ -238,7 +238,7 @@ func ExampleRun_Cancel() {
 	// Ada: too expensive, true
 }
 
-// The part of a graph that an event leads to.
+// Fire runs only the part of a graph that an event leads to.
 func ExampleFire() {
 	var g kahn.Graph
 	g.Add(

@@ -32,7 +32,7 @@ func ExampleUse() {
 	// Output: greet, attempt 1: hello acme, <nil>
 }
 
-// A package counts the events of each run, and may be used for any number of runs.
+// A package counts the events of each run; its option serves any number of runs.
 func ExamplePerRun() {
 	counts := kahn.PerRun(func() []kahn.Option {
 		events := 0 // of one run
@@ -55,7 +55,7 @@ func ExamplePerRun() {
 	// run 2 has 8 events
 }
 
-// An observer sees every node once, those included that no middleware sees.
+// An observer sees every node once, including nodes that no middleware sees.
 func ExampleOnNode() {
 	var g kahn.Graph
 	g.Add(
@@ -73,7 +73,7 @@ func ExampleOnNode() {
 	// deploy aborted 0
 }
 
-// wordList has a moderator.
+// wordList is a list of forbidden words, with a moderator.
 type wordList []string
 
 func (w wordList) check(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
@@ -96,7 +96,7 @@ func ExampleModerate() {
 	// Output: run failed: node "answer": moderation: output flagged: password
 }
 
-// positive is a contract in Go. Contracts as JSON Schema are in the module kahn/schema.
+// positive is a contract in Go. The module kahn/schema has contracts as JSON Schema.
 type positive struct{}
 
 func (positive) Check(value any) []kahn.Violation {
@@ -126,7 +126,7 @@ func ExampleContract() {
 	// 1 <nil>
 }
 
-// Why a node does not run, while the run is at work.
+// Why says why a node does not run, while the run continues.
 func ExampleRun_Why() {
 	var g kahn.Graph
 	g.Add(
@@ -162,7 +162,7 @@ func ExampleRun_Why() {
 	// unknown node: "aprove"; did you mean "approve"? (there is "fetch", "approve", "store")
 }
 
-// What is inside of a composite, by path.
+// Inside returns the nodes inside a composite, by path.
 func ExampleRun_Inside() {
 	var orders kahn.Graph
 	orders.Add(kahn.Node{ID: "ask", Kind: kahn.KindGate}, kahn.Node{ID: "ship", After: []string{"ask"}})
@@ -194,7 +194,7 @@ func ExampleRun_Inside() {
 	// map[suspended:1]
 }
 
-// What spans a run: here its name and its duration are logged, and the steps find what they need of it in their context.
+// Around spans a run: here it logs the run's name and status, and passes a value to the steps in their context.
 func ExampleAround() {
 	type traceKey struct{}
 	span := func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
@@ -215,7 +215,7 @@ func ExampleAround() {
 	// <nil>
 }
 
-// A page that lists the runs of a Runner, and redrives what has failed.
+// A page lists the runs of a Runner, and redrives a failed run.
 func ExampleRunner_Watch() {
 	var g kahn.Graph
 	fail := true

@@ -9,10 +9,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run that has failed in its store is redriven there, by any process that knows its id. Steps that had completed are not called
-// again.
+// Any process that knows the id of a failed run can redrive the run in its store. Completed steps are not called again.
 func ExampleRedrive_store() {
-	var s store.Memory // a program has one that survives, such as store/sqlite
+	var s store.Memory // use a persistent store in a program, such as store/sqlite
 	reachable := false
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.ID() == "ship" && !reachable {
@@ -37,7 +36,7 @@ func ExampleRedrive_store() {
 	// completed <nil>
 }
 
-// A fork performs a part of a run again as a run of its own, here with a step that has changed.
+// A fork repeats a part of a run as a new run, here with a step that has changed.
 func ExampleFork() {
 	var s store.Memory
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -71,10 +70,10 @@ func ExampleFork() {
 	// <nil>
 }
 
-// The events of a run are in its store, with the ids of all its lives: here of one that waits for an answer, and of the one that goes on
-// with it.
+// The store has the events of a run, with ids that continue over all its lives: here of the life that waits for an answer, and of the
+// life that gets it.
 func ExampleStoreEvents() {
-	var s store.Memory // a program has one that survives, such as store/sqlite
+	var s store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "draft"}, kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"draft"}})
 	step := func(_ context.Context, step *kahn.Step) (any, error) {
@@ -112,7 +111,7 @@ func ExampleStoreEvents() {
 	// 11 run.completed
 }
 
-// Another process answers a gate: nobody performs the run at that moment, and its next life takes the answer.
+// A process answers a gate while no process performs the run; the next life of the run takes the answer.
 func ExamplePrepareSignal() {
 	ctx, db := context.Background(), new(store.Memory)
 	g := new(kahn.Graph).Add(kahn.Node{ID: "approve", Kind: kahn.KindGate}, kahn.Node{ID: "ship", After: []string{"approve"}})
@@ -130,7 +129,7 @@ func ExamplePrepareSignal() {
 	}
 	posted, err := db.Post(ctx, "order-17", q)
 	fmt.Println(posted, err)
-	posted, err = db.Post(ctx, "order-17", q) // the message came twice
+	posted, err = db.Post(ctx, "order-17", q) // the message arrived twice
 	fmt.Println(posted, err)
 
 	perform()
@@ -144,7 +143,7 @@ func ExamplePrepareSignal() {
 	// applied <nil>
 }
 
-// Another process, which has no graph, asks for a redrive of the item that has failed.
+// A process without the graph requests a redrive of the failed item.
 func ExamplePrepareRedrive() {
 	ctx, db := context.Background(), new(store.Memory)
 	g := new(kahn.Graph).Add(kahn.Node{ID: "send", Map: &kahn.Map{Over: "letters"}, Params: map[string]any{"letters": []string{"ann", "bob", "eve"}}})
@@ -190,9 +189,10 @@ func ExamplePrepareRedrive() {
 	// applied  <nil>
 }
 
-// A run waits under a version of the graph that is replaced. It goes on with the new version: what has not changed is kept.
+// A run waits when a new version of its graph replaces the old one. It continues with the new version and keeps the results
+// of unchanged nodes.
 func ExampleAdopt() {
-	var s store.Memory // a program has one that survives, such as store/sqlite
+	var s store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		fmt.Println(s.ID())

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A host that loads its graphs as data injects one step function, which dispatches on the kind of the node.
+// A host that loads its graphs as data passes one step function, which dispatches on the kind of the node.
 func Example() {
 	var g kahn.Graph
 	g.Add(
@@ -62,7 +62,7 @@ func ExampleIf() {
 	// alert completed
 }
 
-// What is on a branch takes its data from wherever they are, and runs only if the branch is taken.
+// A node on a branch may take its data from any node, and runs only if the branch is taken.
 func ExampleIf_data() {
 	g := func(rows ...string) *kahn.Graph {
 		return new(kahn.Graph).Add(
@@ -91,7 +91,7 @@ func ExampleIf_data() {
 	// store skipped <nil> - alert completed
 }
 
-// A catch edge is a branch too: the order is there for a refund, and nothing is refunded unless the charge fails.
+// A catch edge is a branch, too: the order is available to a refund, but nothing is refunded unless the charge fails.
 func ExampleEdge_refund() {
 	refund := func(charge error) kahn.Status {
 		var g kahn.Graph
@@ -111,7 +111,7 @@ func ExampleEdge_refund() {
 	// Output: skipped completed
 }
 
-// Without anything that handles it, a failure aborts what depends on it, and nothing else.
+// A failure that no node handles aborts the nodes that depend on it, and no others.
 func ExampleRunError() {
 	broken := errors.New("disk full")
 	var g kahn.Graph
@@ -132,7 +132,7 @@ func ExampleRunError() {
 	// report completed []
 }
 
-// An edge that waits for failure catches it; the error is the value that it delivers.
+// An edge that waits for failure catches it, and delivers the error as its value.
 func ExampleEdge_catch() {
 	var g kahn.Graph
 	g.Add(
@@ -153,7 +153,7 @@ func ExampleEdge_catch() {
 	// completed skipped
 }
 
-// Values that arrive over several edges for one parameter are merged in the order in which the edges were declared.
+// Values that several edges deliver for one parameter are merged in the order in which the edges were declared.
 func ExampleGraph_RegisterMerge() {
 	value := func(v int) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
 	var g kahn.Graph
@@ -175,7 +175,7 @@ func ExampleGraph_RegisterMerge() {
 	// Output: 6 <nil>
 }
 
-// Events tell the story of a run in one order.
+// Events report a run in one order.
 func ExampleOnEvent() {
 	var g kahn.Graph
 	g.Name = "demo"
@@ -194,7 +194,8 @@ func ExampleOnEvent() {
 	// <nil>
 }
 
-// A host may be the coordinator itself: State says what can be done, the host does it where and when it likes.
+// A host may drive a run itself: the State says which nodes are ready, and the host performs them where and when it
+// likes.
 func ExampleState() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
@@ -224,13 +225,13 @@ func ExampleState() {
 	// failed
 }
 
-// The plan of a model is known only when its step has run. The step puts the plan into the state: if the run is left, or its process
-// dies, while the plan is performed, the step is called again and does not ask the model for another one.
+// A step asks a model for a plan and expands into it. It puts the plan into the state: if the run is left, or its process dies,
+// while the plan is performed, the step is called again and does not ask the model again.
 func ExampleExpand() {
 	plan := func(_ context.Context, s *kahn.Step) (any, error) {
 		tasks, known := s.SavedState().([]string)
 		if !known {
-			tasks = []string{"search", "read", "write"} // what the model says
+			tasks = []string{"search", "read", "write"} // the model's answer
 		}
 		g := new(kahn.Graph)
 		for i, task := range tasks {

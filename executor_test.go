@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nothing is the step that does nothing.
+// nothing is a step that does nothing.
 func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// TestDefaultsAreShared: runs without options share what they are configured with, so nothing may write to it.
+// TestDefaultsAreShared: runs without options share their configuration, so nothing may write to it.
 func TestDefaultsAreShared(t *testing.T) {
 	before := kahn.SharedConfig()
 	var inner, g kahn.Graph

@@ -13,20 +13,20 @@ import (
 
 func init() { strict.Transitions = true }
 
-// StateVisits counts the edges that a State has visited.
+// StateVisits returns the number of edges that a State has visited.
 func StateVisits(s *machine.State) int64 { return (*machine.Locked)(s).Visited() }
 
-// EdgeVisits counts the edges that the run visited.
+// EdgeVisits returns the number of edges that the run has visited.
 func (r *Result) EdgeVisits() int64 { return r.run.st.Visited() }
 
-// Visits is EdgeVisits of a run at work, and what Queued and Why have looked at.
+// Visits is EdgeVisits for a running run; it also counts what Queued and Why have visited.
 func (r *Run) Visits() int64 {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.st.Visited()
 }
 
-// AncestrySteps counts the edges that were visited to find out which nodes are ancestors of which.
+// AncestrySteps returns the number of edges that were visited to decide which nodes are ancestors.
 func (p *Plan) AncestrySteps() int64 {
 	_, ancestors := p.net.Steps()
 	return ancestors
@@ -35,13 +35,13 @@ func (p *Plan) AncestrySteps() int64 {
 // IsAncestor reports whether a path leads from a to r.
 func (p *Plan) IsAncestor(a, r machine.Ref) bool { return p.net.IsAncestor(a, r) }
 
-// ParamSteps counts the parameters that are looked at to find one of a node's.
+// ParamSteps returns the number of parameters that are examined to find a parameter of a node.
 func (p *Plan) ParamSteps(r machine.Ref, name string) int {
 	_, steps := p.data[r].param(name)
 	return steps
 }
 
-// Deferrals are the runs that Serve keeps apart.
+// Deferrals are the runs that Serve defers.
 type Deferrals = deferrals
 
 // Begin is called before a run is started.
@@ -50,24 +50,24 @@ func (d *deferrals) Begin(id string) (failures int) { return d.begin(id) }
 // Begun is called when a run has begun.
 func (d *deferrals) Begun(id string) { d.begun(id) }
 
-// Pause is called when a run has failed, or rests.
+// Pause is called when a run has failed, or is at rest.
 func (d *deferrals) Pause(id string, failures int, pause time.Duration) { d.pause(id, failures, pause) }
 
-// Except returns what is left out of the next question, and how many runs are noted.
+// Except returns what the next query of the store leaves out, and how many runs are recorded.
 func (d *deferrals) Except(most time.Duration) (ids []string, starting int, wait time.Duration, noted int) {
 	ids, starting, wait = d.except(most)
 	return ids, starting, wait, len(d.runs)
 }
 
-// Steps counts the entries that the Runner has visited.
+// Steps returns the number of entries that the Runner has visited.
 func (rn *Runner) Steps() int64 {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
 	return rn.steps
 }
 
-// Leftovers names the resources that a run still holds after its end: slots, goroutines, timers, waiting nodes. It is empty
-// if all were returned.
+// Leftovers names the resources that a run still holds after its end: slots, goroutines, timers, waiting nodes. It returns
+// "" if the run holds none.
 func (r *Run) Leftovers() string {
 	s := &r.st
 	s.Lock()
@@ -101,11 +101,11 @@ func (r *Run) held() (left []string) {
 	return left
 }
 
-// SharedConfig returns a copy of the config that runs without options share.
+// SharedConfig returns a copy of the config that all runs without options share.
 func SharedConfig() any { return byDefault }
 
-// PoolUse returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys after unused
-// ones were removed.
+// PoolUse returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys. It first
+// removes unused keys.
 func (rn *Runner) PoolUse() (used, claims, keys int) {
 	p := rn.pool
 	p.mu.Lock()
@@ -123,7 +123,7 @@ func (rn *Runner) PoolUse() (used, claims, keys int) {
 	return used, claims, len(p.keys)
 }
 
-// SharedSteps counts the claims that were visited.
+// SharedSteps returns the number of claims that were visited.
 func (rn *Runner) SharedSteps() int64 {
 	if rn.pool == nil {
 		return 0
@@ -139,7 +139,7 @@ func (rn *Runner) SharedSteps() int64 {
 	return steps
 }
 
-// Rings reports whether the timer is armed that rings when a token falls due. It disarms it.
+// Rings reports whether the timer for the next due token is armed. It disarms the timer.
 func (rn *Runner) Rings() bool {
 	if rn.pool == nil {
 		return false
@@ -149,14 +149,14 @@ func (rn *Runner) Rings() bool {
 	return rn.pool.timer != nil && rn.pool.timer.Stop()
 }
 
-// SideSteps counts the edges that were visited to find the side edges.
+// SideSteps returns the number of edges that were visited to find the side edges.
 func (p *Plan) SideSteps() int64 {
 	sides, _ := p.net.Steps()
 	return sides
 }
 
-// Standings tells, edge by edge, which are side edges ("side") and which count only if no router of their target was asked
-// ("spare").
+// Standings returns "side" for each side edge, "spare" for each edge that counts only if no router of its target was
+// reached, and "" for any other edge.
 func (p *Plan) Standings() (list []string) {
 	for i := range p.net.Edges() {
 		switch {
@@ -171,10 +171,10 @@ func (p *Plan) Standings() (list []string) {
 	return list
 }
 
-// Within returns an id that could be taken for the path of a node inside of the one with the given id.
+// Within returns an id that looks like the path of a node inside the node with the given id.
 func (p *Plan) Within(id string) (other string, ok bool) { return p.within(id) }
 
-// BranchTexts counts the conditions whose branches were listed once for all who ask.
+// BranchTexts returns the number of conditions whose branches were listed, once for all callers.
 func BranchTexts(res *Result) (n int) {
 	if texts := res.run.texts.Load(); texts != nil {
 		texts.Range(func(any, any) bool { n++; return true })
@@ -182,7 +182,7 @@ func BranchTexts(res *Result) (n int) {
 	return n
 }
 
-// TreeSteps counts how often nested runs were looked at.
+// TreeSteps returns how often nested runs were visited.
 func (r *Run) TreeSteps() int64 {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -192,21 +192,21 @@ func (r *Run) TreeSteps() int64 {
 	return r.tree.steps
 }
 
-// OutboxSteps counts the entries of the outbox that were visited.
+// OutboxSteps returns the number of outbox entries that were visited.
 func (r *Run) OutboxSteps() int64 {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.durable.steps
 }
 
-// Watchers returns how many watch the Runner.
+// Watchers returns the number of watchers of the Runner.
 func (rn *Runner) Watchers() int {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
 	return len(rn.watchers)
 }
 
-// IndexedNames returns how many names the codec of an Encoding finds without a search of its Types; -1 for another codec.
+// IndexedNames returns the number of names in the index of an Encoding's Types; -1 for another codec.
 func IndexedNames(o Option) int {
 	var c config
 	if err := o.apply(&c); err != nil {
@@ -218,29 +218,29 @@ func IndexedNames(o Option) int {
 	return -1
 }
 
-// Hold takes the lock of a History, as a run that teaches it does.
+// Hold takes the lock of a History, like a run that teaches it.
 func (h *History) Hold() (release func()) {
 	h.mu.Lock()
 	return h.mu.Unlock
 }
 
-// DeltaCounts are how many deltas nodes have emitted.
+// DeltaCounts counts the deltas that nodes have emitted.
 type DeltaCounts struct{ counts deltaCounts }
 
-// Set sets the number of a node.
+// Set sets the count of a node.
 func (x *DeltaCounts) Set(path string, n int) { x.counts.set(path, n) }
 
-// Of returns the number of a node.
+// Of returns the count of a node.
 func (x *DeltaCounts) Of(path string) int { return x.counts.of(path) }
 
-// Saved returns what a snapshot has.
+// Saved returns the counts as a snapshot has them.
 func (x *DeltaCounts) Saved() map[string]int {
 	counts := map[string]int{}
 	x.counts.addTo(counts)
 	return counts
 }
 
-// ReadDeltas reads what a snapshot has.
+// ReadDeltas returns the counts of a snapshot.
 func ReadDeltas(counts map[string]int) *DeltaCounts { return &DeltaCounts{readDeltas(counts)} }
 
 // Bounds sets the bounds of a durable run's transactions: rows of nodes, and bytes of values.

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestGrowthOfSlashedIDs: it takes no search among all ids to find out whether one could be taken for a path inside of an expanded node.
+// TestGrowthOfSlashedIDs: no search among all ids is needed to find an id that looks like a path inside an expanded node.
 func TestGrowthOfSlashedIDs(t *testing.T) {
 	t.Parallel()
 	g := &kahn.Graph{}
@@ -30,8 +30,8 @@ func TestGrowthOfSlashedIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthOfBranches: each branch that a condition with n labels has not taken says which ones it has. It counts bytes, and so runs
-// alone.
+// TestGrowthOfBranches: each branch that a condition with n labels has not taken says which labels the condition took. The test
+// counts bytes, so it runs alone.
 func TestGrowthOfBranches(t *testing.T) {
 	for _, taken := range []func(n int) int{func(int) int { return 1 }, func(n int) int { return n / 2 }} {
 		grows(t, 250, func(n int) int64 {
@@ -66,8 +66,8 @@ func TestGrowthOfBranches(t *testing.T) {
 	}
 }
 
-// TestGrowthOfDeclarations compiles a node with n outputs, each of which an edge takes, and one with n groups: what is declared is found
-// by name. A node that names a group twice is still told.
+// TestGrowthOfDeclarations compiles a node with n outputs, each of which an edge takes, and a node with n groups: outputs and groups are
+// found by name. A node that names a group twice is still reported.
 func TestGrowthOfDeclarations(t *testing.T) {
 	t.Parallel()
 	const n = 2000
@@ -88,8 +88,8 @@ func TestGrowthOfDeclarations(t *testing.T) {
 	require.ErrorContains(t, err, `edge "a" -> "d": bad edge: the Key "out.1" names none of the Outputs of "a"`)
 }
 
-// TestGrowthOfProblems compiles graphs of n nodes, each of which names something that there is not, among n that there are: what is not
-// reported is not compared with anything. It counts bytes, and so runs alone.
+// TestGrowthOfProblems compiles graphs of n nodes, each of which names something unknown, beside n known names. A problem that is not
+// reported is not compared with the known names. The test counts bytes, so it runs alone.
 func TestGrowthOfProblems(t *testing.T) {
 	id := func(what string, i int) string { return fmt.Sprint(what, i) }
 	for name, try := range map[string]func(g *kahn.Graph, n int) error{
@@ -175,11 +175,11 @@ func TestGrowthOfProblems(t *testing.T) {
 	}
 }
 
-// TestGrowthOfChoices: each of n labels is one of the n choices of its gate. It counts bytes, and so runs alone.
+// TestGrowthOfChoices: each of n labels is one of the n choices of its gate. The test counts bytes, so it runs alone.
 func TestGrowthOfChoices(t *testing.T) {
 	for _, onTimeout := range []kahn.GateTimeout{kahn.GateFail, kahn.GateLabel} {
 		grows(t, 500, func(n int) int64 {
-			choices := []string{"approved"} // has aliases, which are added to a copy of the list
+			choices := []string{"approved"} // "approved" has aliases, which are added to a copy of the list
 			g := &kahn.Graph{}
 			for i := range n {
 				choices = append(choices, fmt.Sprint("label", i))
@@ -196,7 +196,7 @@ func TestGrowthOfChoices(t *testing.T) {
 	}
 }
 
-// allocated counts what f allocates, if nothing else runs.
+// allocated returns what f allocates, provided that nothing else runs.
 func allocated(f func()) (bytes, objects int64) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -223,7 +223,8 @@ func TestGrowthOfGuards(t *testing.T) {
 	})
 }
 
-// TestGrowthOfBoundaries compiles graphs in which error boundaries judge failures from far above, or many of the same.
+// TestGrowthOfBoundaries compiles graphs in which error boundaries judge distant failures, or many boundaries judge
+// the same failures.
 func TestGrowthOfBoundaries(t *testing.T) {
 	t.Parallel()
 	judge := func(kahn.View) (any, error) { return true, nil }
@@ -290,8 +291,8 @@ func TestGrowthOfParams(t *testing.T) {
 	})
 }
 
-// TestTypesAreIndexed: Encoding makes an index of the registered types, so that a value is not compared with each of them; names of the
-// built-in types, and all but the first name of a type, are not in it.
+// TestTypesAreIndexed: Encoding makes an index of the registered types, so that a value is not compared with each type. The index
+// leaves out names of built-in types, and all names of a type but the first.
 func TestTypesAreIndexed(t *testing.T) {
 	types := kahn.Types{"order": order{}, "a second name": (*order)(nil), "the order": order{}}
 	if n := kahn.IndexedNames(kahn.Encoding(types)); n != 2 {
@@ -336,7 +337,7 @@ func TestAncestry(t *testing.T) {
 				g.Connect(kahn.Edge{From: fmt.Sprint("n", from), To: fmt.Sprint("n", to)})
 			}
 		}
-		leads := map[[2]int]bool{} // by declaration, whose order is topological here
+		leads := map[[2]int]bool{} // by index of declaration, which is topological here
 		for to := range n {
 			for via := range to {
 				if edges[[2]int{via, to}] {
@@ -358,7 +359,7 @@ func TestAncestry(t *testing.T) {
 	}
 }
 
-// ancestryShapes are graphs of about n nodes.
+// ancestryShapes returns graphs of about n nodes.
 func ancestryShapes(n int) map[string]*kahn.Graph {
 	chain, tree, comb, grid := &kahn.Graph{}, &kahn.Graph{}, &kahn.Graph{}, &kahn.Graph{}
 	id := func(i int) string { return fmt.Sprint("n", i) }
@@ -388,7 +389,7 @@ func ancestryShapes(n int) map[string]*kahn.Graph {
 	return map[string]*kahn.Graph{"chain": chain, "tree": tree, "comb": comb, "grid": grid}
 }
 
-// TestGrowthOfAncestry: a question about distant ancestors does not walk the way to them.
+// TestGrowthOfAncestry: a question about distant ancestors does not visit all edges up to them.
 func TestGrowthOfAncestry(t *testing.T) {
 	t.Parallel()
 	for name := range ancestryShapes(1) {
@@ -398,7 +399,7 @@ func TestGrowthOfAncestry(t *testing.T) {
 			first, _ := p.Ref("n0")
 			for r := range machine.Ref(p.Len()) {
 				p.IsAncestor(first, r)
-				if name != "grid" { // the way to another node is as long as the grid is wide
+				if name != "grid" { // in a grid, the search for another node takes as many steps as the grid is wide
 					p.IsAncestor(machine.Ref(rng.IntN(p.Len())), r)
 					p.IsAncestor(r/2, r)
 				}

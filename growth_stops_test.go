@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestGrowthOfStops stops a run n times while n steps run, which return one after the other: a stop that finds everything stopped does not
-// visit all nodes again.
+// TestGrowthOfStops stops a run n times while n steps run, which return one after the other. A stop does not visit all nodes again if
+// everything is stopped already.
 func TestGrowthOfStops(t *testing.T) {
 	t.Parallel()
 	fan := func(n int) *kahn.Graph {
-		g := graph(after("Z", "n0")) // which is stopped, whatever the steps return
+		g := graph(after("Z", "n0")) // stopped, whatever the steps return
 		for i := range n {
 			g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
 		}
@@ -46,8 +46,8 @@ func TestGrowthOfStops(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		make  func(n int) *kahn.Graph
-		first asks // when all steps run
-		each  asks // of each step, before it returns; nil for nothing
+		first asks // while all steps run
+		each  asks // in each step, before it returns; nil for nothing
 		mode  kahn.StopMode
 	}{
 		{"the caller's context", fan, ends, nil, kahn.Interrupt},
@@ -95,13 +95,13 @@ func TestGrowthOfStops(t *testing.T) {
 	}
 }
 
-// TestGrowthOfManyLines has n nodes need slots and tokens of several groups, and some of a key, of which one or another is always taken: what
-// they lack changes again and again, and with it the line in which all of them wait.
+// TestGrowthOfManyLines has n nodes that need slots and tokens of several groups, and in some cases of a key. One of these is always taken,
+// so the lack of each node changes again and again, and with it the line in which all nodes wait.
 func TestGrowthOfManyLines(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		groups []string
-		key    func(i int) string // of the nodes that wait
+		key    func(i int) string // of the waiting nodes
 		rate   kahn.Rate          // of the first group
 	}{
 		"two groups":                   {groups: []string{"g0", "g1"}},
@@ -121,7 +121,7 @@ func TestGrowthOfManyLines(t *testing.T) {
 						g.Groups = append(g.Groups, kahn.Group{Name: name, Limit: 1})
 					}
 					g.Groups[0].Rate = row.rate
-					// Two chains of steps that take what the nodes need, with a pause behind each step: together they leave no gap.
+					// Two chains of steps take what the nodes need, with a pause after each step: together they leave no gap.
 					for c, member := range []kahn.Node{{Groups: row.groups[:1]}, {Groups: row.groups[1:]}} {
 						if len(row.groups) == 1 && c == 1 {
 							member.Groups, member.Key = nil, "k"
@@ -161,8 +161,8 @@ func TestGrowthOfManyLines(t *testing.T) {
 	}
 }
 
-// TestGrowthOfHolds has each of n nodes wait for a signal, while the others are held back that have not begun: with one slot, or when it
-// fails once and is attempted again.
+// TestGrowthOfHolds makes each of n nodes wait for a signal, while the nodes that have not begun are held back: with one slot, or when
+// each node fails once and is attempted again.
 func TestGrowthOfHolds(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{1, 2} {
@@ -203,7 +203,8 @@ func TestGrowthOfHolds(t *testing.T) {
 	}
 }
 
-// weighed is a store that counts what it is given to write, but for the outputs of nodes: that of a map has all its items.
+// weighed is a store that counts what it is given to write, except the outputs of nodes: a map's output contains all its
+// items.
 type weighed struct {
 	store.Memory
 	rows, bytes int64
@@ -224,8 +225,8 @@ func (s *weighed) Commit(ctx context.Context, l store.Lease, c store.Commit) (st
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestGrowthOfRedrives: of many nodes that have completed one has failed, and is redriven. The work grows as they do, and what is written does
-// not. The test counts bytes, and so runs alone.
+// TestGrowthOfRedrives redrives one failed node among many completed ones. The work grows with the number of nodes, but the amount written
+// does not. The test counts bytes, so it runs alone.
 func TestGrowthOfRedrives(t *testing.T) {
 	items := func(n int, sub *kahn.Graph) *kahn.Graph {
 		return graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}, Sub: sub}, after("Z", "M"))
@@ -241,7 +242,7 @@ func TestGrowthOfRedrives(t *testing.T) {
 		make  func(n int) *kahn.Graph
 		bad   string
 		names []string
-		calls int // of the redrive
+		calls int // calls of the step during the redrive
 		size  int
 	}{
 		"items":                   {func(n int) *kahn.Graph { return items(n, nil) }, "M[7]", nil, 2, 2_500},
@@ -277,7 +278,7 @@ func TestGrowthOfRedrives(t *testing.T) {
 			if written == [2]int64{} {
 				written = [2]int64{db.rows, db.bytes}
 			}
-			require.LessOrEqual(t, db.rows, written[0]+8, "%s: the rows that a redrive writes grow", name) // a few more if it takes more transactions
+			require.LessOrEqual(t, db.rows, written[0]+8, "%s: the rows that a redrive writes grow", name) // a few more if there are more transactions
 			require.LessOrEqual(t, db.bytes, written[1]+1000, "%s: the bytes that a redrive writes grow", name)
 			return bytes
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestGrowthOfSignals answers n gates that are inside of n nodes, or of one, when the run goes on and while it does. It counts objects,
-// and so runs alone.
+// TestGrowthOfSignals answers n gates inside n nodes, or inside one, before the run resumes and while it does. The test counts objects,
+// so it runs alone.
 func TestGrowthOfSignals(t *testing.T) {
 	nested := func(n int, node func(id string, sub *kahn.Graph) kahn.Node) (g *kahn.Graph, paths []string) {
 		g = &kahn.Graph{}
@@ -46,7 +46,7 @@ func TestGrowthOfSignals(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		make func(n int) (*kahn.Graph, []string)
-		kept bool // the graphs are not known when the signals come
+		kept bool // the graphs are not known when the signals arrive
 	}{
 		{"sub-graphs", func(n int) (*kahn.Graph, []string) { return nested(n, asks) }, false},
 		{"tokens", func(n int) (*kahn.Graph, []string) {
@@ -111,7 +111,7 @@ func TestGrowthOfSignals(t *testing.T) {
 					require.Equal(t, kahn.RunCompleted, res.Status)
 					checkEvents(t, g, res, rec.all())
 					if !row.kept && how == "during" {
-						return run.TreeSteps() // what is looked at allocates nothing
+						return run.TreeSteps() // visits allocate nothing
 					}
 					return objects
 				})
@@ -120,8 +120,8 @@ func TestGrowthOfSignals(t *testing.T) {
 	}
 }
 
-// TestGrowthOfNestedWaits has many nested runs come to rest at gates, with a store and without, and answers them: sub-graphs,
-// items of maps, and steps that wait under tokens of their own.
+// TestGrowthOfNestedWaits makes many nested runs come to rest at gates, with a store and without, and answers them:
+// sub-graphs, items of maps, and steps that wait under their own tokens.
 func TestGrowthOfNestedWaits(t *testing.T) {
 	t.Parallel()
 	asks := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -169,7 +169,7 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 	}
 }
 
-// TestGrowthOfLeaving leaves a run while steps are at work in many nested runs; these end one after the other.
+// TestGrowthOfLeaving leaves a run while steps run in many nested runs, which end one after the other.
 func TestGrowthOfLeaving(t *testing.T) {
 	t.Parallel()
 	grows(t, 30, func(n int) (steps int64) {
@@ -200,8 +200,8 @@ func TestGrowthOfLeaving(t *testing.T) {
 	})
 }
 
-// TestGrowthOfSignalIDs answers n gates with signals that have IDs, and repeats each. It counts bytes that are allocated, or written to the
-// store, and so runs alone.
+// TestGrowthOfSignalIDs answers n gates with signals that have IDs, and repeats each signal. The test counts bytes that are allocated or
+// written to the store, so it runs alone.
 func TestGrowthOfSignalIDs(t *testing.T) {
 	decision := func(i int) kahn.Decision { return kahn.Decision{ID: fmt.Sprint("id", i), Value: i} }
 	each := func(t *testing.T, n int, run *kahn.Run) {
@@ -270,7 +270,7 @@ func TestGrowthOfSignalIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthOfWhy asks about each of n nodes that wait for the same, of which another node has something, the last one in the order of
+// TestGrowthOfWhy asks about each of n nodes that wait for the same bound, which another node holds: the last one in the order of
 // declaration.
 func TestGrowthOfWhy(t *testing.T) {
 	t.Parallel()
@@ -341,7 +341,8 @@ func TestGrowthOfWhy(t *testing.T) {
 	}
 }
 
-// When an attempt became ready is found in time linear in the in-edges of its node, also if no predecessor tells when it ended.
+// TestQueuedOfManyPredecessors: the time at which an attempt became ready is found in time linear in the in-edges of its node,
+// even if no predecessor says when it ended.
 func TestQueuedOfManyPredecessors(t *testing.T) {
 	const n = 4000
 	g, ids := graph(), []string{}

@@ -26,10 +26,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// checkEvents checks the event stream of a finished run against the rules of every stream.
-// isStatic reports whether a warning is one of the graph's, which Compile finds.
+// isStatic reports whether a warning is about the graph, and so found by Compile.
 func isStatic(warning error) bool { return errors.As(warning, new(*kahn.Problem)) }
 
+// checkEvents checks the events of an ended run against the rules of every stream.
 func checkEvents(t testing.TB, g *kahn.Graph, res *kahn.Result, events []kahn.Event) {
 	t.Helper()
 	if err := kahntest.CheckEvents(g, res, events); err != nil {
@@ -83,7 +83,7 @@ func subgraph(id string, sub *kahn.Graph, sources ...string) kahn.Node {
 	return kahn.Node{ID: id, Sub: sub, After: sources}
 }
 
-// reload sends a snapshot through its JSON form, as to another process.
+// reload encodes a snapshot as JSON and decodes it, as in another process.
 func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	t.Helper()
 	data, err := json.Marshal(s)
@@ -97,7 +97,7 @@ func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	return back
 }
 
-// script is a step that fails with the given errors, one an attempt, and then completes.
+// script returns a step that fails with the given errors, one for each attempt, and then completes.
 func script(errs ...error) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if k := s.Attempt(); k <= len(errs) {
@@ -107,12 +107,12 @@ func script(errs ...error) kahn.StepFunc {
 	}
 }
 
-// always is a step that fails with the same error every time.
+// always returns a step that fails every time, with the same error.
 func always(err error) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return nil, err }
 }
 
-// random is the option of a source that always says u.
+// random returns an option that makes every random number u.
 func random(u float64) kahn.Option { return kahn.Random(func() float64 { return u }) }
 
 const ms = time.Millisecond
@@ -123,7 +123,7 @@ func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-// trial is a run that is over, with its events.
+// trial is an ended run, with its events.
 type trial struct {
 	*kahn.Result
 	t      testing.TB
@@ -137,7 +137,8 @@ func try(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) t
 	return tryControlled(t, t.Context(), g, step, nil, opts...)
 }
 
-// tryControlled is try under a given context. host, if it is not nil, is called with the run as soon as it has started.
+// tryControlled is try under a given context. If host is not nil, it is called with the run as soon as the run has
+// started.
 func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -186,7 +187,7 @@ func (r trial) node(id string) kahn.NodeResult {
 	return n
 }
 
-// cause expects the kind of a node's cause, and that its error tells the same.
+// cause checks the kind of a node's cause, and that the node's error has the same kind.
 func (r trial) cause(id string, kind kahn.CauseKind) {
 	r.t.Helper()
 	n := r.node(id)
@@ -209,7 +210,7 @@ func (r trial) find(kind event.Type, node string) (found []kahn.Event) {
 	return found
 }
 
-// count expects a number of events of one type and node.
+// count checks the number of events of one type and node.
 func (r trial) count(kind event.Type, node string, n int) {
 	r.t.Helper()
 	if got := len(r.find(kind, node)); got != n {
@@ -217,7 +218,7 @@ func (r trial) count(kind event.Type, node string, n int) {
 	}
 }
 
-// at tells when, after the start of the run, the only event of one type and node happened.
+// at returns when the only event of one type and node happened, as the time since the start of the run.
 func (r trial) at(kind event.Type, node string) time.Duration {
 	r.t.Helper()
 	found := r.find(kind, node)
@@ -232,10 +233,10 @@ func (r trial) since(e kahn.Event) time.Duration { return e.Time.Sub(r.Start) }
 // graph builds a graph from the given nodes.
 func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
 
-// after is a node without properties that follows others.
+// after returns a node that follows others and has no other properties.
 func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
 
-// takes is a step that takes a while, unless it is stopped, and completes with the node's id.
+// takes returns a step that completes with the node's id after d, unless it is stopped.
 func takes(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		select {
@@ -247,7 +248,7 @@ func takes(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// fails is a step that takes a while and fails.
+// fails returns a step that fails after d.
 func fails(d time.Duration) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) {
 		time.Sleep(d)
@@ -261,10 +262,10 @@ func untilStopped(ctx context.Context, _ *kahn.Step) (any, error) {
 	return nil, ctx.Err()
 }
 
-// long reports whether what is long by nature is to run at its full length.
+// long reports whether long tests run at full length.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
-// size chooses how much of a search is done: usually, under the race detector, which is slow, and at full length.
+// size returns the extent of a search: usual, raced under the race detector, which is slow, or full in the long mode.
 func size(usual, raced, full int) int {
 	switch {
 	case long():
@@ -275,7 +276,7 @@ func size(usual, raced, full int) int {
 	return usual
 }
 
-// firstSeed returns the seed at which a search begins: 0. In the long mode it returns a fresh one below 1e9, or the value of KAHN_FIRST, and logs it.
+// firstSeed returns the first seed of a search: 0. In the long mode it returns a random seed below 1e9, or the value of KAHN_FIRST, and logs it.
 func firstSeed(t *testing.T) uint64 {
 	t.Helper()
 	if !long() {
@@ -293,7 +294,7 @@ func firstSeed(t *testing.T) uint64 {
 	return first
 }
 
-// seeds yields n seeds, beginning with firstSeed.
+// seeds yields n seeds from firstSeed on.
 func seeds(t *testing.T, n int) iter.Seq[uint64] {
 	t.Helper()
 	first := firstSeed(t)
@@ -306,7 +307,7 @@ func seeds(t *testing.T, n int) iter.Seq[uint64] {
 	}
 }
 
-// chainGraph returns a -> b -> c ... of n nodes.
+// chainGraph returns n0 -> n1 -> n2 ... of n nodes.
 func chainGraph(n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -337,13 +338,13 @@ func ref(t testing.TB, p *kahn.Plan, id string) machine.Ref {
 
 var completed = machine.Outcome{Status: kahn.Completed}
 
-// eventStore is a store of events whose commits may fail.
+// eventStore is a store with events, whose commits may fail.
 type eventStore struct {
 	store.Memory
 	commit func(c store.Commit, apply func() error) error
 
 	mu      sync.Mutex
-	commits []store.Commit // that were applied
+	commits []store.Commit // the commits that were applied
 }
 
 func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (applied store.Applied, err error) {
@@ -363,7 +364,7 @@ func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) 
 	return applied, err
 }
 
-// storedEvents reads the whole stored log of a run.
+// storedEvents returns the whole stored log of a run.
 func storedEvents(t testing.TB, s store.EventStore, run string) (events []kahn.Event) {
 	t.Helper()
 	for {
@@ -378,7 +379,7 @@ func storedEvents(t testing.TB, s store.EventStore, run string) (events []kahn.E
 	}
 }
 
-// fan is a graph of n nodes without edges.
+// fan returns a graph of n nodes without edges.
 func fan(n int) *kahn.Graph {
 	g := &kahn.Graph{}
 	for i := range n {

@@ -19,8 +19,8 @@ import (
 
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
-// below are the packages that the root package builds on, each with those of them that it imports itself. Beside these they
-// import nothing of the module but internal packages.
+// below are the packages on which the root package builds, each with the packages among them that it imports. Otherwise
+// they import only internal packages of the module.
 var below = map[string][]string{
 	modulePath + "/reactive": nil,
 	modulePath + "/machine":  {modulePath + "/reactive"},
@@ -30,7 +30,7 @@ var below = map[string][]string{
 
 func isBelow(pkg string) bool { _, ok := below[pkg]; return ok }
 
-// notInMachine are packages that machine does not import: it has no clock, and calls no user code.
+// notInMachine are packages that machine must not import: it has no clock, and calls no user code.
 var notInMachine = []string{"context", "time"}
 
 // checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import
@@ -59,15 +59,15 @@ func checkImport(dir, imported string) error {
 			return nil
 		}
 		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
-	case dir == "internal/trees" && imported == modulePath, dir == "internal/sagas" && (imported == modulePath || isBelow(imported)): // they are imported by tests alone
+	case dir == "internal/trees" && imported == modulePath, dir == "internal/sagas" && (imported == modulePath || isBelow(imported)): // only tests import them
 	case top == "internal":
 		return fmt.Errorf("internal package %s imports %s", dir, imported)
 	case strings.HasPrefix(dir, "store/") && imported == modulePath:
 		return fmt.Errorf("package %s imports the root package: a store needs packages store and machine alone", dir)
 	case imported == modulePath || isBelow(imported):
 	case dir == "river" && imported == modulePath+"/store/postgres": // it writes runs and jobs in one transaction
-	case dir == "schedule" && imported == modulePath+"/definition": // documents have schedules
-	case dir == "inspector" && imported == modulePath+"/schedule": // the page shows them
+	case dir == "schedule" && imported == modulePath+"/definition": // documents contain schedules
+	case dir == "inspector" && imported == modulePath+"/schedule": // the page shows schedules
 	case dir == "store/postgres/postgrestest" && imported == modulePath+"/store/postgres/localserver":
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
 		// The formats build on the definition, not the other way round.
@@ -81,13 +81,13 @@ func checkImport(dir, imported string) error {
 	return nil
 }
 
-// skipped reports whether a folder holds no code of the library: programs that use it, hidden folders and data.
+// skipped reports whether a folder has no code of the library: a program that uses it, a hidden folder or data.
 func skipped(file, name string) bool {
 	hidden := file != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_"))
 	return hidden || name == "testdata" || name == "node_modules" || slices.Contains([]string{"examples", "bench", "cmd", "verify"}, file)
 }
 
-// Imports point one way: programs, sub-packages, root, internal.
+// TestImports checks that imports point one way: programs, sub-packages, root, internal.
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
@@ -215,8 +215,8 @@ func TestCheckImport(t *testing.T) {
 	}
 }
 
-// recovers are the functions outside of internal/foreign that recover from panics, each with the reason why foreign.Contain
-// does not do.
+// recovers are the functions outside internal/foreign that recover from panics, each with the reason why it does not use
+// foreign.Contain.
 var recovers = map[string]string{
 	"run_worker.go perform":          "one deferred function for all attempts of a worker: a call by Contain costs 5 ns a node",
 	"reactive/depend.go call":        "it restores the tracker in the same deferred function",
@@ -233,7 +233,7 @@ var recovers = map[string]string{
 	"expression/expression.go Parse": "a panic of the parser is a syntax error",
 }
 
-// One place recovers from panics of user code.
+// TestRecovers checks that only internal/foreign and the listed functions recover from panics.
 func TestRecovers(t *testing.T) {
 	found := map[string]bool{}
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {

@@ -17,16 +17,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// heap is how many bytes are in use.
+// heap returns the number of bytes in use.
 func heap() int64 {
 	runtime.GC()
-	runtime.GC() // what the first one has finalized
+	runtime.GC() // frees what the first collection has finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// TestMemoryOfOrigins bounds the memory for the origins of one node of a comb, and of all.
+// TestMemoryOfOrigins bounds the memory for the origins of one node of a comb, and for the origins of all nodes.
 func TestMemoryOfOrigins(t *testing.T) {
 	n := 4000
 	res := failedComb(t, n)
@@ -72,11 +72,11 @@ func TestMemoryOfLog(t *testing.T) {
 	g := graph(kahn.Node{ID: "L", Sub: sub, Loop: &kahn.Loop{
 		While: func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }, MaxIterations: n,
 	}})
-	observed := make(chan struct{}, n+1) // what an observer has not been told of yet is kept for it
+	observed := make(chan struct{}, n+1) // the run keeps what an observer has not seen yet
 	for name, opts := range map[string][]kahn.Option{
 		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) { observed <- struct{}{} })},
 	} {
-		least := int64(math.MaxInt64) // what earlier tests have left running shares the heap, and only adds to it
+		least := int64(math.MaxInt64) // goroutines of earlier tests share the heap, and only add to the figure
 		for try := 0; try < 3 || try < 10 && least >= 800*n; try++ {
 			before := heap()
 			run, err := kahn.Start(t.Context(), g, nil, opts...)
@@ -129,14 +129,13 @@ func TestMemoryOfItems(t *testing.T) {
 	}
 }
 
-// layers declares n nodes, each after the three before it, one call of Add a node.
-// TestMemoryOfLoading: a run that has ended is read from its store, and its Result holds no more than half as much again as the run itself did. On the way
-// there is one more copy of its records.
+// TestMemoryOfLoading reads an ended run from its store. The Result holds at most one and a half times the memory of the run itself. While it
+// loads, there is one more copy of the run's records.
 func TestMemoryOfLoading(t *testing.T) {
 	const n = 2_000
 	for name, row := range map[string]struct {
 		g    *kahn.Graph
-		most int64 // that are allocated a node, in bytes
+		most int64 // allocated per node, in bytes
 	}{
 		"items": {graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}, Sub: graph(after("a"), after("b", "a"), after("c", "b"))}, after("Z", "M")), 3_300},
 		"nodes": {chainGraph(4 * n), 2_100},
@@ -165,6 +164,7 @@ func TestMemoryOfLoading(t *testing.T) {
 	}
 }
 
+// layers returns a graph of n nodes, each after the three before it, with one call of Add for each node.
 func layers(n int) *kahn.Graph {
 	g := &kahn.Graph{}
 	ids := make([]string, n)
@@ -175,12 +175,12 @@ func layers(n int) *kahn.Graph {
 	return g
 }
 
-// TestAllocationsOfBuilding: graphs grow by doubling, whatever is added at a time, and what Compile makes is a number of objects
-// that does not grow.
+// TestAllocationsOfBuilding: graphs grow by doubling, however many nodes are added at a time, and the number of objects that
+// Compile makes does not grow.
 func TestAllocationsOfBuilding(t *testing.T) {
 	one := kahn.Node{ID: "a"}
 	require.LessOrEqual(t, testing.AllocsPerRun(20, func() { new(kahn.Graph).Add(one) }), 3.0, "one node")
-	ids := 900.0 // the decimal numbers from 100 that are ids
+	ids := 900.0 // the decimal numbers from 100 on, which are the ids
 	for _, n := range []int{100, 1000} {
 		built := testing.AllocsPerRun(5, func() { layers(n) })
 		if n == 100 {
@@ -208,7 +208,7 @@ func TestAllocationsOfBuilding(t *testing.T) {
 	}
 }
 
-// TestMemoryOfPlans: a graph and its plan share what they can.
+// TestMemoryOfPlans: a graph and its plan share as much memory as they can.
 func TestMemoryOfPlans(t *testing.T) {
 	const n = 10_000
 	empty := heap()
@@ -222,8 +222,8 @@ func TestMemoryOfPlans(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// TestAllocationsOfSmallRuns: a run of few nodes makes five objects: the Run with its State and its Result, the channel that Wait
-// waits for, the words of nodes and queue, the records, and the start of a worker.
+// TestAllocationsOfSmallRuns: a run of few nodes makes five objects: the Run with its State and its Result, the channel for Wait,
+// the words of nodes and queue, the records, and the start of a worker.
 func TestAllocationsOfSmallRuns(t *testing.T) {
 	for n, bytes := range map[int]uint64{1: 1638, 3: 1850, 10: 2450} {
 		p := compiled(t, chainGraph(n))
@@ -236,8 +236,8 @@ func TestAllocationsOfSmallRuns(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfMemosAndUsage: a run of which no node is memoized, names a file, or uses anything allocates as much with a Memo and a Budget as without,
-// up to the memory of its own that the options need; over a store, too, where it writes as much.
+// TestAllocationsOfMemosAndUsage: if no node of a run is memoized, names a file, or uses anything, the run allocates as much with a Memo and a
+// Budget as without, except for the memory of the options themselves. Over a store, it also writes as much.
 func TestAllocationsOfMemosAndUsage(t *testing.T) {
 	const n = 50
 	p := compiled(t, chainGraph(n))
@@ -273,8 +273,8 @@ func TestAllocationsOfMemosAndUsage(t *testing.T) {
 	require.InDelta(t, written, moreWritten, 100, "times have more digits or fewer")
 }
 
-// TestAllocationsOfAContextThatMayEnd: for such a context a run makes one more object, the context that steps see in its place. Start, which
-// returns meanwhile, has to follow it by a function.
+// TestAllocationsOfAContextThatMayEnd: for such a context a run makes one more object, the context that steps get in its place. Start, which
+// returns early, also registers a function to follow the context.
 func TestAllocationsOfAContextThatMayEnd(t *testing.T) {
 	p := compiled(t, chainGraph(3))
 	with := func(ctx context.Context) float64 {
@@ -286,8 +286,8 @@ func TestAllocationsOfAContextThatMayEnd(t *testing.T) {
 	require.LessOrEqual(t, with(t.Context()), with(context.Background())+1)
 }
 
-// TestAllocationsOfAttemptContexts counts the objects that a step costs which asks for the channel of its context, and one with a Timeout: the
-// standard library makes three for context.WithCancel and five for context.WithTimeout. One timer serves all timeouts of a run.
+// TestAllocationsOfAttemptContexts counts the objects for a step that asks for the channel of its context, and for a step with a Timeout. The
+// standard library makes three objects for context.WithCancel and five for context.WithTimeout. One timer serves all timeouts of a run.
 func TestAllocationsOfAttemptContexts(t *testing.T) {
 	const n = 200
 	asks := func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -312,7 +312,7 @@ func TestAllocationsOfAttemptContexts(t *testing.T) {
 	require.Less(t, perNode(asks, time.Hour), 7.1)
 }
 
-// bytesPerRun returns how many bytes f allocates. The runtime's own goroutines allocate, too, so it measures five times and returns the least.
+// bytesPerRun returns how many bytes f allocates. The runtime's own goroutines allocate, too, so it returns the least of five measurements.
 func bytesPerRun(f func()) uint64 {
 	const times = 100
 	least := uint64(math.MaxUint64)
