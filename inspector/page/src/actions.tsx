@@ -7,7 +7,7 @@ import { texts } from "./texts"
 import { announced, Dialog, Plain } from "./ui"
 import { visible } from "./visible"
 
-// What operators do. Each action asks once more, and says what will happen.
+// The operators' actions. Each action asks for confirmation, and says what will happen.
 
 export const info = signal<Info>({ actions: [], workflows: [], known: [], stored: false, counts: {} })
 
@@ -15,25 +15,25 @@ export const may = (a: Action) => info.value.actions.includes(a)
 
 export type Verb = Exclude<RunVerb, "compensate"> | "retry" | "node/cancel" | UndoMode
 
-// undoModes are the actions on compensations that have failed.
+// undoModes are the actions on failed compensations.
 export const undoModes: UndoMode[] = ["repeat", "by_hand"]
 
 const isUndoMode = (verb: Verb): verb is UndoMode => verb === "repeat" || verb === "by_hand"
 
-// needed is the permission for each action.
+// needed maps each action to its permission.
 const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave: "cancel", redrive: "redrive", fork: "redrive", retry: "redrive", "node/cancel": "cancel", repeat: "redrive", by_hand: "redrive" }
 
 export const mayDo = (verb: Verb) => may(needed[verb])
 
-// asked is the action that waits to be confirmed. label is what its buttons say, if that is more than the name of the verb. goesOn tells that a
-// redrive goes on with a run that has not ended.
+// asked is the action that waits for confirmation. label is the text of its buttons, if it is more than the name of the verb. goesOn means
+// that a redrive continues a run that has not ended.
 export const asked = signal<{ verb: Verb; run: string; node?: string; label?: string; goesOn?: boolean } | undefined>(undefined)
 
 export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode, repeat: texts.repeatUndo, by_hand: texts.undoneByHand }
 
 export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
 
-// said is what a screen reader is told of an action that was not refused.
+// said is the screen reader's text for an action that was not rejected.
 export const said = (reply: Partial<Done>) => (reply.status === "requested" ? texts.requested : texts.accepted)
 
 export function Confirm() {
@@ -46,7 +46,7 @@ function ConfirmDialog({ verb, run, node, label = verbNames[verb], goesOn }: { v
 	const previewed = verb === "redrive" || verb === "fork" || !!undo
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
 	const again = useSignal<{ nodes: string[]; total: number; refused?: string } | undefined>(undefined)
-	const despite = useSignal(false) // an operator has read what was answered, and repeats it all the same
+	const despite = useSignal(false) // an operator has read the server's objection, and repeats the handled failures anyway
 	useEffect(() => {
 		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(undo ? "redrive" : verb, { run, node, compensations: undo }).then(p => (again.value = p), err => (problem.value = message(err)))
 	}, [])

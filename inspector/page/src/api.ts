@@ -5,25 +5,26 @@ import { signal } from "@preact/signals"
 export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start" | "schedule"
 
 export interface Info { actions: Action[]; workflows: string[]; known: string[]; stored: boolean; schedules?: boolean; counts: Record<string, number>; actor?: string }
-export type Undone = "running" | "done" | "failed" // how far what nodes have done is undone
-export type Usage = Record<string, number> // what steps have used, by name
+export type Undone = "running" | "done" | "failed" // progress of undoing nodes
+export type Usage = Record<string, number> // what steps used, by name
 export interface Row {
 	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string; duration_ms?: number; gone?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
 	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; queue?: Queue
 }
-// Queue is a workflow and a plan that no live process works, since when if one ever has.
+// Queue is a workflow and a plan that no live process serves, with the time until when one did.
 export interface Queue { workflow: string; plan?: string; runs: number; since?: string }
 // Posted is a request for a stored run that the run has not taken, or has refused.
 export interface Posted { kind: "signal" | "cancel" | "cancel_node" | "redrive"; path?: string; status: "waiting" | "refused"; posted: string; compensations?: UndoMode; by?: string; comment?: string; value?: Value; refused?: string }
 export interface Done { status: "accepted" | "requested" }
-export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" | "compensate" // what the status of a run allows
-export type UndoMode = "repeat" | "by_hand" // what is done about a compensation that has failed
+export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" | "compensate" // actions that the status of a run allows
+export type UndoMode = "repeat" | "by_hand" // how a failed compensation is resolved
 export interface Runs { runs: Row[]; next?: string; total: number }
 export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
 export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
 export interface Graph { inside?: string; prefix?: string; iteration?: number; known: boolean; nodes: GraphNode[]; edges: GraphEdge[]; groups: string[]; note?: string; total: number }
-// prefixOf is what the paths of a graph's nodes begin with. Before a composite has begun the answer does not tell.
+// prefixOf returns the prefix of the paths of a graph's nodes. Before a composite has begun the response does not
+// have it.
 export const prefixOf = (graph: Graph) => graph.prefix ?? (graph.inside ? graph.inside + "/" : "")
 export interface InsideCounts { iteration?: number; counts: Record<string, number> }
 export interface State { run: Row; prefix?: string; event: number; status: string; attempts: Record<string, number>; insides: Record<string, InsideCounts> }
@@ -39,9 +40,9 @@ export interface NodeDetail extends NodeRow {
 	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
 	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; undone?: NodeUndone; usage?: Usage; requests?: Posted[]; actions: string[]; data: boolean; note?: string; gone?: string
 }
-// NodeUndone tells how far what a node has done is undone. Nobody knows of an unknown effect whether the node has had it.
+// NodeUndone is the progress of undoing a node. For an unknown effect it is unknown whether the node had one.
 export interface NodeUndone { state: Undone; unknown?: boolean; attempts?: number; began?: string; ended?: string; by_hand?: boolean; by?: string; comment?: string; error?: string }
-// UndoTask is a run of which a compensation has failed.
+// UndoTask is a run with a failed compensation.
 export interface UndoTask { run: string; workflow: string; status: string; ended?: string }
 export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]; failed: number; note?: string }
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
@@ -50,7 +51,8 @@ export interface Span { path: string; n: number; queued_ms: number; start_ms: nu
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
 export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; key?: string; priority?: number; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number; gone?: string }
-// StoredWait is a node of a stored run that waits for an answer. Answered ones wait for the process that performs the run.
+// StoredWait is a node of a stored run that waits for an answer. An answered one waits for the process that performs the
+// run.
 export interface StoredWait { path: string; label?: string; since?: string; deadline?: string; answered?: boolean }
 export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
 
@@ -76,7 +78,7 @@ export function url(path: string, params: Params = {}): string {
 	return `api/v1/${path}${text ? "?" + text : ""}`
 }
 
-// locked is whether the service wants a token that this browser has not given.
+// locked reports whether the service asks for a token that this browser has not given.
 export const locked = signal(false)
 
 async function answer<T>(response: Response): Promise<T> {
@@ -86,7 +88,7 @@ async function answer<T>(response: Response): Promise<T> {
 	throw new Refused(response.status, body?.error ?? { code: "unreadable", message: `status ${response.status}` })
 }
 
-// reachable is whether the last request came to an answer.
+// reachable reports whether the last request got a response.
 export const reachable = signal(true)
 
 export async function get<T>(path: string, params?: Params): Promise<T> {
@@ -100,17 +102,17 @@ export async function get<T>(path: string, params?: Params): Promise<T> {
 	}
 }
 
-// The idempotency keys of requests without a final answer, by what they ask for.
+// The idempotency keys of requests without a final response, by what they ask for.
 const keys = new Map<string, string>()
 
-// post performs an action. A request that has had no final answer, since the connection was cut or the service was slow, has the same key when it is
-// made again, here or by another click: so it is performed once.
+// post performs an action. A request without a final response, because the connection was cut or the service was slow, has the same key
+// when it is repeated, here or by another click. So the service performs it once.
 export async function post<T>(path: string, params: Params, body: unknown): Promise<T> {
 	const asked = JSON.stringify([path, params, body])
 	const key = keys.get(asked) ?? [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, "0")).join("")
 	keys.set(asked, key)
 	const send = () => fetch(url(path, params), { method: "POST", headers: { "Content-Type": "application/json", "Idempotency-Key": key }, body: JSON.stringify(body) })
 	const response = await send().catch(send)
-	if (![502, 503, 504].includes(response.status)) keys.delete(asked) // else nobody knows what has become of it
+	if (![502, 503, 504].includes(response.status)) keys.delete(asked) // otherwise the outcome is unknown
 	return answer<T>(response)
 }

@@ -1,4 +1,4 @@
-// Camera is the part of a picture that is in the window: the point in the upper left corner, and how many pixels a unit has.
+// Camera is the part of a picture in the window: the point in the upper left corner, and the pixels per unit.
 export interface Camera { x: number; y: number; zoom: number }
 
 export interface Size { w: number; h: number }
@@ -12,18 +12,18 @@ export function centred(point: { x: number; y: number }, zoom: number, view: Siz
 	return { zoom, x: point.x - view.w / 2 / zoom, y: point.y - view.h / 2 / zoom }
 }
 
-// zoomed keeps the point of the picture that is at a point of the window.
+// zoomed zooms around a point of the window: it keeps the same point of the picture.
 export function zoomed(c: Camera, factor: number, at: { x: number; y: number }): Camera {
 	const zoom = Math.min(4, Math.max(0.01, c.zoom * factor))
 	return { zoom, x: c.x + at.x / c.zoom - at.x / zoom, y: c.y + at.y / c.zoom - at.y / zoom }
 }
 
-// panned moves the window by pixels.
+// panned moves the window by some pixels.
 export function panned(c: Camera, dx: number, dy: number): Camera {
 	return { ...c, x: c.x + dx / c.zoom, y: c.y + dy / c.zoom }
 }
 
-// showing moves the window only if a box is not in it, and zooms in if its name could not be read.
+// showing moves the window only if it does not contain a box, and zooms in if the box's name would be unreadable.
 export function showing(c: Camera, box: { x: number; y: number; w: number; h: number }, view: Size): Camera {
 	const x = (box.x - c.x) * c.zoom, y = (box.y - c.y) * c.zoom
 	if (x >= 0 && y >= 0 && x + box.w * c.zoom <= view.w && y + box.h * c.zoom <= view.h) return c

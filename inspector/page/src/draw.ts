@@ -3,7 +3,7 @@ import type { Facts } from "./scene"
 import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
 
-// The pictures of statuses and the canvas of the graph: functions of what is to be drawn, without state.
+// The pictures of statuses and the canvas of the graph, as pure functions.
 
 export interface Theme { text: string; dim: string; line: string; soft: string; surface: string; panel: string; accent: string; status: Record<string, string> }
 
@@ -15,7 +15,7 @@ export function theme(): Theme {
 	return { text: read("--text"), dim: read("--dim"), line: read("--line"), soft: read("--soft"), surface: read("--surface"), panel: read("--panel"), accent: read("--accent"), status }
 }
 
-// shape traces the shape of a status around a centre: its form tells the status as well as its colour.
+// shape traces the shape of a status around a centre: the form shows the status, as the colour does.
 export function shape(g: Pick<Path2D, "moveTo" | "lineTo" | "arc" | "closePath">, status: string, x: number, y: number, r: number): void {
 	const polygon = (points: number, turn: number, size: number) => {
 		for (let i = 0; i < points; i++) {
@@ -44,13 +44,14 @@ export function shape(g: Pick<Path2D, "moveTo" | "lineTo" | "arc" | "closePath">
 	}
 }
 
-// Item is a box: a node, or with members the part of a folded group.
+// Item is a box: a node, or if it has members a part of a folded group.
 export interface Item { path: string; label: string; type: string; group: string; x: number; y: number; w: number; h: number; composite: boolean; members?: string[]; open: boolean; depth: number }
 export interface Line { from: string; to: string; points: number[]; label: string; data: boolean; on: string; box: [number, number, number, number] }
-// Picture is a graph as it is drawn: of tells which graph, ms how long its layout took.
+// Picture is a drawn graph: of identifies the graph, and ms is how long its layout took.
 export interface Picture { of: string; items: Item[]; lines: Line[]; w: number; h: number; ms: number }
 
-// detailOf is what a box shows at a zoom: its colour, also the letter of its status, also its name, and at last more facts.
+// detailOf returns what a box shows at a zoom: first its colour, then also its status letter, then its name, and finally
+// more facts.
 export function detailOf(zoom: number): "boxes" | "letters" | "names" | "facts" {
 	return zoom < 0.22 ? "boxes" : zoom < 0.45 ? "letters" : zoom < 1.3 ? "names" : "facts"
 }
@@ -154,7 +155,7 @@ function drawItem(g: CanvasRenderingContext2D, item: Item, facts: Facts, t: Them
 	const tall = item.composite || !!item.members, y = tall ? item.y + 18 : item.y + item.h / 2
 	if (!item.open) drawBox(g, item, t.status[status], hollow.has(status), t)
 	drawBadge(g, status, item.x + 17, y, t)
-	const rest = item.open ? 150 : 0 // the frame of an unfolded composite has its counts beside the name
+	const rest = item.open ? 150 : 0 // the frame of an unfolded composite has counts beside the name
 	if (counts && item.open) drawCounts(g, counts, item.x + item.w - rest, item.y + 15, rest - 14, detail, t)
 	else if (counts) drawCounts(g, counts, item.x + 12, item.y + 34, item.w - 24, detail, t)
 	if (detail === "letters") return
@@ -208,7 +209,8 @@ function drawBadge(g: CanvasRenderingContext2D, status: string, x: number, y: nu
 	g.fillText(badgeLetter[status], x, status === "retrying" ? y + 1.5 : y + 0.5)
 }
 
-// drawCounts draws a bar of the statuses, and below it how many nodes have ended and how many are in each status.
+// drawCounts draws a bar of the statuses. Below it are the number of ended nodes and the number of nodes in each
+// status.
 function drawCounts(g: CanvasRenderingContext2D, counts: Counts, x: number, y: number, w: number, detail: string, t: Theme): void {
 	const total = totalOf(counts)
 	g.fillStyle = t.soft
@@ -238,7 +240,7 @@ function drawCounts(g: CanvasRenderingContext2D, counts: Counts, x: number, y: n
 
 const shortened = new Map<string, string>()
 
-// fit shortens a text to a width, and remembers what it has measured.
+// fit shortens a text to a width. It caches measurements.
 function fit(g: CanvasRenderingContext2D, text: string, width: number): string {
 	const key = `${g.font}|${Math.round(width)}|${text}`
 	let short = shortened.get(key)

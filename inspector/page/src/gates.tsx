@@ -55,7 +55,7 @@ export function Gates() {
 	)
 }
 
-// Task is a run of which a compensation has failed.
+// Task is a run with a failed compensation.
 function Task({ t }: { t: UndoTask }) {
 	return (
 		<li class="card">
@@ -72,7 +72,7 @@ function Task({ t }: { t: UndoTask }) {
 
 // AnswerForm has the choices of a gate as buttons, or a field for any answer.
 export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
-	const name = useId() // screen readers say with each button which gate it answers
+	const name = useId() // screen readers read with each button which gate it answers
 	const comment = useSignal(""), text = useSignal("true"), busy = useSignal(false), problem = useSignal(""), first = useSignal<Answered | undefined>(undefined)
 	if (!may("signal")) return null
 	const send = async (value: unknown) => {

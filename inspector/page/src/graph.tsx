@@ -11,7 +11,7 @@ import { announced, Empty, Plain, shortcut } from "./ui"
 import { visible } from "./visible"
 import type { Drawn } from "./worker"
 
-// GraphView is the graph of a run on a canvas, with what is unfolded in it.
+// GraphView is the graph of a run on a canvas, with unfolded composites.
 export function GraphView({ model }: { model: Model }) {
 	const { inside, open, fold, failed, edges, node } = route.value
 	const picture = usePicture(model)
@@ -113,14 +113,14 @@ function Groups({ names, folded }: { names: string[]; folded: string[] }) {
 	)
 }
 
-// usePicture lays the graph out in a worker, whenever it or what is shown of it has changed.
+// usePicture lays the graph out in a worker, whenever the graph or its shown part has changed.
 function usePicture(model: Model) {
 	const picture = useSignal<Picture | undefined>(undefined)
 	const worker = useMemo(() => new Worker(new URL("./worker.ts", import.meta.url), { type: "module" }), [])
 	useEffect(() => () => worker.terminate(), [])
 	const { inside, open, fold, failed, edges } = route.value
 	const asked = useRef(false), again = useRef(false)
-	const ask = () => { // one layout at a time: a graph that changes faster is shown as it was at times
+	const ask = () => { // one layout at a time: a graph that changes faster is not shown in every state
 		if (asked.current) return void (again.current = true)
 		const { inside, open, fold, failed, edges } = route.peek()
 		const scene = sceneOf(model, inside, { open: new Set(open), fold, failed: !!failed })
@@ -140,7 +140,7 @@ function usePicture(model: Model) {
 	return picture
 }
 
-// useStage is the canvas, the part of the picture that it shows, and how that is moved.
+// useStage is the canvas, with its visible part of the picture and the ways to move that.
 function useStage(model: Model, picture: Picture | undefined, selected: string) {
 	const canvas = useRef<HTMLCanvasElement>(null), mini = useRef<HTMLCanvasElement>(null)
 	const camera = useRef<Camera>({ x: 0, y: 0, zoom: 1 })
@@ -148,7 +148,7 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 	const shown = useRef({ picture, selected })
 	shown.current = { picture, selected }
 	const frame = useRef(0)
-	const moved = useRef("") // the picture that the user has moved; others are shown as a whole
+	const moved = useRef("") // the picture that the user has moved; other pictures are shown as a whole
 	const size = (): Size => ({ w: canvas.current?.clientWidth ?? 0, h: canvas.current?.clientHeight ?? 0 })
 
 	const draw = () => {
@@ -164,7 +164,7 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 		drawGraph(g, view, p, camera.current, facts, selected, colours.current)
 		minimap.current?.draw(p, camera.current, view, facts, colours.current, model.version.peek())
 		const { x, y, zoom } = camera.current
-		Object.assign(c.dataset, { // for those who look from outside what is on the canvas
+		Object.assign(c.dataset, { // for tests, which cannot see the canvas
 			draw: (performance.now() - begun).toFixed(2), layout: p.ms.toFixed(1), items: p.items.length, lines: p.lines.length, detail: detailOf(zoom), camera: [x, y, zoom].map(n => n.toFixed(3)).join(" "),
 		})
 		c.dataset.first ??= performance.now().toFixed(0)
@@ -186,7 +186,7 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 		remember("camera", undefined)
 		refit()
 	}
-	useEffect(() => { // after a reload the picture is where it was
+	useEffect(() => { // a reload restores the picture's position
 		const before = remembered<Camera & { of: string }>("camera")
 		if (!before) return
 		moved.current = before.of
@@ -250,7 +250,7 @@ function Canvas({ stage, boxes, select, toggle }: { stage: Stage; boxes: number;
 	)
 }
 
-// neighbour is the box that an arrow key leads to: along an edge to the left and right, the nearest one above and below.
+// neighbour returns the box that an arrow key selects: left and right along an edge, above and below the nearest box.
 function neighbour(p: Picture, at: string, key: string): Item | undefined {
 	const own = p.items.find(i => i.path === at)
 	if (!own) return p.items[0]

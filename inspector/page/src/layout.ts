@@ -1,5 +1,6 @@
-// A layered layout from left to right: longest path, chains of dummies for long edges, barycentre sweeps, and for the heights the least
-// squares that keep the distances (pool adjacent violators). Only the edges of the transitive reduction are drawn by default.
+// A layered layout from left to right: longest path, chains of dummies for long edges, and barycentre sweeps. Heights are the
+// least-squares solution that keeps the distances (pool adjacent violators). By default only the edges of the transitive reduction are
+// drawn.
 
 export interface Box { w: number; h: number }
 export interface Task { boxes: Box[]; edges: [number, number][]; all: boolean }
@@ -8,13 +9,13 @@ export interface Layout {
 	y: Float64Array
 	w: number
 	h: number
-	lines: { edge: number; points: number[] }[] // x and y in turn, from box to box
+	lines: { edge: number; points: number[] }[] // x and y alternate, from box to box
 }
 
 const gapX = 64
 const gapY = 14
 
-// Beyond these counts of steps, edges are kept without a proof that they are needed, and long edges are drawn straight.
+// Beyond these numbers of steps, edges are kept without proof that they are needed, and long edges are drawn straight.
 const mostSteps = 6_000_000
 const mostDummies = 40_000
 
@@ -51,7 +52,7 @@ export function reduce(n: number, edges: [number, number][], layer: Int32Array):
 		}
 		const deepest = own.reduce((most, e) => Math.max(most, layer[edges[e][1]]), 0)
 		const stack: number[] = own.map(e => edges[e][1])
-		while (stack.length) { // marks what is reached by two edges or more
+		while (stack.length) { // marks nodes that two edges or more reach
 			const v = stack.pop()!
 			if (layer[v] >= deepest) continue
 			for (const e of out[v]) {
@@ -73,7 +74,7 @@ export function reduce(n: number, edges: [number, number][], layer: Int32Array):
 	return kept
 }
 
-// isotonic moves positions as little as possible so that each is at least its distance after the one before.
+// isotonic moves positions as little as possible so that each keeps at least its distance from the one before.
 function isotonic(wish: number[], distance: number[]): number[] {
 	const sum: number[] = [], count: number[] = [], offset: number[] = []
 	let before = 0

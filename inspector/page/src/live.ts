@@ -2,14 +2,14 @@ import { effect, signal } from "@preact/signals"
 import { locked, url, type Row } from "./api"
 import { route } from "./route"
 
-// One stream keeps the list and the open run up to date. Where something on the way buffers it, or the server refuses it, the page asks
-// every two seconds instead.
+// One stream keeps the list and the open run up to date. If a proxy buffers it, or the server rejects it, the page polls every two
+// seconds instead.
 
 export interface Changes { run: string; event: number; nodes: { p: string; s: string; n?: number }[]; lines: number }
 
 export const connection = signal<"stream" | "poll" | "lost">("stream")
 
-// generation rises when everything has to be read again.
+// generation increases when everything must be read again.
 export const generation = signal(0)
 
 type Listener<T> = (message: T) => void
@@ -54,12 +54,12 @@ function connect(run: string): void {
 	own.onerror = () => {
 		clearTimeout(patience)
 		if (own !== source) return
-		if (own.readyState === EventSource.CLOSED) { // it was refused: perhaps there is no such run
+		if (own.readyState === EventSource.CLOSED) { // the server rejected it: perhaps there is no such run
 			if (run && !greeted) connect("")
 			else fallBack(run)
 			return
 		}
-		connection.value = "lost" // the browser connects again
+		connection.value = "lost" // the browser reconnects
 		patience = window.setTimeout(() => fallBack(run), helloWithin)
 	}
 }
@@ -75,7 +75,7 @@ function fallBack(run: string): void {
 	again = window.setTimeout(() => connect(run), streamAgain)
 }
 
-// keepLive connects, and connects anew when another run is open.
+// keepLive connects, and reconnects when another run is opened.
 export function keepLive(): void {
 	let run: string | undefined
 	effect(() => {
@@ -92,13 +92,13 @@ setInterval(() => (now.value = Date.now()), 1000)
 
 const storeEvery = 10_000
 
-// everySoOften calls a function again and again while the page is in view, for what the stream does not tell: nothing tells of changes in a store.
+// everySoOften calls a function repeatedly while the page is in view, for data that the stream lacks, such as changes in a store.
 export function everySoOften(f: () => void): () => void {
 	const timer = setInterval(() => { if (!document.hidden) f() }, storeEvery)
 	return () => clearInterval(timer)
 }
 
-// later calls a function some time after it is asked to: once, however often it is asked until then.
+// later calls a function some time after it was requested: once, however many requests come until then.
 export function later(ms: number, f: () => void): { ask: () => void; stop: () => void } {
 	let due: number | undefined
 	return {

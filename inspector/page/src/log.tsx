@@ -7,29 +7,29 @@ import { texts } from "./texts"
 import { Empty, Plain, Problem, Time } from "./ui"
 import { visibleLines } from "./visible"
 
-const following = 1000 // lines that are kept while the log is followed
-const most = 5000 // lines that are kept at all: the others are loaded again
+const following = 1000 // lines that are kept while following the log
+const most = 5000 // lines that are kept at most: dropped lines can be loaded again
 const onePage = 1000
-const behind = 3000 // events before the last one: a follower that is farther back goes to the end
-const every = 300 // ms from one reading to the next
-const intent = 700 // ms for which a gesture counts as the cause of scrolling
+const behind = 3000 // events before the last one: a follower that is farther behind jumps to the end
+const every = 300 // ms between readings
+const intent = 700 // ms during which a gesture counts as the cause of scrolling
 
-// Reading reads something, as long as it is wanted.
+// Reading is a task that reads something while it is wanted.
 type Reading = (mine: () => boolean) => Promise<void>
 
-// filtered is whether only some of the lines are wanted. All of them, with those for debugging, are no choice.
+// filtered reports whether only some of the lines are wanted. A level that includes debugging lines does not filter.
 const filtered = () => {
 	const { node, level, q } = route.peek()
 	return !!(node || q || level === "warn" || level === "error")
 }
 
-// LogView shows a part of the log without gaps. Without a filter it begins at the end, and with one at the start; further lines are loaded on demand,
-// and at its end it grows with the run.
+// LogView shows a part of the log without gaps. Without a filter it begins at the end, with a filter at the start. Further lines are loaded
+// on demand, and at its end it grows with the run.
 export function LogView({ model }: { model: Model }) {
 	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), note = useSignal(""), ready = useSignal(false)
 	const before = useSignal(0) // the parameter for earlier lines; 0: there are none
 	const later = useSignal(false) // there are later lines, which are loaded on demand
-	const searched = useSignal("") // how far a search is
+	const searched = useSignal("") // how far a search has got
 	const { node: path, level, q } = route.value
 	const after = useRef(0), busy = useRef(false), again = useRef(false), pause = useRef<number | undefined>(undefined), box = useRef<HTMLDivElement>(null), epoch = useRef(0), gesture = useRef(0), anchor = useRef<{ id: string; top: number } | undefined>(undefined), wanted = useRef<Reading | undefined>(undefined)
 
@@ -37,7 +37,8 @@ export function LogView({ model }: { model: Model }) {
 		const { node, level, q } = route.peek()
 		return get<Log>("log", { run: model.id, path: node, level, q, limit: onePage, ...params })
 	}
-	// turn performs one reading after the other, and none for a filter that has changed meanwhile. What somebody has asked for comes next.
+	// turn performs one reading at a time, and drops readings for a filter that has changed meanwhile. A reading that the user requested
+	// comes next.
 	const turn = async (f: Reading, asked = false) => {
 		if (busy.current) {
 			if (asked) wanted.current = f
@@ -63,7 +64,7 @@ export function LogView({ model }: { model: Model }) {
 			else if (again.current) void grow()
 		}, own === epoch.current ? every : 0)
 	}
-	// append adds later lines. What does not fit is dropped at the other end, from where it can be loaded.
+	// append adds later lines. Excess lines are dropped at the other end, and can be loaded again.
 	const append = (fresh: Line[], cap: number) => {
 		if (!fresh.length) return
 		const all = [...lines.peek(), ...fresh]
@@ -87,7 +88,7 @@ export function LogView({ model }: { model: Model }) {
 		}
 		if (mine()) ready.value = true
 	})
-	// forwards reads up to a page of lines after the last one. A search may look at many events for it.
+	// forwards reads up to a page of lines after the last one. A search may have to look at many events.
 	const forwards = async (mine: () => boolean) => {
 		const fresh: Line[] = []
 		for (;;) {
@@ -103,14 +104,14 @@ export function LogView({ model }: { model: Model }) {
 		}
 		append(fresh, most)
 	}
-	// grow takes what is new at the end.
+	// grow reads new lines at the end.
 	const grow = () => {
 		if (later.peek() || !ready.peek()) return
 		return turn(async mine => {
 			for (let pages = 0; ; pages++) {
 				const page = await ask({ after: after.current })
 				if (!mine()) return
-				if (follow.peek() && !filtered() && page.last - page.after > behind) { // it is faster than the page: go to the end, without a gap
+				if (follow.peek() && !filtered() && page.last - page.after > behind) { // the log is faster than the page: jump to the end, without a gap
 					const end = await ask({ before: page.last + 1 })
 					if (!mine()) return
 					lines.value = end.lines
@@ -121,7 +122,7 @@ export function LogView({ model }: { model: Model }) {
 				}
 				after.current = page.after
 				const room = most - lines.peek().length
-				if (!follow.peek() && page.lines.length > room) { // somebody reads: nothing is dropped above
+				if (!follow.peek() && page.lines.length > room) { // the user is reading: nothing is dropped above
 					after.current = room ? page.lines[room - 1]!.id : lines.peek().at(-1)!.id
 					append(page.lines.slice(0, room), most)
 					later.value = true
@@ -161,7 +162,7 @@ export function LogView({ model }: { model: Model }) {
 		follow.value = false
 		await forwards(mine)
 	}, true)
-	// hold keeps the first line in view where it is, whatever is added or dropped above it.
+	// hold keeps the first visible line in place when lines are added or dropped above it.
 	const hold = () => {
 		const b = box.current
 		if (!b) return
@@ -174,7 +175,7 @@ export function LogView({ model }: { model: Model }) {
 			}
 		}
 	}
-	// toEnd follows again: what is between is left out of the window, and can be loaded.
+	// toEnd resumes following: the lines in between are dropped, and can be loaded.
 	const toEnd = () => {
 		follow.value = true
 		if (!later.peek()) return void grow()
@@ -210,7 +211,7 @@ export function LogView({ model }: { model: Model }) {
 	const moved = () => {
 		const b = box.current!
 		const below = b.scrollHeight - b.scrollTop - b.clientHeight
-		if (Date.now() - gesture.current > intent) return // the lines have moved, nobody else
+		if (Date.now() - gesture.current > intent) return // the lines have moved, not the user
 		if (below > 60) follow.value = false
 		else if (below < 4 && !later.peek()) follow.value = true
 	}

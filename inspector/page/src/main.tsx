@@ -16,7 +16,7 @@ import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, shortcut, ZoneSwitch } from "./ui"
 import { visible } from "./visible"
 
-const waiting = signal([0, 0]) // gates, and runs of which a compensation has failed
+const waiting = signal([0, 0]) // gates, and runs with a failed compensation
 const helping = signal(false)
 
 const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
@@ -51,7 +51,7 @@ function App() {
 		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
 	const r = route.value, [gates, failed] = waiting.value
-	useEffect(() => { // a dialog belongs to the view on which it was opened
+	useEffect(() => { // a dialog belongs to the view in which it was opened
 		helping.value = starting.value = false
 		asked.value = undefined
 	}, [r.view, r.id])

@@ -2,22 +2,22 @@ import type { Camera, Size } from "./camera"
 import type { Picture, Theme } from "./draw"
 import type { Facts } from "./scene"
 
-// Minimap draws all of a picture in a small canvas, with a frame around the part that is in the window. The boxes are drawn again only
-// when they have changed.
+// Minimap draws a whole picture in a small canvas, with a frame around the part in the window. It redraws the boxes only when they
+// have changed.
 export class Minimap {
 	private base: HTMLCanvasElement | undefined
 	private drawn: unknown[] = []
 
 	constructor(private readonly canvas: HTMLCanvasElement) {}
 
-	// place is the scale of the picture in the canvas, and where its upper left corner is.
+	// place is the scale of the picture in the canvas, and the position of its upper left corner.
 	private place(p: Picture): { s: number; x: number; y: number } {
 		const { clientWidth: w, clientHeight: h } = this.canvas
 		const s = Math.min((w - 8) / Math.max(1, p.w), (h - 8) / Math.max(1, p.h))
 		return { s, x: (w - p.w * s) / 2, y: (h - p.h * s) / 2 }
 	}
 
-	// point is the point of the picture at a point of the canvas.
+	// point returns the point of the picture at a point of the canvas.
 	point(p: Picture, x: number, y: number): { x: number; y: number } {
 		const at = this.place(p)
 		return { x: (x - at.x) / at.s, y: (y - at.y) / at.s }
@@ -44,7 +44,7 @@ export class Minimap {
 		g.drawImage(this.base, 0, 0)
 		g.setTransform(ratio, 0, 0, ratio, ratio * at.x, ratio * at.y)
 		const frame = [camera.x * at.s, camera.y * at.s, (view.w / camera.zoom) * at.s, (view.h / camera.zoom) * at.s] as const
-		g.globalAlpha = 0.6 // what is not in the window is paler
+		g.globalAlpha = 0.6 // parts outside the window are paler
 		g.fillStyle = t.panel
 		g.beginPath()
 		g.rect(-at.x, -at.y, c.clientWidth, c.clientHeight)
@@ -57,7 +57,7 @@ export class Minimap {
 	}
 }
 
-// drawBoxes fills the boxes, each at least as large as can be seen.
+// drawBoxes fills the boxes, each at least large enough to be visible.
 function drawBoxes(g: CanvasRenderingContext2D, p: Picture, least: number, facts: Facts, t: Theme): void {
 	const paths = new Map<string, Path2D>()
 	for (const item of p.items) {

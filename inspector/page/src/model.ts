@@ -3,7 +3,7 @@ import { get, prefixOf, Refused, type Graph, type InsideCounts, type Row, type S
 import { later, type Changes } from "./live"
 import { statusOf } from "./status"
 
-// Model is what the page knows of the open run: its graphs by the composite that they are in, and the status of each node by its path.
+// Model is the page's state of the open run: its graphs by their composites, and the status of each node by its path.
 export class Model {
 	readonly row = signal<Row | undefined>(undefined)
 	readonly problem = signal<Refused | Error | undefined>(undefined)
@@ -11,13 +11,13 @@ export class Model {
 	readonly statuses = new Map<string, string>()
 	readonly attempts = new Map<string, number>()
 	readonly insides = new Map<string, InsideCounts>() // of composites that have begun, by path
-	readonly structure = signal(0) // rises with new graphs
-	readonly version = signal(0) // rises with new statuses
-	readonly lines = signal(0) // rises when there are new events
+	readonly structure = signal(0) // increases with new graphs
+	readonly version = signal(0) // increases with new statuses
+	readonly lines = signal(0) // increases with new events
 	private wanted: string[] = [""]
 	private closed = false
 
-	// reading asks for what the stream does not tell.
+	// reading requests data that the stream lacks.
 	private readonly reading = later(1000, () => {
 		for (const path of this.wanted) {
 			if (!this.graphs.get(path)?.known) this.graphs.delete(path)
@@ -32,7 +32,7 @@ export class Model {
 		this.reading.stop()
 	}
 
-	// want names the composites whose inside is shown, beside the outermost graph.
+	// want names the composites whose graphs are shown, besides the outermost graph.
 	want(paths: string[]): void {
 		this.wanted = ["", ...paths.filter(Boolean)]
 		for (const path of this.wanted) if (!this.graphs.has(path)) void this.load(path)
@@ -75,14 +75,14 @@ export class Model {
 			this.statuses.set(path, statusOf[state.status[i]] ?? "idle")
 			if (state.attempts[i]) this.attempts.set(path, state.attempts[i])
 			if (state.insides[i]) {
-				if (!n.composite && !this.insides.has(path)) this.structure.value++ // a node that a step has expanded
+				if (!n.composite && !this.insides.has(path)) this.structure.value++ // a node that its step expanded
 				this.insides.set(path, state.insides[i])
 			}
 		})
 		this.version.value++
 	}
 
-	// apply takes changes from the stream. What they do not tell, such as nodes that begin to wait, is read a little later.
+	// apply applies changes from the stream. Data that they lack, such as new waits, is read a little later.
 	apply(m: Changes): void {
 		if (m.run !== this.id) return
 		for (const c of m.nodes) {

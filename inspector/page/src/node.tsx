@@ -27,7 +27,7 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 		if (detail.peek()?.path !== path) detail.value = undefined
 		void load()
 	}, [path, status, generation.value, model.attempts.get(path)])
-	useEffect(() => { // a node that is under way changes without a change of its status
+	useEffect(() => { // a running node changes without a change of its status
 		if (!detail.value || ended(detail.value.status)) return
 		const timer = setInterval(load, 3000)
 		return () => clearInterval(timer)
@@ -99,14 +99,14 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 	)
 }
 
-// itemsLabel says how many items of a map run again; nothing if none failed or was stopped.
+// itemsLabel says how many items of a map run again; empty if none failed or was stopped.
 function itemsLabel(counts: Counts = {}) {
 	const failed = counts.failed ?? 0, stopped = (counts.aborted ?? 0) + (counts.cancelled ?? 0)
 	if (failed + stopped === 0) return undefined
 	return texts.redriveItems(failed + stopped, stopped > 0, totalOf(counts))
 }
 
-// Undone says how far what the node has done is undone, since when, and by whom.
+// Undone shows the progress of undoing the node, since when, and by whom.
 function Undone({ u }: { u: NodeUndone }) {
 	return (
 		<Section title={texts.compensation}>

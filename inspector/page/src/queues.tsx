@@ -2,12 +2,12 @@ import type { Queue } from "./api"
 import { texts } from "./texts"
 import { Plain, Time } from "./ui"
 
-// Since tells since when no process works a queue.
+// Since shows since when no process has served a queue.
 export function Since({ queue }: { queue: Queue }) {
 	return queue.since ? <span>{texts.since} <Time at={queue.since} /></span> : <span>{texts.neverWorked}</span>
 }
 
-// QueueNote says that no process works the queue of a run, and what helps.
+// QueueNote says that no process serves the queue of a run, and what helps.
 export function QueueNote({ queue }: { queue: Queue }) {
 	return (
 		<p class="notice queues">
@@ -16,7 +16,7 @@ export function QueueNote({ queue }: { queue: Queue }) {
 	)
 }
 
-// Queues names queues that no process works, the first of those that have so many runs, and says what helps.
+// Queues lists the first queues without a process, counts the other queues' runs, and says what helps.
 export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
 	if (!list?.length) return null
 	const more = runs - list.reduce((sum, q) => sum + q.runs, 0)

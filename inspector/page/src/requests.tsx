@@ -3,7 +3,8 @@ import { AnsweredText } from "./gates"
 import { texts } from "./texts"
 import { Plain, Time } from "./ui"
 
-// Requests lists what was asked of a run that another process performs: what the run has not taken yet, and what it has refused.
+// Requests lists requests for a run that another process performs: those that the run has not taken yet, and those that it has
+// refused.
 export function Requests({ list }: { list?: Posted[] }) {
 	if (!list?.length) return null
 	return (
@@ -16,7 +17,7 @@ export function Requests({ list }: { list?: Posted[] }) {
 	)
 }
 
-// Redriving says which nodes a redrive names, and why it was asked for.
+// Redriving says which nodes a redrive names, and why it was requested.
 function Redriving({ q }: { q: Posted }) {
 	const { nodes } = (q.value?.json ?? {}) as { nodes?: string[] }
 	return <>{nodes?.map(path => <span key={path}><Plain text={path} /> </span>)}<AnsweredText answer={{ ...q, value: undefined }} /></>

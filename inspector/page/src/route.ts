@@ -1,23 +1,23 @@
 import { signal } from "@preact/signals"
 
-// Everything that a link shares is in the fragment of the address.
+// The fragment of the address holds everything that a link shares.
 export interface Route {
 	view: "runs" | "gates" | "run" | "stored" | "schedules"
 	id: string
 	tab: "graph" | "timeline" | "log" | "table" | ""
 	node: string
-	inside: string // the composite whose graph is shown, empty for that of the run
-	open: string[] // composites that are unfolded
-	fold: string[] // groups that are folded
+	inside: string // the composite whose graph is shown, empty for the run's graph
+	open: string[] // unfolded composites
+	fold: string[] // folded groups
 	failed: string // "1": only the failed part of the graph
 	edges: string // "all": also edges that a longer path replaces
-	critical: string // which critical path the timeline shows: "slots", "none" or by default that by dependencies
+	critical: string // the critical path that the timeline shows: "slots", "none", or by dependencies (the default)
 	level: string // of the log
 	status: string
 	undone: string // only runs whose compensations are "running", "done" or "failed"
 	workflow: string
 	key: string // only runs with this key
-	queue: string // "unclaimable": only runs that no process works
+	queue: string // "unclaimable": only runs that no process serves
 	q: string
 }
 
@@ -28,7 +28,7 @@ const nowhere: Route = {
 	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", key: "", queue: "", q: "",
 }
 
-// filters are what narrows down the content of one view, and means nothing to another.
+// filters narrow down the content of one view, and mean nothing in other views.
 export const unfiltered = { status: "", undone: "", workflow: "", key: "", queue: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
@@ -77,8 +77,8 @@ addEventListener("hashchange", () => {
 	route.value = parse(location.hash)
 })
 
-// go changes a part of the address; replaced ones are not in the history. It begins with the address itself: the signal follows a click
-// on a link a moment later.
+// go changes a part of the address; replace keeps the change out of the history. It starts from the address itself, since the signal
+// follows a click on a link a moment later.
 export function go(change: Partial<Route>, replace = false): void {
 	const to = href({ ...parse(location.hash), ...change })
 	if (to === location.hash) return
@@ -93,14 +93,14 @@ export function go(change: Partial<Route>, replace = false): void {
 
 export const openRun = (id: string, more: Partial<Route> = {}) => href({ view: "run", id, ...more })
 
-// What remember was given and the browser's history does not have yet, for the place that is shown.
+// Data given to remember that the browser's history does not have yet, for the place that is shown.
 let unsaved: Record<string, unknown> = {}
 let saving: number | undefined
 
-// Browsers refuse calls of replaceState that come too fast: Safari more than 100 in 30 s.
+// Browsers reject calls of replaceState that come too fast: Safari more than 100 in 30 s.
 const saveEvery = 500
 
-// remember keeps what a reload should find again but a link does not share, such as the part of a picture that is in the window.
+// remember keeps data that a reload should find again but a link does not share, such as the visible part of a picture.
 export function remember(name: string, value: unknown): void {
 	unsaved[name] = value
 	saving ??= window.setTimeout(save, saveEvery)
@@ -115,7 +115,7 @@ function save(): void {
 	forget()
 }
 
-// forget drops what is not saved, when the history is at another place already.
+// forget drops unsaved data when the history has moved to another place.
 function forget(): void {
 	clearTimeout(saving)
 	saving = undefined

@@ -23,7 +23,7 @@ const tabs: [Route["tab"], string, string][] = [["graph", texts.graph, "g"], ["t
 
 const order: Exclude<RunVerb, "compensate">[] = ["fork", "redrive", "leave", "abort", "cancel"]
 
-const storedEvery = 3000 // ms from one reading of a stored run to the next: nothing tells of its changes
+const storedEvery = 3000 // ms between readings of a stored run, which reports no changes
 
 export function RunView({ id }: { id: string }) {
 	const model = useMemo(() => new Model(id), [id])

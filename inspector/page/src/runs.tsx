@@ -26,7 +26,7 @@ export function RunsView() {
 	useEffect(() => { void load() }, [status, undone, workflow, q, generation.value])
 	useEffect(() => {
 		const loading = later(1000, load)
-		const off = onRows(m => { // rows that are shown change at once, which rows match and in which order a little later
+		const off = onRows(m => { // shown rows change at once; which rows match, and their order, a little later
 			const changed = new Map(m.runs.map(r => [r.id, r]))
 			rows.value = rows.peek()?.map(r => (changed.has(r.id) ? { ...changed.get(r.id)!, error: r.error } : r))
 			loading.ask()
@@ -76,7 +76,7 @@ export function RunsView() {
 	)
 }
 
-// UndoneFilter chooses runs by what they undo.
+// UndoneFilter selects runs by the progress of their undoing.
 export function UndoneFilter() {
 	return (
 		<select aria-label={texts.compensation} value={route.value.undone} onChange={e => go({ undone: e.currentTarget.value })}>
@@ -86,7 +86,7 @@ export function UndoneFilter() {
 	)
 }
 
-// took is how long a run has taken, up to now if it goes on. The answer has the time of one that does not.
+// took returns how long a run has taken, up to now if it continues. If it does not, the response has the time.
 export function took(r: Row): string {
 	if (!r.started) return ""
 	return duration(r.duration_ms ?? now.value - Date.parse(r.started))

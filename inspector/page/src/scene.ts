@@ -6,16 +6,17 @@ import { together, type Counts } from "./status"
 import { visible } from "./visible"
 import type { Drawn, Tree } from "./worker"
 
-// What the picture of a graph shows: a scene is made from the model, laid out by the worker, and made a picture.
+// The content of a graph's picture: a scene is made from the model, laid out by the worker, and turned into a
+// picture.
 
 export interface Choice { open: Set<string>; fold: string[]; failed: boolean }
 
-// Cell is a box: a node, or the part of a folded group that members lists.
+// Cell is a box: a node, or the members of a folded group's part.
 interface Cell { path: string; label: string; type: string; group: string; composite: boolean; members?: string[]; inside?: Scene }
 interface Link { from: number; to: number; label: string; on: string; data: boolean }
 export interface Scene { cells: Cell[]; links: Link[] }
 
-// sceneOf is the graph inside of a composite; undefined as long as it is not known.
+// sceneOf returns the graph in a composite; undefined while it is unknown.
 export function sceneOf(model: Model, inside: string, choice: Choice): Scene | undefined {
 	const graph = model.graphs.get(inside)
 	if (!graph) return undefined
@@ -38,8 +39,8 @@ export function sceneOf(model: Model, inside: string, choice: Choice): Scene | u
 	return choice.fold.reduce(foldGroup, scene)
 }
 
-// failedPart are the nodes that failed, what they stopped, and what led to them. It is everything if nothing of the kind is known of the
-// inside of a composite.
+// failedPart returns the paths of the nodes that failed or were stopped, and of their predecessors. In a composite without such nodes
+// it returns undefined, which means all nodes.
 function failedPart(model: Model, inside: string): Set<string> | undefined {
 	const graph = model.graphs.get(inside)!, keep = new Set<string>()
 	const path = (i: number) => prefixOf(graph) + graph.nodes[i].id
@@ -89,7 +90,7 @@ function foldGroup(scene: Scene, group: string): Scene {
 }
 
 const plain = { w: 168, h: 38 }
-const counted = { w: 168, h: 62 } // room for a bar and counts
+const counted = { w: 168, h: 62 } // space for a bar and counts
 
 export function treeOf(scene: Scene, all: boolean): Tree {
 	const inside: Record<number, Tree> = {}
@@ -112,7 +113,7 @@ export function pictureOf(scene: Scene, drawn: Drawn, of: string): Picture {
 	return { of, items, lines, w: drawn.w, h: drawn.h, ms: drawn.ms }
 }
 
-// Facts are what a picture tells of its boxes.
+// Facts is what a picture shows about its boxes.
 export class Facts {
 	private readonly groups = new Map<string, Counts>()
 	private version = -1
@@ -123,7 +124,7 @@ export class Facts {
 		return item.members ? together(this.counts(item)!) : this.model.status(item.path)
 	}
 
-	// counts are those of what is inside of a composite or a folded group; undefined as long as there is nothing.
+	// counts are the counts of the nodes in a composite or a folded group; undefined while there are none.
 	counts(item: Item): Counts | undefined {
 		if (!item.members) return this.model.insides.get(item.path)?.counts
 		if (this.version !== this.model.version.peek()) {

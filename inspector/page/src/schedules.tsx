@@ -7,7 +7,7 @@ import { openRun } from "./route"
 import { texts } from "./texts"
 import { announced, Badge, Empty, Plain, Problem, Time } from "./ui"
 
-// SchedulesView lists the schedules: when they run next, how they ended lately, and what operators do with them.
+// SchedulesView lists the schedules, with their next ticks, their last runs and the operators' actions.
 export function SchedulesView() {
 	const list = useSignal<Schedule[] | undefined>(undefined), problem = useSignal<Error | undefined>(undefined)
 	const load = () => get<{ schedules: Schedule[] }>("schedules").then(r => {

@@ -1,11 +1,11 @@
-// What the page knows of statuses: their order in a bar, their letters, and which of them are final.
+// The page's knowledge of statuses: their order in a bar, their letters, and which of them are final.
 
-// statusOf has the statuses of nodes by their letters in answers.
+// statusOf maps the letters in responses to statuses.
 export const statusOf: Record<string, string> = {
 	i: "idle", w: "waiting", q: "ready", r: "running", t: "retrying", s: "suspended", c: "completed", f: "failed", a: "aborted", x: "cancelled", k: "skipped",
 }
 
-// badgeLetter has the letters in pictures.
+// badgeLetter has the letters for pictures.
 export const badgeLetter: Record<string, string> = {
 	idle: "I", waiting: "W", ready: "Q", running: "R", retrying: "T", suspended: "G", completed: "C", failed: "F", aborted: "A", cancelled: "X", skipped: "S", pending: "P", gone: "!",
 }
@@ -13,17 +13,17 @@ export const badgeLetter: Record<string, string> = {
 export const runStatuses = ["pending", "running", "suspended", "completed", "failed", "cancelled"]
 export const nodeStatuses = ["running", "retrying", "suspended", "failed", "aborted", "ready", "waiting", "idle", "completed", "skipped", "cancelled"]
 
-// inBar is the order of the statuses in bars of progress. Nodes in other statuses leave the bar empty.
+// inBar is the order of the statuses in progress bars. Nodes in other statuses leave the bar empty.
 export const inBar = ["completed", "running", "retrying", "suspended", "failed", "aborted", "cancelled", "skipped"]
 
 const final = new Set(["completed", "failed", "aborted", "cancelled", "skipped"])
 
 export const ended = (status: string) => final.has(status)
 
-// hollow statuses are drawn as an outline: nothing has happened to the node yet.
+// hollow statuses are drawn as an outline: the node has done nothing yet.
 export const hollow = new Set(["idle", "waiting", "ready", "pending", "gone"])
 
-// Counts tell how many nodes are in each status.
+// Counts has the number of nodes in each status.
 export type Counts = Record<string, number>
 
 export const totalOf = (counts: Counts) => Object.values(counts).reduce((sum, n) => sum + n, 0)
@@ -32,5 +32,5 @@ export const doneOf = (counts: Counts) => Object.entries(counts).reduce((sum, [s
 
 const pressing = ["failed", "aborted", "retrying", "suspended", "running", "ready", "waiting", "idle", "cancelled", "completed", "skipped"]
 
-// together is the status of several nodes as one: the one that matters most to an operator.
+// together returns one status for several nodes: the status that matters most to an operator.
 export const together = (counts: Counts) => pressing.find(status => counts[status]) ?? "idle"

@@ -9,7 +9,7 @@ import { runStatuses } from "./status"
 import { texts } from "./texts"
 import { Empty, Plain, Problem, RunBadge, Time, UndoneTag, Used } from "./ui"
 
-// StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
+// StoredView lists the store's runs: runs of other processes, and runs that the Runner has forgotten.
 export function StoredView() {
 	const { status, undone, workflow, key, queue, q } = route.value
 	const { rows, next, problem, unclaimable, load, more } = useStored({ status, compensation: undone, workflow, key, queue, prefix: q })
@@ -51,7 +51,7 @@ export function StoredView() {
 	)
 }
 
-// KeyTag shows whose run it is; a click lists the runs with that key.
+// KeyTag shows a run's key; a click lists the runs with that key.
 function KeyTag({ r }: { r: StoredRow }) {
 	if (!r.key && !r.priority) return null
 	return (
@@ -62,7 +62,7 @@ function KeyTag({ r }: { r: StoredRow }) {
 	)
 }
 
-// Waits lists what a stored run waits for, since when and until when.
+// Waits lists the waits of a stored run, since when and until when.
 function Waits({ r }: { r: StoredRow }) {
 	return (
 		<>

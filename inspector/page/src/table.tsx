@@ -8,7 +8,7 @@ import { nodeStatuses } from "./status"
 import { texts } from "./texts"
 import { Badge, duration, Empty, InsideProgress, Plain, Problem, Time } from "./ui"
 
-// The nodes as a table: the same as the graph, for the keyboard, screen readers and narrow windows.
+// The nodes as a table, with the same content as the graph, for the keyboard, screen readers and narrow windows.
 export function TableView({ model }: { model: Model }) {
 	const rows = useSignal<NodeRow[] | undefined>(undefined), more = useSignal(false), problem = useSignal<Error | undefined>(undefined)
 	const shown = useRef(remembered<number>("shown") ?? 200), ask = useRef(0)

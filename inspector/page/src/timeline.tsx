@@ -12,12 +12,12 @@ import { visible } from "./visible"
 
 const lane = 24, ruler = 26
 
-// Range is the part of the time that is shown, of 0 to 1.
+// Range is the visible part of the time, between 0 and 1.
 interface Range { from: number; to: number }
 
 const whole: Range = { from: 0, to: 1 }
 
-// at moves a range so that it stays within the whole.
+// at moves a range so that it stays within 0 to 1.
 const at = (from: number, width: number): Range => {
 	const left = Math.min(1 - width, Math.max(0, from))
 	return { from: left, to: left + width }
@@ -81,7 +81,7 @@ export function TimelineView({ model }: { model: Model }) {
 	)
 }
 
-// useTimeline reads the attempts, again and again as long as the run goes on.
+// useTimeline reads the attempts, repeatedly while the run continues.
 function useTimeline(model: Model) {
 	const data = useSignal<Timeline | undefined>(undefined), problem = useSignal<Error | undefined>(undefined), busy = useRef(false)
 	const load = async () => {
@@ -105,7 +105,7 @@ function useTimeline(model: Model) {
 
 const lastOf = (data: Timeline) => data.spans.reduce((last, s) => Math.max(last, s.end_ms ?? data.now_ms), 1)
 
-// criticalPath is in the order of the time.
+// criticalPath returns the path in the order of time.
 function criticalPath(which: string, all: Span[], lanes: Lanes, model: Model): Span[] {
 	const path = which === "none" ? [] : which === "slots" ? bySlots(lanes) : byDependencies(all, model.graphs.get(""))
 	return [...path].sort((a, b) => a.start_ms - b.start_ms)
@@ -128,7 +128,7 @@ interface TrackProps {
 	select: (span?: Span) => void; look: (to: Range) => void; zoom: (factor: number, centre: number) => void
 }
 
-// Track is the picture. Its canvas is as high as the window: what is scrolled to is drawn.
+// Track is the picture. Its canvas is as high as the window, and draws the part that is scrolled into view.
 function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProps) {
 	const canvas = useRef<HTMLCanvasElement>(null), scroll = useRef<HTMLDivElement>(null)
 	const tip = useSignal<{ x: number; y: number; span: Span } | undefined>(undefined)
@@ -191,7 +191,7 @@ function Track({ lanes, end, path, range, ended, select, look, zoom }: TrackProp
 	)
 }
 
-interface Part { w: number; h: number; top: number; from: number; to: number; end: number } // of the track that is shown
+interface Part { w: number; h: number; top: number; from: number; to: number; end: number } // of the visible track
 
 function drawTrack(g: CanvasRenderingContext2D, part: Part, { spans, lanes }: Lanes, path: Set<Span>, node: string, t: Theme): void {
 	const { w, h, top, from, to, end } = part
@@ -266,7 +266,7 @@ function Tip({ x, y, span }: { x: number; y: number; span: Span }) {
 	)
 }
 
-// ticksOf are the times of a ruler, in steps that people can count in.
+// ticksOf returns the times of a ruler, in round steps.
 function ticksOf(from: number, to: number, width: number): number[] {
 	const step = niceStep((to - from) / Math.max(2, width / 110)), ticks: number[] = []
 	for (let ms = Math.ceil(from / step) * step; ms <= to; ms += step) ticks.push(ms)

@@ -3,14 +3,14 @@ import { locked, Refused, url } from "./api"
 import { texts } from "./texts"
 import { Plain } from "./ui"
 
-// A link may end in #token= and the token. The browser sends nothing of that part of an address, so no log of requests has it; and it is taken
-// out of the address before anything else happens, so the history has it no longer than that.
+// A link may end in #token= and the token. Browsers do not send that part of an address, so logs of requests do not have it. The page
+// removes it from the address before anything else, so the history does not keep it.
 
 const inAddress = /^#token=(.+)$/
 
 export const refused = signal("")
 
-// unlock gives the token to the service, which answers with a cookie. It reports whether it was the right one.
+// unlock sends the token to the service, which responds with a cookie. It reports whether the token was right.
 async function unlock(token: string): Promise<boolean> {
 	refused.value = ""
 	try {
@@ -24,7 +24,7 @@ async function unlock(token: string): Promise<boolean> {
 	}
 }
 
-// takeToken uses the token of the address, if it has one.
+// takeToken uses the token of the address, if there is one.
 export async function takeToken(): Promise<void> {
 	const found = inAddress.exec(location.hash)
 	if (!found) return

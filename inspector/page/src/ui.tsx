@@ -7,7 +7,7 @@ import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./stat
 import { texts } from "./texts"
 import { visible, visibleLines } from "./visible"
 
-// Parts that several views share.
+// Components that several views share.
 
 class Outline {
 	d = ""
@@ -29,7 +29,8 @@ function outline(status: string): string {
 	return d
 }
 
-// Plain is a text of a run on one line: it neither changes the direction of what is around it nor hides what it is.
+// Plain shows a text of a run on one line. The text can neither change the direction of the text around it nor hide
+// its own content.
 export function Plain({ text }: { text?: string }) {
 	return <bdi>{visible(text ?? "")}</bdi>
 }
@@ -46,17 +47,17 @@ export function Badge({ status, quiet, text = status }: { status: string; quiet?
 	)
 }
 
-// RunBadge is the status of a run. One whose process has died is not running, whatever its store has.
+// RunBadge shows the status of a run. A run whose process has died is not running, whatever its store says.
 export function RunBadge({ status, gone }: { status: string; gone?: string }) {
 	return gone ? <span class="gone"><Badge status="gone" text={texts.gone} /> <span class="meta">{texts.since} <Time at={gone} /></span></span> : <Badge status={status} />
 }
 
-// UndoneTag tells how far what a node, or a run, has done is undone.
+// UndoneTag shows the progress of undoing a node or a run.
 export function UndoneTag({ state }: { state?: string }) {
 	return state ? <span class={state === "failed" ? "tag lost" : "tag"}>{texts.undone[state]}</span> : null
 }
 
-// Used is what a run has used, in the order of the names.
+// Used shows what a run has used, sorted by name.
 export function Used({ usage, most = 100 }: { usage?: Usage; most?: number }) {
 	const names = Object.keys(usage ?? {}).sort()
 	if (!names.length) return null
@@ -68,7 +69,7 @@ export function Used({ usage, most = 100 }: { usage?: Usage; most?: number }) {
 	)
 }
 
-// amount is a number that may be of tokens or of cents.
+// amount formats a number, for example of tokens or of cents.
 export const amount = (n: number): string => (n !== 0 && (n >= 1e15 || n < 1e-4) ? n.toExponential(3) : n.toLocaleString("en", { maximumFractionDigits: n < 1 ? 4 : 2 }))
 
 export function Progress({ counts, total, label }: { counts: Counts; total: number; label: string }) {
@@ -86,14 +87,14 @@ export function Progress({ counts, total, label }: { counts: Counts; total: numb
 	)
 }
 
-// InsideProgress tells how far the inside of a composite is.
+// InsideProgress shows the progress of the nodes in a composite.
 export function InsideProgress({ counts }: { counts?: Counts }) {
 	if (!counts) return null
 	const done = doneOf(counts), total = totalOf(counts)
 	return <span class="inside"><Progress counts={counts} total={total} label={texts.countsOf(done, total)} /> <span class="meta">{done}/{total}</span></span>
 }
 
-// between is how many milliseconds lie between two times of answers, which have nanoseconds.
+// between returns the milliseconds between two times of responses, which have nanoseconds.
 export function between(start: string, end: string): number {
 	const below = (at: string) => Number("0." + (/\.\d{3}(\d+)/.exec(at)?.[1] ?? "0"))
 	return Date.parse(end) - Date.parse(start) + below(end) - below(start)
@@ -112,11 +113,11 @@ export function duration(ms: number): string {
 	return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`
 }
 
-// inUTC is whether times are shown in UTC, in place of the zone of the browser. The browser remembers it.
+// inUTC reports whether times are shown in UTC instead of the browser's zone. The browser stores it.
 export const inUTC = signal(remembersUTC())
 
 function remembersUTC(): boolean {
-	try { return localStorage.getItem("kahn-utc") === "1" } catch { return false } // a browser may keep nothing
+	try { return localStorage.getItem("kahn-utc") === "1" } catch { return false } // a browser may refuse to store anything
 }
 
 export function switchUTC(): void {
@@ -124,12 +125,12 @@ export function switchUTC(): void {
 	try { localStorage.setItem("kahn-utc", inUTC.peek() ? "1" : "0") } catch { /* until the page is closed */ }
 }
 
-// zoneOf is the name of the zone at a time, such as CET or GMT+2.
+// zoneOf returns the name of the zone at a time, such as CET or GMT+2.
 export function zoneOf(date: Date): string {
 	return new Intl.DateTimeFormat("en-GB", { timeZone: inUTC.value ? "UTC" : undefined, timeZoneName: "short" }).formatToParts(date).find(p => p.type === "timeZoneName")?.value ?? "UTC"
 }
 
-// clock is a time as the page shows all: with the date unless it is today, and with milliseconds if it is exact.
+// clock formats a time: with the date unless it is today, and with milliseconds if it is exact.
 export function clock(date: Date, exact = false): string {
 	const two = (n: number) => String(n).padStart(2, "0")
 	const day = (d: Date) => inUTC.value ? `${d.getUTCFullYear()}-${two(d.getUTCMonth() + 1)}-${two(d.getUTCDate())}` : `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`
@@ -199,7 +200,7 @@ export function Dialog({ title, close, children }: { title: string; close: () =>
 	)
 }
 
-// announced is what a screen reader is told next.
+// announced is the next text for the screen reader.
 export const announced = signal("")
 
 export function Announcer() {
@@ -211,8 +212,8 @@ const typing = () => {
 	return (at instanceof HTMLInputElement && at.type !== "checkbox") || at instanceof HTMLTextAreaElement || at instanceof HTMLSelectElement || !!document.querySelector("dialog[open]")
 }
 
-// shortcut calls a handler with the keys that are not typed into a field, until the returned function is called. The handler reports
-// whether the key was for it.
+// shortcut calls a handler for keys that are not typed into a field, until the returned function is called. The handler reports
+// whether it used the key.
 export function shortcut(handler: (e: KeyboardEvent) => boolean): () => void {
 	const keys = (e: KeyboardEvent) => {
 		if (!typing() && !e.ctrlKey && !e.metaKey && !e.altKey && handler(e)) e.preventDefault()

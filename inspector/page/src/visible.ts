@@ -1,5 +1,5 @@
-// Texts of runs are shown as they are, but for what would change how the text around them is read: control characters, marks that
-// reorder a line, and characters without a picture. They are shown as signs.
+// Texts of runs are shown unchanged, except for characters that would change how the text around them is read: control
+// characters, marks that reorder a line, and characters without a glyph. Those are shown as signs.
 
 const disruptive = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
 
@@ -11,13 +11,13 @@ function sign(c: string): string {
 
 const longest = 300
 
-// visible is a text for one line, cut if it is long.
+// visible returns a text for one line, cut if it is long.
 export function visible(text: string, most = longest): string {
 	const short = text.length > most ? text.slice(0, most).replace(/[\ud800-\udbff]$/, "") + "…" : text
 	return short.replace(disruptive, sign)
 }
 
-// visibleLines is a text of several lines, as long as it is.
+// visibleLines returns a text of several lines, however long.
 export function visibleLines(text: string): string {
 	return text.replace(disruptive, c => (c === "\n" || c === "\t" ? c : sign(c)))
 }

@@ -1,8 +1,9 @@
 import { layout, type Task } from "./layout"
 
-// The layout of a graph in which composites may be unfolded: the inside is laid out first, and gives its composite the size.
+// The layout of a graph with unfolded composites: the graph in a composite is laid out first, and determines the composite's
+// size.
 export interface Tree { task: Task; inside: Record<number, Tree> }
-export interface Placed { path: number[]; x: number; y: number; w: number; h: number } // path: index in each graph, from the outermost
+export interface Placed { path: number[]; x: number; y: number; w: number; h: number } // path: the index in each graph, from the outermost
 export interface Drawn { nodes: Placed[]; lines: { path: number[]; edge: number; points: number[] }[]; w: number; h: number; ms: number }
 
 const padding = 18
