@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// restoreStored builds a restoration from the records of a store.
+// restoreStored builds a restoration from the stored run.
 func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 	if stored.Status.Terminal() && !r.cfg.reads && !r.cfg.redrive {
 		return nil, fmt.Errorf("%w: run %s is %v: see ReadResult and Redrive, or give another RunID", ErrFinished, quoteID(stored.ID), stored.Status)
@@ -31,8 +31,8 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 			return nil, err
 		}
 	case file.Fired != nil:
-		// This life was not given the trigger: the record has it. The run has only the nodes that the trigger leads to, and the stored
-		// nodes are looked up among these, so the plan is chosen before they are restored.
+		// This life was not given the trigger: the record has it. The run has only the nodes that the trigger leads to, and the
+		// restoration looks up the stored nodes among these, so the plan is chosen first.
 		if err := r.choosePlan(); err != nil {
 			return nil, err
 		}
@@ -40,7 +40,7 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 	return r.restoration(stored)
 }
 
-// fileOf makes a snapshot of a stored run, with the nodes of the outermost graph in the order of their ids.
+// fileOf returns a snapshot of a stored run, with the nodes of the outermost graph in the order of their ids.
 func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := json.Unmarshal(stored.Record, &file); err != nil {
 		return file, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
@@ -49,7 +49,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
 	}
 	file.Version = snapshotVersion
-	if stored.Inputs != nil { // records of older versions hold them
+	if stored.Inputs != nil { // records of older versions contain the inputs
 		if file.Inputs, err = readInputs(stored.Inputs); err != nil {
 			return file, err
 		}
@@ -95,7 +95,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
-			n.Cut++ // its life has ended without it
+			n.Cut++ // the life that ran it has ended without its result
 			n.Crashes++
 		}
 		f.take(key)
@@ -103,7 +103,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
 		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
-	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no record shows deltas and logs
+	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no record has the ids of deltas and logs
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
@@ -115,8 +115,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	return file, f.err
 }
 
-// addTaken puts the signals with IDs that have records into their order, before the signals that a former version kept in the
-// record of the run.
+// addTaken restores the order of the signals with IDs that have records. They precede the signals that a former version kept
+// in the record of the run.
 func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
 	for key, a := range taken {
@@ -130,8 +130,8 @@ func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	return nil
 }
 
-// count takes the number of deltas from the record of a node. The later attempts of a composite have other keys, and continue the
-// count.
+// count moves the number of deltas from the record of a node to the file. Later attempts of a composite have other keys, and
+// continue the count.
 func (file *snapshotFile) count(key string, n *nodeState) {
 	deltas := n.Deltas
 	if n.Deltas = 0; deltas == 0 {
@@ -144,15 +144,15 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
-// columns returns what a store keeps of a node. The record, which is what has no column, and after it the hash are in the memory of w, until it
-// is written to again.
+// columns returns the stored columns of a node. The record has all fields without a column of their own. Record and hash are in the memory of
+// w, and valid until w is written to again.
 func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
 	begin := len(w.Data)
 	w.record(n, key)
 	end := len(w.Data)
 	w.Data = append(w.Data, n.Hash...)
-	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // what [Plan] has made
+	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // Plan has encoded the hash
 	w.Data = w.Data[:end+size]
 	d.Record, d.Hash = w.Data[begin:end:end], w.Data[end:]
 	if n.Value != nil {
@@ -161,13 +161,13 @@ func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	return d
 }
 
-// addColumns is the reverse of columns for a node that was decoded from the record. In records of older versions the node has an id, and
-// the parts are members of the record.
+// addColumns adds the columns to a node that was decoded from the record. In records of older versions the node has an id, and the
+// columns are fields of the record.
 func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	if n.ID == "" {
 		n.ID = key
 	}
-	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // a store may return anything
+	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // a store may return any value
 		if _, err := part.MarshalText(); err != nil {
 			return err
 		}
@@ -188,17 +188,16 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	return nil
 }
 
-// filler moves each record into the composite that it belongs to. It needs no plans of composites, since a node may have
-// been expanded. Records of former attempts and iterations are left out. There is one piece of memory for all records: the nodes of a graph, and the items of
-// a map, are a part of it.
+// filler moves each record into the composite of its node. It needs no plans of composites, since a node may have been expanded. It leaves out
+// records of former attempts and iterations. All records share one slice: the nodes of a graph, and the items of a map, are a part of this slice.
 type filler struct {
 	nodes []nodeState
-	keys  []string // theirs in the store
+	keys  []string // the store's keys of these nodes
 	of    map[siblings][]nodeState
 
-	outputs map[string]json.RawMessage // that loops have collected, by the keys of the iterations
-	lists   map[string]json.RawMessage // of maps, by their own keys
-	err     error                      // one of them is missing
+	outputs map[string]json.RawMessage // that loops have collected, by key of the iteration
+	lists   map[string]json.RawMessage // of maps, by listKey
+	err     error                      // an output or a list is missing
 }
 
 // siblings names the nodes of one graph, by the prefix of their keys, or the items of a map, by their keys up to the index.
@@ -211,7 +210,7 @@ func newFiller(records int) *filler {
 	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
 }
 
-// next is the memory of the next record, which take keeps if the record is a node's.
+// next returns the memory of the next record; take keeps it if the record is a node's.
 func (f *filler) next() *nodeState {
 	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
 	*n = nodeState{}
@@ -222,9 +221,9 @@ func (f *filler) take(key string) {
 	f.nodes, f.keys = f.nodes[:len(f.nodes)+1], append(f.keys, key)
 }
 
-// sort brings the nodes of each graph, and the items of each map, together, in the order of their keys.
+// sort groups the nodes by graph, and the items by map, each in the order of their keys.
 func (f *filler) sort() {
-	maps, begun := map[string]bool{}, map[string]bool{} // the keys of the maps that have begun, and of the nodes inside them
+	maps, begun := map[string]bool{}, map[string]bool{} // the keys of the maps that have begun, and the prefixes of the keys of their items
 	for i := range f.nodes {
 		if n := &f.nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
 			maps[f.keys[i]], begun[n.keyInside(f.keys[i])] = true, true
@@ -235,7 +234,7 @@ func (f *filler) sort() {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(a, b int32) int { return strings.Compare(f.keys[a], f.keys[b]) })
-	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 has what is left out
+	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 has the records that are left out
 	numberOf := make([]int32, len(f.nodes))
 	for _, i := range order {
 		of := f.siblingsOf(i, maps, begun)
@@ -247,7 +246,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // at first where they begin
+	ends := slices.Clone(sizes) // at first, where each begins
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -265,17 +264,17 @@ func (f *filler) sort() {
 	delete(f.of, siblings{})
 }
 
-// siblingsOf names the siblings of a record, zero if it is left out.
+// siblingsOf returns the siblings of a record, or zero if the record is left out.
 func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	n, key := &f.nodes[i], f.keys[i]
-	if n.Hash != "" { // only such nodes have one
+	if n.Hash != "" { // only nodes of the outermost graph have a hash
 		return siblings{outermost: true}
 	}
 	if at := strings.LastIndexByte(key, '['); at >= 0 && strings.HasSuffix(n.ID, key[at:]) {
 		switch {
 		case begun[key[:at]]:
 			return siblings{prefix: key[:at], items: true}
-		case maps[key[:at]]: // of a former attempt: no other node of its graph has an id like that
+		case maps[key[:at]]: // the item of a former attempt: no other node of its graph has such an id
 			return siblings{}
 		}
 	}
@@ -286,7 +285,8 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// fillIn fills the composites among the nodes of a graph, or the items of a map. key is the key of a node in the store.
+// fillIn fills in the composites among the nodes of a graph, or among the items of a map. key returns a node's key in
+// the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -314,7 +314,7 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	}
 }
 
-// collect fills in the outputs of the iterations of a loop that continues, if it collects them.
+// collect fills in the collected outputs of a loop's earlier iterations, if the loop continues and collects outputs.
 func (f *filler) collect(n *nodeState, key string) {
 	in := n.Inside
 	var list []stored
@@ -324,7 +324,7 @@ func (f *filler) collect(n *nodeState, key string) {
 		}
 	}
 	switch len(list) {
-	case 0: // it does not collect them, or a former version has written them
+	case 0: // the loop does not collect outputs, or a former version wrote them
 	case in.Iteration - 1:
 		in.Collected, in.apart = list, len(list)
 	default:
@@ -332,8 +332,8 @@ func (f *filler) collect(n *nodeState, key string) {
 	}
 }
 
-// keyInside is the prefix of the keys of the nodes inside the composite with the given key. A later attempt repeats
-// paths, and a store keeps what was completed: so the keys of a later attempt differ.
+// keyInside returns the prefix of the keys of the nodes inside the composite with the given key. A later attempt
+// repeats paths, and a store keeps completed records, so the keys of a later attempt differ.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
@@ -341,7 +341,7 @@ func (n *nodeState) keyInside(key string) string {
 // tryMark precedes the number of an attempt in a key: no path has letters after this sign.
 const tryMark = "#try"
 
-// pathOfKey is the path of the node with a key in the store: the key without the attempts of composites.
+// pathOfKey returns the path of the node with a key: the key without the attempts of composites.
 func pathOfKey(key string) string {
 	before, rest, found := strings.Cut(key, tryMark)
 	if !found {
@@ -360,22 +360,22 @@ func keyInside(key string, attempt int32, iteration int, items bool) string {
 	}
 	switch {
 	case items:
-		return key // and [index]
+		return key // the caller appends [index]
 	case iteration > 0:
 		return fmt.Sprintf("%s#%d/", key, iteration)
 	}
 	return key + "/"
 }
 
-// listKey is the key of the list of a map.
+// listKey returns the key of the list of a map.
 func listKey(key string) string { return key + "[]" }
 
-// collectedKey is the key of the output of an iteration that a loop has collected.
+// collectedKey returns the key of the output of an iteration, for a loop that collects outputs.
 func collectedKey(key string, attempt int32, iteration int) string {
 	return strings.TrimSuffix(keyInside(key, attempt, iteration, false), "/")
 }
 
-// key is the key of a node in the store: its path, with the attempts of composites after the first.
+// key returns the key of a node in the store: its path, with the attempts of composites after the first.
 func (r *Run) key(ref machine.Ref) string {
 	id := r.plan.names[ref]
 	switch {
@@ -394,13 +394,13 @@ func (r *Run) setKeys() {
 	}
 }
 
-// acquire takes the lease of the run, and builds the restoration from the records of the store.
+// acquire takes the lease of the run, and builds the restoration from the stored run.
 func (r *Run) acquire() (x *restoration, err error) {
 	switch {
 	case r.cfg.fork:
 		return r.acquireFork()
 	case r.cfg.redrive:
-		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // Acquire would make the run
+		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // Acquire would create the run
 			return nil, err
 		}
 	}
@@ -421,7 +421,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 				r.refuseRedrives()
 			}
 		}
-	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // it was taken out of the store a moment ago
+	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // the run was removed from the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:
 		if err, given = r.adopt(stored), false; err == nil {
@@ -432,7 +432,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	return x, err
 }
 
-// askAdmission asks Service.Admit about a run that is stored, whose lease is held, and that has not begun.
+// askAdmission calls Service.Admit for a stored run whose lease is held and that has not begun.
 func (r *Run) askAdmission(created *store.Run) error {
 	c := r.cfg
 	if c.admission == nil {
@@ -453,9 +453,9 @@ func (r *Run) askAdmission(created *store.Run) error {
 	return nil
 }
 
-// takeLease takes the lease of the run, and returns what is stored of it.
+// takeLease takes the lease of the run, and returns the stored run.
 func (r *Run) takeLease() (stored *store.Run, err error) {
-	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
+	r.plan.Hash() // calls user code (MarshalJSON), so it must not be called later, under the run's lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}, bounds: defaultBounds}
 	if most := r.cfg.bounds; most != nil {
 		d.bounds = *most
@@ -485,14 +485,14 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 	return stored, err
 }
 
-// acquireFork is acquire for a fork, which the store may have already.
+// acquireFork is acquire for a fork. The store may already have the fork.
 func (r *Run) acquireFork() (*restoration, error) {
 	forked := r.cfg.from.file.Run
 	x, err := r.restoration(nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.keepGiven(); err != nil { // the inputs of the run that it was forked from
+	if err := r.keepGiven(); err != nil { // the inputs of the original run
 		return nil, err
 	}
 	stored, err := r.takeLease()
@@ -523,7 +523,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 func (d *durable) keep(h *held) {
 	for i, ref := range h.refs {
 		e := d.pending(place{h.run, ref})
-		if !h.nodes[i].Status.Terminal() { // a composite that continues inside
+		if !h.nodes[i].Status.Terminal() { // a composite that continues
 			e.change()
 			continue
 		}
@@ -537,17 +537,17 @@ func (d *durable) keep(h *held) {
 	}
 }
 
-// takenBack is what a redrive takes out of the store.
+// takenBack is what a redrive removes from the store.
 type takenBack struct {
 	keys    []string          // of the nodes that run again, and of the nodes inside them
-	counts  []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
-	started []store.Attempt   // attempts that continue although the record of their node is taken back
-	undone  []string          // the paths of nodes that were undone, once for each such record that is taken back
+	counts  []store.Readiness // the changes to the counters of nodes that run again, or that follow such a node
+	started []store.Attempt   // attempts that continue although their nodes' records are removed
+	undone  []string          // the paths of undone nodes, once for each removed record of undoing
 
-	fates map[string]fate // by key, while keys is made
+	fates map[string]fate // by key, while keys is built
 }
 
-// takeBack finds what the nodes that run again have left in the store. nodes are the stored nodes of the outermost graph.
+// takeBack finds what a redrive removes from the store. nodes are the stored nodes of the outermost graph.
 func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back takenBack) {
 	back.fates = map[string]fate{}
 	back.level(a, nodes, "", stored)
@@ -558,7 +558,7 @@ func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back 
 	return back
 }
 
-// take takes the record with a key back, unless it is kept.
+// take adds the record with a key, unless the record is kept.
 func (back *takenBack) take(key string, n store.Node) {
 	if !back.takes(key) {
 		return
@@ -569,7 +569,8 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the inside an expanded node with a key; all of it if a is empty.
+// takeBackInside is takeBack for the inside of an expanded node with this key. If a is empty, it removes the whole
+// inside.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}
@@ -584,16 +585,17 @@ func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	return back
 }
 
-// fate is what becomes of the record of a node in the store.
+// fate says what a redrive does with a node's record in the store.
 type fate uint8
 
 const (
 	fateKept  fate = iota + 1
-	fateAnew       // it is taken back, with the records of the nodes inside
-	fateAgain      // it alone is
+	fateAnew       // it is removed, with the records of the nodes inside
+	fateAgain      // only the node's own record is removed
 )
 
-// takes reports whether the record with a key is taken back: so is one of a node that the plan does not have, see Adopt.
+// takes reports whether the record with a key is removed. A record whose node the plan does not have is removed, too,
+// see Adopt.
 func (back *takenBack) takes(key string) bool {
 	if f := back.fates[strings.TrimSuffix(key, undoMark)]; f != 0 {
 		return f != fateKept
@@ -609,7 +611,7 @@ func (back *takenBack) takes(key string) bool {
 	return true
 }
 
-// level finds the fates of the nodes of one graph, whose keys have a prefix, and of the nodes inside.
+// level finds the fates of the nodes of one graph, whose keys have this prefix, and of the nodes inside them.
 func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
 	p := a.plan
 	at := p.found(nodes)
@@ -626,9 +628,9 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		}
 		back.fates[keys[r]] = fates[r]
 	}
-	for r := range at { // a counter that is taken back begins at zero
+	for r := range at { // a removed counter begins at zero
 		if machine.Ref(r) == p.end {
-			continue // its predecessors are not counted: it waits for all nodes
+			continue // the end node waits for all nodes, and its predecessors are not counted
 		}
 		sources := p.net.In(machine.Ref(r))
 		c := store.Readiness{Node: keys[r], Required: len(sources)}
@@ -648,7 +650,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 	for _, ref := range slices.Sorted(maps.Keys(a.inside)) {
 		in, n, key := a.inside[ref], at[ref], keys[ref]
-		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // what it has collected of the iteration with which it continues, and of later ones
+		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // the collected outputs of the iteration that continues, and of later ones
 			for k := max(in.back, 1); in.back > 0 && k <= n.Inside.Iteration; k++ {
 				back.fates[collectedKey(key, n.Attempts, k)] = fateAnew
 			}
@@ -667,13 +669,13 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 }
 
-// takeBack makes the next transaction the first one of a redrive.
+// takeBack makes the next transaction the first transaction of a redrive.
 func (d *durable) takeBack(back *takenBack) {
 	d.countTaken(back)
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
 }
 
-// countTaken counts in the record of the run what the records held that are taken back.
+// countTaken moves counts from the removed records into the record of the run.
 func (d *durable) countTaken(back *takenBack) {
 	if d.undone == nil && len(back.undone) > 0 {
 		d.undone = map[string]int{}
@@ -684,7 +686,7 @@ func (d *durable) countTaken(back *takenBack) {
 	back.undone = nil
 }
 
-// takeBackMore makes the next transaction take back more.
+// takeBackMore makes the next transaction remove more records.
 func (d *durable) takeBackMore(more *takenBack) {
 	if len(more.keys)+len(more.counts) == 0 || d.failed != nil {
 		return
@@ -696,8 +698,8 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch says that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before it. Their records in the store
-// do not change: they are the records that were written up to an event.
+// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before it. Their records in the store do not
+// change: these are the records written up to Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`
@@ -721,16 +723,16 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 	}
 }
 
-// storedStatus is the status of a node that has not ended, as the store has it.
+// storedStatus is the stored status of a node that has not ended.
 type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform it
-	child   *Run  // the nested run, the last if there are several
-	dormant bool  // all that is left inside it waits
-	retried int32 // the last attempt that was retried
+	child   *Run  // the nested run; for a loop, the last one
+	dormant bool  // everything unfinished inside it waits
+	retried int32 // the last attempt that was followed by a retry
 }
 
-// storedAs takes note of the record of a node that is in the store now.
+// storedAs remembers the record of a node that the store now has.
 func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	if n.Status.Terminal() {
 		delete(d.stored, at)
@@ -743,7 +745,7 @@ func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	d.stored[at] = s
 }
 
-// holdStored notes the records from which a run continues.
+// holdStored remembers the stored records from which a run continues.
 func (d *durable) holdStored(h *held) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -753,7 +755,7 @@ func (d *durable) holdStored(h *held) {
 	})
 }
 
-// holdAnswers notes the answers that a run was given when it began or continued: its first transaction has them.
+// holdAnswers marks the answers that a run was given when it began or continued: its first transaction has them.
 func (d *durable) holdAnswers(x *takenSignals) {
 	for i := x.before; i < len(x.list); i++ {
 		x.list[i].in = d.outbox.writing
