@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// thrice is a policy of three attempts with the same delay before each.
+// thrice returns a policy of three attempts with the same delay before each retry.
 func thrice(d time.Duration) kahn.Retry {
 	return kahn.Retry{MaxAttempts: 3, InitialDelay: d, MaxDelay: d, Jitter: kahn.JitterNone}
 }
@@ -63,7 +63,7 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 		if took := r.at(event.NodeFailed, "D") - r.at(event.NodeStarted, "D"); took != 15*ms {
 			t.Errorf("D failed %v after its start", took)
 		}
-		if took := time.Since(begin); took != 40*ms { // when D fails, not when the Timeout of an attempt would have passed that ended in time
+		if took := time.Since(begin); took != 40*ms { // D's failure ends the run, not the Timeout of an attempt that has ended in time
 			t.Errorf("the run took %v", took)
 		}
 		if text := left.Leftovers(); text != "" {
@@ -72,7 +72,7 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 	})
 }
 
-// TestTimersOfLeftRuns: a run that was left keeps no timer and no worker, although a node of it backs off.
+// TestTimersOfLeftRuns: a run that was left keeps no timer and no worker, even if one of its nodes backs off.
 func TestTimersOfLeftRuns(t *testing.T) {
 	inBubble(t, "a step completes, and another has failed", func(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: takes(500 * ms)}, after("B", "A"),

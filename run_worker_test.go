@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// freshStack is what a function may use of the stack of a new goroutine, in bytes: of its 2,048 the runtime keeps 928 back.
+// freshStack is how many bytes of a new goroutine's stack a function may use: the runtime reserves 928 of the 2,048.
 const freshStack = 2048 - 928
 
-// TestWorkerFitsItsStack bounds the stack of a worker that performs plain nodes, from its first function to the end of the run: a worker is a
-// new goroutine, and when its stack has to grow, a run of one node takes twice as long. A variable more in a function on that way is enough,
-// and so is a call that the compiler inlines there. If this fails: put what few runs need into a function of its own, see attemptAndFinish.
+// TestWorkerFitsItsStack bounds the stack of a worker that performs plain nodes, from its first function to the end of the run. A worker is
+// a new goroutine, and when its stack has to grow, a run of one node takes twice as long. One more variable in a function on that path, or
+// a call that the compiler inlines there, is enough. If this fails, move code that few runs need into a function of its own, see
+// attemptAndFinish.
 func TestWorkerFitsItsStack(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); runtime.GOARCH != "amd64" || !ok || slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the bound is that of frames on amd64, without the race detector")
@@ -41,7 +42,7 @@ func TestWorkerFitsItsStack(t *testing.T) {
 	}
 }
 
-// wide is a node with so many successors.
+// wide returns a graph of a node with n successors.
 func wide(n int) *Graph {
 	g := new(Graph).Add(Node{ID: "first"})
 	for i := range n {
@@ -59,7 +60,7 @@ func workWithMore(r *Run) {
 	runtime.KeepAlive(&b)
 }
 
-// stackOf is how many bytes of stack the first worker of a run of the plan uses.
+// stackOf returns how many bytes of stack the first worker of a run of the plan uses.
 func stackOf(t *testing.T, p *Plan, work func(*Run)) int {
 	nothing := func(context.Context, *Step) (any, error) { return nil, nil }
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would shrink stacks
@@ -68,12 +69,12 @@ func stackOf(t *testing.T, p *Plan, work func(*Run)) int {
 		r, _, err := p.run(context.Background(), nothing, []Option{optionFunc(func(c *config) error { c.manual = h; return nil })}, false, false)
 		require.NoError(t, err)
 		require.Equal(t, []*Run{r}, h.jobs)
-		r.manual = nil // so it has waited for us to start its first worker, and is a run like others from now on
+		r.manual = nil // so the run has not started its first worker before, and is like any other run from now on
 		return func() { work(r) }
 	})
 }
 
-// spare is how deep in the stack of a goroutine a function can be called without a stack that grows, in bytes.
+// spare returns how deep in a goroutine's stack, in bytes, a function can be called without growing the stack.
 func spare(prepare func() func()) (bytes int) {
 	for depth, tries := 0, 0; ; {
 		f, below, moved := prepare(), 0, false
@@ -90,7 +91,7 @@ func spare(prepare func() func()) (bytes int) {
 		switch {
 		case !moved:
 			depth, tries, bytes = depth+1, 0, below
-		case tries < 3: // perhaps a worker that has found the lock taken
+		case tries < 3: // a worker may have found the lock taken
 			tries++
 		default:
 			return bytes
@@ -106,7 +107,7 @@ func widen() {
 	runtime.KeepAlive(&b)
 }
 
-// callBelow calls itself some times, and then f. It returns how far below the top of the stack that was.
+// callBelow calls itself depth times, then f. It returns how far below the top of the stack f was called.
 //
 //go:noinline
 func callBelow(depth int, top uintptr, f func()) int {

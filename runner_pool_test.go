@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// census counts, over several runs, the steps that run at once, and records their starts.
+// census counts the steps that run at once, over several runs, and records their starts.
 type census struct {
 	mu      sync.Mutex
 	begin   time.Time
@@ -34,7 +34,7 @@ func newCensus() *census {
 	return &census{begin: time.Now(), running: map[string]int{}, most: map[string]int{}, starts: map[string][]time.Duration{}}
 }
 
-// step takes d, and is counted under "" and the names that bounds returns.
+// step returns a step function that takes d and is counted under "" and the names that bounds returns.
 func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		names := []string{""}
@@ -60,7 +60,7 @@ func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []str
 	}
 }
 
-// idle expects that the runs of a Runner hold none of the shared slots.
+// idle expects that the runs of a Runner hold no shared slots.
 func idle(t *testing.T, rn *kahn.Runner) {
 	t.Helper()
 	synctest.Wait()
@@ -104,7 +104,7 @@ func TestRunnerLimits(t *testing.T) {
 		synctest.Wait()
 		b := start(t, rn, four(), x.step("b", 0, nil))
 		completed(t, a, b)
-		slices.Sort(x.order[:2]) // The burst begins two steps at once: which of the two calls first is for Go's scheduler to say.
+		slices.Sort(x.order[:2]) // The burst begins two steps at once; Go's scheduler decides which of the two calls comes first.
 		if got := strings.Join(x.order, " "); got != "a.A@0s a.B@0s a.C@1s b.A@2s a.D@3s b.B@4s b.C@5s b.D@6s" {
 			t.Error(got)
 		}
@@ -159,7 +159,7 @@ func TestRunnerLimits(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run that cannot use its turn passes it on", func(t *testing.T) {
-		// b waits for two slots of its own limit and the Runner's; while x holds its own, c has the Runner's.
+		// b waits for two slots: its own limit's and the Runner's. While x holds b's own slot, c gets the Runner's.
 		rn, x := &kahn.Runner{Limit: 2}, newCensus()
 		a := start(t, rn, graph(after("A")), x.step("a", 2*time.Second, nil))
 		b := start(t, rn, graph(after("A"), after("B")), x.step("b", 10*time.Second, nil), kahn.Limit(1))
@@ -190,7 +190,7 @@ func TestRunnerLimits(t *testing.T) {
 		idle(t, rn)
 	})
 	inBubble(t, "a turn that a better node of the run makes useless goes to the next run", func(t *testing.T) {
-		// When the key becomes free, Y takes the only slot of b: the key is c's.
+		// When the key becomes free, Y takes the only slot of b, so c gets the key.
 		for range 50 { // the order at that instant is random
 			rn, x := &kahn.Runner{KeyLimit: 1}, newCensus()
 			keyed := kahn.Node{ID: "X", Key: "k"}
@@ -213,7 +213,7 @@ func TestRunnerLimits(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run whose turn is taken by the cleanup of another one has the next", func(t *testing.T) {
-		for i := range 300 { // in some runs the cleanup begins after the turn has come and before it is taken
+		for i := range 300 { // in some runs the cleanup begins after the turn has come but before it is taken
 			rn, x := &kahn.Runner{Limit: 1}, newCensus()
 			begun := make(chan *kahn.Run, 1)
 			slow := x.step("a", time.Second, nil)
@@ -244,7 +244,7 @@ func TestRunnerLimits(t *testing.T) {
 		begin := time.Now()
 		a := start(t, rn, graph(after("A")), takes(time.Second))
 		synctest.Wait()
-		late := start(t, rn, graph(after("L")), takes(time.Second)) // which needs a token, has waited longer, and must not hold back others
+		late := start(t, rn, graph(after("L")), takes(time.Second)) // L needs a token, has waited longer, and must not hold back the other nodes
 		synctest.Wait()
 		b := start(t, rn, graph(after("X")), nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"X": {}}})
 		completed(t, a, b)
@@ -306,8 +306,8 @@ func TestRunnerLimits(t *testing.T) {
 	}
 }
 
-// Random runs, with bounds of their own, that share random bounds, some of them cancelled or left: nothing is ever exceeded, every
-// slot is returned, and every run ends.
+// TestRandomRunnerLimits performs random runs with their own bounds and random shared bounds, and cancels or leaves some of them. No bound
+// is ever exceeded, every slot is returned, and every run ends.
 func TestRandomRunnerLimits(t *testing.T) {
 	for seed := range seeds(t, size(100, 40, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRunner(t, seed) })
@@ -394,7 +394,7 @@ func randomRunner(t *testing.T, seed uint64) {
 	idle(t, rn)
 }
 
-// withinRate expects that no window in which something started, at the given times, holds more starts than the rate allows.
+// withinRate expects that no window that begins with one of the given starts holds more starts than the rate allows.
 func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duration) {
 	t.Helper()
 	slices.Sort(times)
@@ -409,8 +409,8 @@ func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duratio
 	}
 }
 
-// Random runs of all kinds of nodes share random bounds and have some of their own; the host cancels, leaves, signals and resumes
-// them at random. Bounds hold for every run that is not being stopped, a run that is stopped ends soon, and in the end everything is
+// TestRandomSharedStops performs random runs of all kinds of nodes with shared and own bounds; the host cancels, leaves, signals and
+// resumes them at random. Bounds hold for every run that is not being stopped, a stopped run ends soon, and in the end everything is
 // returned.
 func TestRandomSharedStops(t *testing.T) {
 	for seed := range seeds(t, size(50, 20, 20_000)) {
@@ -523,8 +523,8 @@ func randomSharedStops(t *testing.T, seed uint64) {
 		rec   *recorder
 		store store.Store
 
-		events    []kahn.Event // of the lives before
-		abandoned bool         // an attempt of one of them was: the next may overlap with it
+		events    []kahn.Event // of the earlier lives
+		abandoned bool         // an attempt of an earlier life was abandoned: the next one may overlap with it
 	}
 	var lives []*life
 	begin := func(l *life, opts ...kahn.Option) {
@@ -541,7 +541,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			t.Errorf("left over of a run that is %v: %s, %v", res.Status, left, err)
 		}
 		last := l.rec.all()
-		if len(last) == 0 { // it was waited for before
+		if len(last) == 0 { // an earlier call has waited for it
 			return res
 		}
 		l.events, l.rec = append(l.events, last...), newRecorder()
@@ -596,11 +596,11 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			for _, w := range l.run.Waiting() {
 				_ = l.run.Signal(context.Background(), cmp.Or(w.Token, w.Node), true)
 			}
-		default: // it goes on, or not, after it was left
+		default: // after it was left, it continues or does not
 			l.run.Leave()
 			select {
 			case <-l.run.Done():
-			case <-time.After(time.Minute): // of its cleanup, if it was stopped
+			case <-time.After(time.Minute): // time for its cleanup, if it was stopped
 				t.Errorf("a run that is being left has not ended\n%s", eventText(l.rec.all()))
 				return
 			}
@@ -638,8 +638,8 @@ func randomSharedStops(t *testing.T, seed uint64) {
 	idle(t, rn)
 }
 
-// A run that is being stopped ends in a time that its own options bound, whatever it shares with other runs, and however rare its
-// tokens are: cleanup nodes and the end node wait for neither.
+// TestStoppedRunWaitsForNobody: a run that is being stopped ends in a time that its own options bound, whatever it shares with other runs,
+// and however rare its tokens are. Its cleanup nodes and end node wait for neither other runs nor tokens.
 func TestStoppedRunWaitsForNobody(t *testing.T) {
 	rare := kahn.Rate{Starts: 1, Per: time.Hour}
 	clean := func(n kahn.Node) kahn.Node { n.ID, n.Key, n.Cleanup = "C", "k", true; return n }

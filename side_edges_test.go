@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// naiveStandings finds the standings of all edges by going through the definition, exit by exit, with reachability in full.
+// naiveStandings finds the standings of all edges by the definition: exit by exit, with full reachability.
 func naiveStandings(g *kahn.Graph) (list []string) {
 	edges := g.Edges()
-	leads := map[[2]string]bool{} // a path, of no edges at least
+	leads := map[[2]string]bool{} // whether there is a path, perhaps without edges
 	for _, n := range g.Nodes() { // declared in topological order
 		leads[[2]string{n.ID, n.ID}] = true
 		for _, e := range edges {
@@ -82,7 +82,7 @@ func naiveStandings(g *kahn.Graph) (list []string) {
 	return list
 }
 
-// branchy is a random graph with many branches, of nodes in topological order.
+// branchy returns a random graph with many branches. Its nodes are in topological order.
 func branchy(rng *rand.Rand, n int) *kahn.Graph {
 	g := new(kahn.Graph)
 	reach := 2 + rng.IntN(n)
@@ -114,8 +114,7 @@ func branchy(rng *rand.Rand, n int) *kahn.Graph {
 	return g
 }
 
-// TestSideEdgesOfRandomGraphs compares the sweeps of Compile with the definition. Some of the graphs have more classes than
-// fit into one sweep.
+// TestSideEdgesOfRandomGraphs compares the sweeps of Compile with the definition. Some graphs have more classes than fit into one sweep.
 func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	t.Parallel()
 	small, large := size(500, 300, 100_000), size(4, 2, 300)
@@ -146,8 +145,8 @@ func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	}
 }
 
-// TestSideEdgesGrowth counts the edges that Compile visits to find side edges, on graphs of n and of 4n nodes: it is to be
-// linear in the graph.
+// TestSideEdgesGrowth counts the edges that Compile visits to find side edges, on graphs of n and of 4n nodes. The count must be linear in
+// the graph.
 func TestSideEdgesGrowth(t *testing.T) {
 	t.Parallel()
 	id := func(s string, i int) string { return fmt.Sprint(s, i) }
@@ -246,8 +245,7 @@ func TestSideEdgesGrowth(t *testing.T) {
 					kahn.Node{ID: id("H", i), In: []kahn.Edge{plain(id("D", i)), catch(id("X", i+1))}})
 			}
 		}, 4},
-		// The remaining cost is a sixty-fourth of n: each handler has to be followed to the condition, past all the branches
-		// between.
+		// The remaining cost is a sixty-fourth of n: each handler must be followed to the condition, past all branches in between.
 		{"two chains that follow one condition, the data's own of branches that meet again", func(g *kahn.Graph, n int) {
 			g.Add(kahn.Node{ID: "S", Routes: true}, kahn.Node{ID: "D0", Routes: true, In: []kahn.Edge{label("S", "go")}}, kahn.Node{ID: "X0", In: []kahn.Edge{label("S", "go")}})
 			for i := range n {

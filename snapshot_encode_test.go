@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestNodesAreWrittenLikeJSON sets every member of a node's state, alone and with all others, to values of many kinds: a member
-// that the writer forgets, or has in another order, is found here.
+// TestNodesAreWrittenLikeJSON sets every member of a node's state, alone and together with all others, to values of many kinds. It finds a
+// member that the writer forgets or writes in another order.
 func TestNodesAreWrittenLikeJSON(t *testing.T) {
 	t.Parallel()
 	like := func(n *nodeState, what string) {
@@ -24,7 +24,7 @@ func TestNodesAreWrittenLikeJSON(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Equal(t, string(want), string(w.Data), what)
 	}
-	var members []reflect.StructField // those of embedded structs, too
+	var members []reflect.StructField // including the members of embedded structs
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[nodeState]()) {
 		if !f.Anonymous && f.IsExported() {
 			members = append(members, f)
@@ -47,7 +47,7 @@ func TestNodesAreWrittenLikeJSON(t *testing.T) {
 	}
 }
 
-// ofNode varies what only the state of a node has.
+// ofNode varies values of types that only the state of a node has.
 func ofNode(at any, variant int) bool {
 	switch x := at.(type) {
 	case *stored:
@@ -64,15 +64,15 @@ func ofNode(at any, variant int) bool {
 		*x = Compensation(variant % 2)
 	case *RunStatus:
 		*x = RunStatus(variant % 2)
-	case *[]insideState: // of iterations
-	case *[]nodeState: // of nodes within nodes, which are written like any other
+	case *[]insideState: // iterations
+	case *[]nodeState: // nodes in nodes, which are written like any other nodes
 	default:
 		return false
 	}
 	return true
 }
 
-// A value that no codec has encoded is an error, wherever it is.
+// TestNodesNeedEncodedValues: the writer returns an error for a value that no codec has encoded, wherever the value is.
 func TestNodesNeedEncodedValues(t *testing.T) {
 	t.Parallel()
 	for _, n := range []nodeState{{Value: new(stored)}, {Merged: map[string]stored{"a": {}}}, {Inside: &insideState{Previous: new(stored)}}} {

@@ -21,7 +21,7 @@ func own(n kahn.NodeResult) bool {
 	return n.Status == kahn.Failed && is
 }
 
-// checkRun compares the result with the observations of steps and host. Nothing is at work any more.
+// checkRun compares the result with the observations of the steps and the host. Nothing is running any more.
 func (s *stress) checkRun(returned time.Time) {
 	res := s.res
 	if took := returned.Sub(res.Start); took < res.Duration || s.inert && took != res.Duration {
@@ -36,16 +36,16 @@ func (s *stress) checkRun(returned time.Time) {
 		s.problem("the run has ended and is %v", res.Status)
 	}
 	for _, warning := range res.Warnings {
-		if !isStatic(warning) && !errors.Is(warning, kahn.ErrNoMatch) && !errors.Is(warning, kahn.ErrGuard) { // an answer that matches no edge, a guard that cannot decide
+		if !isStatic(warning) && !errors.Is(warning, kahn.ErrNoMatch) && !errors.Is(warning, kahn.ErrGuard) { // an answer that matches no edge, or a guard that cannot decide
 			s.problem("warning %v", warning)
 		}
 	}
 	counts := map[kahn.Status]int{}
-	all := s.rule != kahn.StatusEscaped || res.Cause.Kind != kahn.CauseNone // else the error leaves out handled failures
+	all := s.rule != kahn.StatusEscaped || res.Cause.Kind != kahn.CauseNone // otherwise the error omits handled failures
 	var abandoned, bad []string
 	for n := range res.Nodes() {
 		counts[n.Status]++
-		guard, patience := s.find(n.ID).guardFor, s.grace // one that was left behind is named, too, and is no attempt of the node
+		guard, patience := s.find(n.ID).guardFor, s.grace // an abandoned guard is named, too, and is not an attempt of the node
 		if s.find(n.ID).Cleanup {
 			patience = min(patience, s.cleanup)
 		}
@@ -148,7 +148,7 @@ func (s *stress) checkNode(n *stressNode, r kahn.NodeResult) {
 	if own(r) && !r.Abandoned {
 		err := r.Err
 		if n.fellBack {
-			err = errors.Join(err, r.LastErr) // the error of a fallback replaces that of the step
+			err = errors.Join(err, r.LastErr) // a fallback's error replaces the step's
 		}
 		if n.err != nil && !errors.Is(err, n.err) {
 			s.problem("%s failed with %v, its last attempt with %v", n.ID, r.Err, n.err)
@@ -183,9 +183,9 @@ var stopsRun = []kahn.CauseKind{
 	kahn.CauseFailFast, kahn.CauseAbortAll, kahn.CauseRunTimeout, kahn.CauseContext, kahn.CauseCancelRun,
 }
 
-// checkStream checks the events against the faults of this run, which checkEvents does not know: stops, retries, timeouts.
+// checkStream checks the events for the faults of this run, which checkEvents does not know: stops, retries, timeouts.
 func (s *stress) checkStream() {
-	stopped := "" // by the event of this node
+	stopped := "" // the last node whose event shows that the run was stopped
 	began, retried := map[string]time.Time{}, map[string]kahn.Event{}
 	for _, e := range s.events {
 		if ended, ok := e.Payload.(event.RunEnd); ok {
@@ -297,7 +297,7 @@ func (s *stress) String() string {
 	return b.String()
 }
 
-// tally counts the kinds of events in all runs together, so that the test fails if the generator no longer produces one.
+// tally counts the kinds of events over all runs, so that the test fails if the generator no longer produces one of them.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -357,7 +357,7 @@ var nodeTerminal = map[event.Type]kahn.Status{
 	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 }
 
-// lookOf is what a snapshot and the run itself are to tell of a node alike. Times are those of the wall clock.
+// lookOf returns the facts about a node that a snapshot and the run itself must agree on. Times are wall clock times.
 func lookOf(n kahn.NodeResult) string {
 	decision := ""
 	if n.Decision != nil {
@@ -371,7 +371,7 @@ func lookOf(n kahn.NodeResult) string {
 	return text
 }
 
-// snapshotDiffers compares what a snapshot tells of the nodes with what the Result tells.
+// snapshotDiffers compares the nodes of a snapshot with the nodes of the Result.
 func snapshotDiffers(res *kahn.Result) (problems []string) {
 	nodes, err := res.Snapshot().Nodes(res.Plan())
 	if err != nil {

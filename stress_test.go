@@ -21,9 +21,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestRandomFaults runs random graphs, whose steps fail, hang, panic and are stopped in every possible way, and checks the
-// invariants of all runs. Every graph follows from one number: KAHN_SEED=<n> runs that of a failure alone. The scheduler
-// orders events at the same instant of the fake clock, so that a rare failure may take a few tries: -count=1000.
+// TestRandomFaults runs random graphs, whose steps fail, hang, panic and are stopped in every possible way, and checks the invariants of
+// all runs. Every graph follows from one number: KAHN_SEED=<n> runs only the graph of a failure. The scheduler orders events at the same
+// instant of the fake clock, so a rare failure may take a few tries: -count=1000.
 func TestRandomFaults(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -52,8 +52,8 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-// randomFaults makes the graph of a seed and runs it in a bubble of its own: one that does not end, or leaves a goroutine
-// behind, takes the process down, and only its seed is needed then.
+// randomFaults makes the graph of a seed and runs it in a bubble of its own. A run that does not end, or that leaves a goroutine behind,
+// takes the process down, so the seed is printed.
 func randomFaults(t *testing.T, seed uint64, happened *tally) {
 	var s *stress
 	told := false
@@ -73,33 +73,33 @@ func randomFaults(t *testing.T, seed uint64, happened *tally) {
 	told = true
 }
 
-// stress is one random graph, the faults of its run, and the observations of the last run.
+// stress is one random graph with the faults of its run and the observations of the last run.
 type stress struct {
 	seed  uint64
 	rng   *rand.Rand
 	graph kahn.Graph
 	nodes []*stressNode
 	slots []stressSlots
-	runs  int // how often the graph is run, each time but the first with the estimates of the time before
+	runs  int // how often the graph is run, each time after the first with the estimates of the previous run
 
 	mode     kahn.Mode
 	failures kahn.FailureMode
 	rule     kahn.StatusRule
 	stopMode kahn.StopMode
-	policy   kahn.Retry // the run's
+	policy   kahn.Retry // the run's policy
 	timeout  time.Duration
 	grace    time.Duration
 	cleanup  time.Duration // CleanupTimeout
 	options  []kahn.Option
 	listen   bool   // there is a sink
-	caller   string // the kind of context that the run gets
+	caller   string // the kind of the caller's context
 	acts     []hostAct
-	calm     bool // nothing can stop the run, or a node of it
-	inert    bool // no guard is slow, so that nothing can go on when all nodes have ended
+	calm     bool // the run and its nodes cannot be stopped
+	inert    bool // no guard is slow, so nothing continues after all nodes have ended
 
 	run     *kahn.Run
 	ready   chan struct{} // closed when run is set
-	release chan struct{} // closed when the run is over, for the steps that ignore everything else
+	release chan struct{} // closed when the run has ended, for the steps that ignore everything else
 	inside  sync.WaitGroup
 	cancel  context.CancelCauseFunc
 	res     *kahn.Result
@@ -118,16 +118,16 @@ type stressNode struct {
 	preds    []string
 	early    bool // its join may decide before all predecessors have ended
 	policy   kahn.Retry
-	acts     []attemptAct // of its attempts; the last one goes on for ever
+	acts     []attemptAct // of its attempts; the last one applies to all further attempts
 	fallback attemptAct
 	guard    ending
 	guarding atomic.Bool // its guard has not returned
 	guardFor time.Duration
 
-	active      bool // an attempt, or its fallback, is in the node's function
+	active      bool // an attempt or its fallback is in the node's function
 	attempts    int
 	key         string
-	returned    time.Time // of the last attempt, or its fallback
+	returned    time.Time // when the last attempt or its fallback returned
 	value       any
 	err         error // of the last attempt
 	fallbackErr error
@@ -139,19 +139,19 @@ type stressNode struct {
 type attemptAct struct {
 	wait   waiting
 	length time.Duration
-	linger time.Duration // that a cooperative one takes to stop
-	answer ending        // to being stopped
+	linger time.Duration // how long a cooperative attempt takes to stop
+	answer ending        // how it ends when it is stopped
 	end    ending
 	hint   time.Duration // of a rate limit
-	poke   hostAct       // made before it waits
+	poke   hostAct       // performed before it waits
 }
 
 type waiting string
 
 const (
 	cooperative waiting = "waits"
-	deaf        waiting = "sleeps" // takes no notice of its context
-	stuck       waiting = "hangs"  // until the run is over
+	deaf        waiting = "sleeps" // ignores its context
+	stuck       waiting = "hangs"  // until the run has ended
 )
 
 type ending string
@@ -190,7 +190,7 @@ func (a attemptAct) String() string {
 	return text + ";"
 }
 
-// hostAct is an action of the host on the run, after some time.
+// hostAct is an action of the host on the run, after a delay.
 type hostAct struct {
 	do    string // "cancel", "abort", "context", "node" or ""
 	node  int
@@ -199,7 +199,7 @@ type hostAct struct {
 
 func (a hostAct) String() string { return fmt.Sprintf("%s %d after %v", a.do, a.node, a.after) }
 
-// stressStop is a request to stop the whole run, and when it had been made.
+// stressStop is a request to stop the whole run, with the time at which it had been made.
 type stressStop struct {
 	hostAct
 	at time.Time
@@ -214,15 +214,15 @@ type stressSlots struct {
 
 var errFault = errors.New("a fault of the step's own")
 
-// The times are few and small, so that things happen at the same instant.
+// The times are few and short, so that events happen at the same instant.
 var stressTimes = []time.Duration{0, ms, 5 * ms, 5 * ms, 10 * ms, 10 * ms, 20 * ms, 50 * ms}
 
 func (s *stress) time() time.Duration { return stressTimes[s.rng.IntN(len(stressTimes))] }
 
-// some is a time that is not zero.
+// some returns a time that is not zero.
 func (s *stress) some() time.Duration { return stressTimes[1+s.rng.IntN(len(stressTimes)-1)] }
 
-// one is true once in n times.
+// one returns true once in n times.
 func (s *stress) one(n int) bool { return s.rng.IntN(n) == 0 }
 
 func pick[T any](s *stress, from ...T) T { return from[s.rng.IntN(len(from))] }
@@ -276,7 +276,7 @@ func (s *stress) execute(t *testing.T) {
 	s.leftBehind()
 	synctest.Wait() // a step may have been abandoned before it was entered
 	close(s.release)
-	s.inside.Wait() // abandoned attempts end, and must change nothing
+	s.inside.Wait() // abandoned attempts end, and must not change anything
 	host.Wait()
 	synctest.Wait()
 	for i, n := range slices.Collect(s.res.Nodes()) {
@@ -284,7 +284,7 @@ func (s *stress) execute(t *testing.T) {
 			s.problem("node %s was %+v when the run ended and is %+v", n.ID, b, n)
 		}
 	}
-	if left := s.run.Leftovers(); left != "" { // not before the last action of the host, which counts like a timer
+	if left := s.run.Leftovers(); left != "" { // not before the last action of the host, which counts as a timer
 		s.problem("the run still has %s", left)
 	}
 	s.events = s.sink.all()
@@ -319,12 +319,12 @@ func (s *stress) find(id string) *stressNode {
 	return s.nodes[i]
 }
 
-// problem notes a violation. It takes no lock: callers that are not alone hold s.mu.
+// problem records a violation. It takes no lock: concurrent callers hold s.mu.
 func (s *stress) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
 }
 
-// do performs an action of the host on the run, which may be over.
+// do performs an action of the host on the run, which may have ended.
 func (s *stress) do(a hostAct) {
 	<-s.ready
 	switch a.do {
@@ -379,7 +379,7 @@ func (s *stress) step(ctx context.Context, st *kahn.Step) (value any, err error)
 	return s.conclude(end, a.hint, fault, value)
 }
 
-// fault is the error that identifies an ending, nil for none.
+// fault returns the error that identifies an ending, nil if there is none.
 func (s *stress) fault(ctx context.Context, end ending, own error) error {
 	switch end {
 	case endOK, endNull, endNoSuchPath, endSkip, endVerdict, endPanicText:
@@ -396,7 +396,7 @@ func (s *stress) fault(ctx context.Context, end ending, own error) error {
 	return own
 }
 
-// wait performs the behaviour of an attempt before it ends, and returns how it ends.
+// wait waits as the attempt is planned to, and returns how the attempt ends.
 func (s *stress) wait(ctx context.Context, n *stressNode, a attemptAct) ending {
 	s.do(a.poke)
 	switch a.wait {
@@ -416,7 +416,7 @@ func (s *stress) wait(ctx context.Context, n *stressNode, a attemptAct) ending {
 	return a.end
 }
 
-// conclude ends a piece of user code.
+// conclude ends a piece of user code in the given way.
 func (s *stress) conclude(end ending, hint time.Duration, fault error, value any) (any, error) {
 	switch end {
 	case endOK, endFalse:
@@ -426,7 +426,7 @@ func (s *stress) conclude(end ending, hint time.Duration, fault error, value any
 	case endNoSuchPath:
 		return "elsewhere", nil
 	case endVerdict:
-		statuses := []kahn.RunStatus{kahn.RunPending, kahn.RunCompleted, kahn.RunFailed, kahn.RunRunning} // the last is refused
+		statuses := []kahn.RunStatus{kahn.RunPending, kahn.RunCompleted, kahn.RunFailed, kahn.RunRunning} // the last one is refused
 		return kahn.EndVerdict{Status: statuses[s.seed%4]}, nil
 	case endRate:
 		return nil, kahn.RateLimited(fault, hint)
@@ -448,7 +448,7 @@ func (s *stress) conclude(end ending, hint time.Duration, fault error, value any
 	return nil, fault
 }
 
-// fallBack is the fallback of all nodes that have one.
+// fallBack is the Fallback of all nodes that have one.
 func (s *stress) fallBack(ctx context.Context, n *stressNode, err error) (value any, failed error) {
 	s.inside.Add(1)
 	defer s.inside.Done()
@@ -474,7 +474,7 @@ func (s *stress) fallBack(ctx context.Context, n *stressNode, err error) (value 
 	return s.conclude(end, 0, fault, value)
 }
 
-// enter is the beginning of an attempt.
+// enter is called at the beginning of an attempt.
 func (s *stress) enter(n *stressNode, st *kahn.Step) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -510,15 +510,15 @@ func (s *stress) enter(n *stressNode, st *kahn.Step) {
 	s.checkSlots()
 }
 
-// leave is the end of an attempt.
+// leave is called at the end of an attempt.
 func (s *stress) leave(n *stressNode, value any, fault error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n.active, n.returned, n.value, n.err = false, time.Now(), value, fault
 }
 
-// checkSlots checks that no more nodes are at work than the limits allow. An attempt that was abandoned does not count any
-// more. With s.mu locked no attempt leaves, so those that count hold their slots all at the same time.
+// checkSlots checks that no more nodes run than the limits allow. An abandoned attempt does not count. The caller holds s.mu, so no attempt
+// leaves: all counted attempts hold their slots at the same time.
 func (s *stress) checkSlots() {
 	for _, x := range s.slots {
 		active := 0
@@ -543,7 +543,7 @@ func (s *stress) checkSlots() {
 	}
 }
 
-// checkCause checks the cause of a context's end.
+// checkCause checks the cause with which a context ended.
 func (s *stress) checkCause(n *stressNode, ctx context.Context) {
 	cause := context.Cause(ctx)
 	is := func(errs ...error) bool {
@@ -551,7 +551,7 @@ func (s *stress) checkCause(n *stressNode, ctx context.Context) {
 	}
 	expected := is(kahn.ErrTimeout)
 	if n.Kind != kahn.KindEnd {
-		expected = expected || is(kahn.ErrNodeStopped, kahn.ErrAborted) // by CancelNode, or with its group
+		expected = expected || is(kahn.ErrNodeStopped, kahn.ErrAborted) // by CancelNode, or because its group was stopped
 	}
 	if n.Kind != kahn.KindEnd && !n.Cleanup {
 		expected = expected || is(kahn.ErrRunTimeout, kahn.ErrCancelled, kahn.ErrSuperseded, kahn.ErrLateFailure, errHost)
@@ -563,7 +563,7 @@ func (s *stress) checkCause(n *stressNode, ctx context.Context) {
 	}
 }
 
-// leftBehind checks the attempts that are still at work when Wait has returned.
+// leftBehind checks the attempts that are still running when Wait has returned.
 func (s *stress) leftBehind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// written is a payload as the writer writes it, and known as package json does.
+// written returns a payload as the writer writes it, and as package json does.
 func written(p *payloadJSON) (written, known string, err error) {
 	w := writer{jsonwrite.Writer{Data: []byte("{")}}
 	w.payload(p)
@@ -26,8 +26,8 @@ func written(p *payloadJSON) (written, known string, err error) {
 	return strings.TrimPrefix(string(w.Data), `{"payload":`), string(data), w.Err
 }
 
-// TestEventsAreWrittenLikeJSON sets every member of a payload, alone and with all others, to values of many kinds: a member that the
-// writer forgets, or has in another order, is found here.
+// TestEventsAreWrittenLikeJSON sets every member of a payload, alone and together with all others, to values of many kinds. It finds a
+// member that the writer forgets or writes in another order.
 func TestEventsAreWrittenLikeJSON(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeOf(payloadJSON{})
@@ -52,7 +52,7 @@ func TestEventsAreWrittenLikeJSON(t *testing.T) {
 	}
 }
 
-// ofEvent varies what only events have.
+// ofEvent varies values of types that only events have.
 func ofEvent(at any, variant int) bool {
 	switch x := at.(type) {
 	case *durationJSON:
@@ -134,7 +134,7 @@ func FuzzEventsAreWrittenLikeJSON(f *testing.F) {
 	})
 }
 
-// TestAllocationsOfEncoding: an event without values of the host takes its bytes, and little else.
+// TestAllocationsOfEncoding: encoding an event without host values allocates its bytes, and little else.
 func TestAllocationsOfEncoding(t *testing.T) {
 	e := Event{
 		ID: 7, Type: NodeCompleted, RunID: "0199c2f0-7f5a-7bb1-b7a4-3c6f7e0c5d11", Workflow: "nightly", Node: "fetch", Path: "fetch", Attempt: 1, Parent: 5,

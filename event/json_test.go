@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// exampleEvents reads the examples of events, one a line.
+// exampleEvents returns the example events, one per line of the file.
 func exampleEvents(t testing.TB) [][]byte {
 	t.Helper()
 	data, err := os.ReadFile("testdata/events.jsonl")
@@ -31,7 +31,7 @@ func exampleEvents(t testing.TB) [][]byte {
 	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
 }
 
-// declaredTypes are the types of event that type.go declares, with the payload types that the comments name.
+// declaredTypes returns the event types that type.go declares, with the payload types in its comments.
 func declaredTypes(t testing.TB) map[event.Type]string {
 	t.Helper()
 	file, err := goparser.ParseFile(token.NewFileSet(), "type.go", nil, goparser.ParseComments)
@@ -56,8 +56,8 @@ func declaredTypes(t testing.TB) map[event.Type]string {
 	return types
 }
 
-// Every type of event has an example, decodes into the payload type that its constant names, and encodes to the same
-// again.
+// TestEventExamples: every event type has an example, which decodes into the payload type that its constant names, and encodes to the same
+// text again.
 func TestEventExamples(t *testing.T) {
 	missing := declaredTypes(t)
 	if len(missing) < 20 {
@@ -100,7 +100,7 @@ func decoded(t testing.TB, data []byte) (v any) {
 	return v
 }
 
-// What the examples say, field by field, for those with the most to say.
+// TestEventDecoding checks the decoded examples field by field, for the types with the most fields.
 func TestEventDecoding(t *testing.T) {
 	examples := map[event.Type]event.Event{}
 	for _, line := range exampleEvents(t) {
@@ -152,7 +152,7 @@ func TestEventDecoding(t *testing.T) {
 	}
 }
 
-// Every reason of a skip is a member of the union, with its own fields and no others.
+// TestSkipReasonJSON: every skip reason is a member of the union, with exactly its own fields.
 func TestSkipReasonJSON(t *testing.T) {
 	for _, row := range []struct {
 		reason event.SkipReason
@@ -190,7 +190,7 @@ type panics struct{}
 func (panics) MarshalJSON() ([]byte, error) { panic("MarshalJSON") }
 func (panics) Error() string                { panic("Error") }
 
-// Values and errors of user code cannot keep an event from being encoded.
+// TestEventsOfForeignMatter: values and errors of user code cannot keep an event from being encoded.
 func TestEventsOfForeignMatter(t *testing.T) {
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic
@@ -219,7 +219,7 @@ func TestEventsOfForeignMatter(t *testing.T) {
 	}
 }
 
-// An event of a type that is not known here is passed on as it came.
+// TestUnknownEvents: an event of an unknown type is passed on unchanged.
 func TestUnknownEvents(t *testing.T) {
 	const line = `{"eventId":7,"sequence":7,"type":"node.teleported","runId":"r","timestamp":"2026-01-02T03:04:05Z",` +
 		`"correlation":{"traceId":"t","parentEventId":6,"wave":2,"phase":"engine"},` +
@@ -249,7 +249,7 @@ func TestUnknownEvents(t *testing.T) {
 	}
 }
 
-// What steps emit may contain itself, or be deeper than package json reads.
+// TestEventsWithHostileValues: values that steps emit may contain themselves, or be deeper than package json reads.
 func TestEventsWithHostileValues(t *testing.T) {
 	self, list, deep := map[string]any{}, []any{nil}, any("bottom")
 	self["self"], list[0] = self, list
@@ -271,7 +271,7 @@ func TestEventsWithHostileValues(t *testing.T) {
 			}
 		}
 	}
-	for levels := range 5 { // fewer than 10,000: the bound is met somewhere here
+	for levels := range 5 { // fewer than 10,000: one of these levels reaches the bound
 		data, err := json.Marshal(event.Event{Type: event.NodeDelta, Node: "a", Payload: event.Delta{Chunk: deep}})
 		if err != nil || !json.Valid(data) {
 			t.Errorf("%d levels less: %v", levels, err)
@@ -291,7 +291,7 @@ func FuzzEventJSON(f *testing.F) {
 		}
 		first, err := json.Marshal(e)
 		if err != nil {
-			return // a year that RFC 3339 cannot express
+			return // the year cannot be expressed in RFC 3339
 		}
 		if err := json.Unmarshal(first, &again); err != nil {
 			t.Fatalf("%s: %v", first, err)
@@ -302,7 +302,7 @@ func FuzzEventJSON(f *testing.F) {
 	})
 }
 
-// The names that engines use for events within themselves.
+// TestEngineNames: the names are those that engines use for their own events.
 func TestEngineNames(t *testing.T) {
 	produced := map[string]event.Type{}
 	for kind := range declaredTypes(t) {
@@ -340,7 +340,7 @@ func TestEngineNames(t *testing.T) {
 	}
 }
 
-// The tags are those of the table execution_tags, with the metadata that it is documented to have.
+// TestExecutionTags: the tags are those of the table execution_tags, with the documented metadata.
 func TestExecutionTags(t *testing.T) {
 	want := map[string]string{
 		"node.queued":        `node_queued {"attempt":1,"wave":0}`,

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// textLogger logs lines without times and trace ids to a buffer.
+// textLogger returns a logger that writes lines without times and trace ids to a buffer.
 func textLogger(out *bytes.Buffer, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == "trace_id" {
@@ -23,7 +23,7 @@ func textLogger(out *bytes.Buffer, level slog.Level) *slog.Logger {
 	}}))
 }
 
-// Every type of event has a level, and is logged whatever its payload is.
+// TestLogOfAllTypes: every event type has a level, and is logged whatever its payload is.
 func TestLogOfAllTypes(t *testing.T) {
 	var out bytes.Buffer
 	sink := event.LogTo(textLogger(&out, slog.LevelDebug))
@@ -52,7 +52,7 @@ func ExampleLogTo() {
 		}
 		return a
 	}}))
-	sink := event.LogTo(logger) // kahn.OnEvent(sink) has it log the events of a run
+	sink := event.LogTo(logger) // kahn.OnEvent(sink) makes it log the events of a run
 	sink(event.Event{ID: 1, Type: event.RunStarted, RunID: "1", Payload: event.Start{TotalNodes: 1}})
 	sink(event.Event{ID: 4, Type: event.NodeLog, RunID: "1", Node: "greet", Path: "greet", Attempt: 1, Payload: event.LogRecord{Message: "hello"}})
 	sink(event.Event{ID: 5, Type: event.NodeCompleted, RunID: "1", Node: "greet", Path: "greet", Attempt: 1, Payload: event.Completion{Duration: time.Second}})
@@ -64,7 +64,7 @@ func ExampleLogTo() {
 	// level=INFO msg=run.completed run_id=1 event_id=6 status=completed total=1
 }
 
-// stdout is what the example prints to: os.Stdout as it is when the example runs.
+// stdout writes to the os.Stdout of the time when the example runs.
 type stdout struct{}
 
 func (stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }

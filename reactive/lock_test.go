@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// TestCallsThatWaitForThemselves: in a callback of the scope, functions without a tracker return an error and do not hang.
+// TestCallsThatWaitForThemselves: in a callback of the scope, functions without a tracker return an error instead of hanging.
 func TestCallsThatWaitForThemselves(t *testing.T) {
 	for name, call := range map[string]func(*reactive.Scope, *reactive.Signal[int], *reactive.Computed[int]) error{
 		"Computed.Load": func(_ *reactive.Scope, _ *reactive.Signal[int], c *reactive.Computed[int]) error {
@@ -76,7 +76,7 @@ func TestCallsThatWaitForThemselves(t *testing.T) {
 	}
 }
 
-// TestCallsIntoAnotherScope: a callback may use another scope like any other code, also while a goroutine of that one is busy.
+// TestCallsIntoAnotherScope: a callback may use another scope like any other code, even while a goroutine uses that scope.
 func TestCallsIntoAnotherScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var here, there reactive.Scope

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// TestSignalsFromManyGoroutines is the part of the list that is about concurrency.
+// TestSignalsFromManyGoroutines is the part of the list in TestSignals about concurrency.
 func TestSignalsFromManyGoroutines(t *testing.T) {
 	t.Run("64 many writers", func(t *testing.T) {
 		sc := new(reactive.Scope)
@@ -35,7 +35,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 					}
 				}
 			})
-			wg.Go(func() { // observers come and go
+			wg.Go(func() { // observers subscribe and leave
 				for range writes / 10 {
 					e, err := reactive.NewEffect(sc, func(w reactive.Writer) {
 						if sum.Get(w)%2 != 0 {
@@ -165,7 +165,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				close(written) // while the consumer has not come back for its second value
+				close(written) // before the consumer asks for its second value
 			}()
 			for v := range c.Changes(t.Context()) {
 				got = append(got, v)
@@ -249,7 +249,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 	})
 }
 
-// TestScopeDispose ends everything from wherever it is called.
+// TestScopeDispose: Dispose ends everything, wherever it is called.
 func TestScopeDispose(t *testing.T) {
 	sc := new(reactive.Scope)
 	s := reactive.NewSignal(sc, 0)
@@ -283,7 +283,7 @@ func TestScopeDispose(t *testing.T) {
 	require.Equal(t, []int{2}, slices.Collect(s.Changes(t.Context())))
 }
 
-// TestDeepChains: no recursion over the depth of an existing graph.
+// TestDeepChains: there is no recursion over the depth of an existing graph.
 func TestDeepChains(t *testing.T) {
 	const depth = 100_000
 	sc := new(reactive.Scope)
@@ -302,7 +302,7 @@ func TestDeepChains(t *testing.T) {
 	require.Equal(t, []int{depth, depth + 1}, p.seen)
 }
 
-// TestDisposeWaitsForNobody: from another goroutine, while a callback runs.
+// TestDisposeWaitsForNobody: Dispose returns at once on another goroutine while a callback runs.
 func TestDisposeWaitsForNobody(t *testing.T) {
 	sc := new(reactive.Scope)
 	s := reactive.NewSignal(sc, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// probe counts the evaluations of a computed and the runs of an effect, and writes down what an effect saw.
+// probe counts the evaluations of a computed or the runs of an effect, and records the values that an effect saw.
 type probe[T any] struct {
 	n    int
 	seen []T
@@ -38,7 +38,7 @@ type source[T any] interface {
 	Get(reactive.Reader) T
 }
 
-// observe makes an effect that writes down every value of s.
+// observe makes an effect that records every value of s.
 func observe[T any](t testing.TB, in reactive.Owner, s source[T]) (*reactive.Effect, *probe[T]) {
 	t.Helper()
 	p := &probe[T]{}
@@ -47,7 +47,7 @@ func observe[T any](t testing.TB, in reactive.Owner, s source[T]) (*reactive.Eff
 	return e, p
 }
 
-// watched returns a signal that counts how often it gets its first subscriber and loses its last.
+// watched returns a signal that counts how often it gets its first subscriber and loses its last one.
 func watched(sc *reactive.Scope) (s *reactive.Signal[int], on, off *int) {
 	on, off = new(int), new(int)
 	s = reactive.NewSignal(sc, 0)
@@ -69,7 +69,7 @@ func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.
 	return e
 }
 
-// TestSignals is the conformance list of signals, computeds, effects and batches. The names begin with the number of the line.
+// TestSignals is the conformance list of signals, computeds, effects and batches. The names begin with the number in the list.
 func TestSignals(t *testing.T) {
 	t.Run("1 Set then Load", func(t *testing.T) {
 		s := reactive.NewSignal(new(reactive.Scope), 1)
@@ -206,7 +206,7 @@ func TestSignals(t *testing.T) {
 		c, p := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 		load(t, c)
 		load(t, c)
-		require.NoError(t, other.Store(2)) // nothing to c, but the scope has changed
+		require.NoError(t, other.Store(2)) // c does not depend on it, but the scope has changed
 		load(t, c)
 		load(t, c)
 		require.Equal(t, 1, p.n)
@@ -472,7 +472,7 @@ func TestSignals(t *testing.T) {
 		d, _ := computed(sc, func(r reactive.Reader) int { return c.Get(r) })
 		e, _ := computed(sc, func(r reactive.Reader) int { return d.Get(r) })
 		require.Equal(t, 1, load(t, e))
-		require.NoError(t, other.Store(1)) // all that was evaluated is to be checked again
+		require.NoError(t, other.Store(1)) // all evaluated computeds must be checked again
 		_, seen := observe(t, sc, e)
 		require.NoError(t, s.Store(2))
 		require.NoError(t, s.Store(3))
@@ -499,7 +499,7 @@ func TestSignals(t *testing.T) {
 // nil2 is an equality that never holds.
 func nil2(a, b []int) bool { return false }
 
-// collected fails unless what f points to is garbage.
+// collected fails the test unless the value that f points to is garbage.
 func collected[T any](t *testing.T, f func() weak.Pointer[T]) {
 	t.Helper()
 	p := f()
@@ -514,7 +514,7 @@ func collected[T any](t *testing.T, f func() weak.Pointer[T]) {
 
 var errTest = errors.New("test")
 
-// withTimeout fails the test instead of hanging when a lock is not released.
+// withTimeout fails the test instead of letting it hang if a lock is not released.
 func withTimeout(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
