@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// Two ids look alike if, and only if, they are the same text in two normal forms.
+// Two ids look alike if and only if they are the same text in two normal forms.
 func TestLookAlikes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -18,15 +18,15 @@ func TestLookAlikes(t *testing.T) {
 	}{
 		{"caf\u00e9", "cafe\u0301", true},
 		{"\u1ebf", "e\u0302\u0301", true},       // two marks, one after the other
-		{"\u1ed9", "o\u0302\u0323", true},       // in the other order
+		{"\u1ed9", "o\u0302\u0323", true},       // the marks in the other order
 		{"\u0451", "\u0435\u0308", true},        // Cyrillic
 		{"\u304c", "\u304b\u3099", true},        // Kana
 		{"\ud55c", "\u1112\u1161\u11ab", true},  // Hangul with a final consonant
-		{"\uac00", "\u1100\u1161", true},        // and without one
-		{"\u00df", "s\u0308", false},            // another letter
-		{"\u00e9", "e\u0323", false},            // another mark
+		{"\uac00", "\u1100\u1161", true},        // without a final consonant
+		{"\u00df", "s\u0308", false},            // a different letter
+		{"\u00e9", "e\u0323", false},            // a different mark
 		{"\u00e9", "\u00e8", false},             // two letters with accents
-		{"a\u0301b", "ab\u0301", false},         // at another letter
+		{"a\u0301b", "ab\u0301", false},         // the mark is on a different letter
 		{"\u0301\u00e9", "\u0301\u00e8", false}, // a mark without a letter
 	} {
 		text := fmt.Sprintf(`{"version": 1, "nodes": [{"id": %q}, {"id": %q}]}`, row.a, row.b)

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// An expression makes a node that joins as a step does, and is written back as one.
+// A node with an expression joins like a step, and is written back with its expression.
 func TestExpressionOfANode(t *testing.T) {
 	t.Parallel()
 	g, err := definition.Decode([]byte(`{"version": 1, "nodes": [

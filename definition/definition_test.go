@@ -31,7 +31,7 @@ func encode(t *testing.T, g *kahn.Graph) string {
 	return string(text)
 }
 
-// The golden files are in the form that Encode writes, byte for byte.
+// The golden files are byte for byte in the form that Encode writes.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The same edges in every spelling: the order is that of the document, and of branches that of their labels.
+// The same edges in every spelling: edges have the order of the document, and branches the order of their labels.
 func TestSpellingsOfEdges(t *testing.T) {
 	edges := func(nodes, outside string) []kahn.Edge {
 		return decode(t, `{"version": 1, "nodes": [`+nodes+`], "edges": [`+outside+`]}`).Edges()
@@ -114,7 +114,7 @@ func TestInputs(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// The order of keys means nothing: a tool may sort them.
+// The order of keys does not matter: a tool may sort them.
 func TestOrderOfKeys(t *testing.T) {
 	one := decode(t, `{"version": 1, "name": "x", "nodes": [{"id": "a", "routes": true, "branches": {"z": "b", "a": "b"}}, {"id": "b"}]}`)
 	two := decode(t, `{"nodes": [{"branches": {"a": "b", "z": "b"}, "routes": true, "id": "a"}, {"id": "b"}], "name": "x", "version": 1}`)
@@ -158,7 +158,7 @@ func TestAnyOrderOfEdgesSurvives(t *testing.T) {
 	}
 }
 
-// A graph that was read runs like one that was built.
+// A graph that was decoded runs like one that was built.
 func TestLoadAndExecute(t *testing.T) {
 	text := `{"version": 1, "nodes": [{"id": "a", "kind": "text"}, {"id": "b", "kind": "text"},
 		{"id": "c", "kind": "join", "merge": "concat", "after": [{"from": "b", "param": "p"}, {"from": "a", "param": "p"}]}]}`
@@ -169,7 +169,7 @@ func TestLoadAndExecute(t *testing.T) {
 	require.Equal(t, "b\n\na", res.Output)
 }
 
-// Load compiles, after the host has set the fields that are not data.
+// Load compiles after the host has set the fields that are not data.
 func TestLoad(t *testing.T) {
 	text := []byte(`{"version": 1, "nodes": [{"id": "a", "merge": "mine"}]}`)
 	_, err := definition.Load(text, definition.Limits{}, nil)
@@ -195,7 +195,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Every retry policy comes back; a delay of none is one of a nanosecond less than nothing.
+// Every retry policy comes back; a delay of "none" is minus one nanosecond.
 func TestDelays(t *testing.T) {
 	g := decode(t, `{"version": 1, "nodes": [{"id": "a", "retry": {"initial_delay": "none", "max_delay": "-1s", "retry_on": []}}]}`)
 	r := g.Nodes()[0].Retry
@@ -219,7 +219,7 @@ func TestRead(t *testing.T) {
 	require.ErrorIs(t, err, definition.ErrLimit)
 }
 
-// endless claims a text that never ends.
+// endless is a text that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) {
@@ -229,7 +229,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOtherNames: the error about a Go field, or a name of another tool, suggests the field of documents.
+// TestOtherNames: for a Go field, or a name of another tool, the error suggests the document's field.
 func TestOtherNames(t *testing.T) {
 	for field, meant := range map[string]string{
 		`"when_expr": "x"`: "when", `"test_expr": "x"`: "test", `"sub": {}`: "graph", `"depends_on": "b"`: "after", `"name": "b"`: "id",
@@ -246,7 +246,7 @@ func TestOtherNames(t *testing.T) {
 	require.NotContains(t, err.Error(), "did you mean")
 }
 
-// Names of causes that other engines use are read, noted with their places, and written as the names of this one.
+// Other engines' names of causes are read, recorded with their places, and written as this package's names.
 func TestAliasesOfCauses(t *testing.T) {
 	text := `{"version": 1,
 "nodes": [

@@ -15,7 +15,7 @@ var step = kahn.Mux{
 	"join": func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[string](s, "p") },
 }.Step
 
-// A host reads a document, and runs it with the step function that knows its kinds.
+// A host reads a document, and runs it with a step function for its kinds.
 func ExampleLoad() {
 	document := `{
 	  "version": 1,
@@ -36,7 +36,7 @@ func ExampleLoad() {
 	// Output: "hello\n\nworld" <nil>
 }
 
-// Problems name their place; all of them are found at once.
+// Problems name their places; all of them are found at once.
 func ExampleDecode() {
 	_, err := definition.Decode([]byte(`{
   "version": 1,

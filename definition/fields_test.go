@@ -23,8 +23,8 @@ var structs = []any{
 	kahn.Graph{}, kahn.Defaults{}, kahn.Input{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.CompensateBy{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
 }
 
-// The exceptions: fields that are no data, and that Encode refuses, by struct; fields that belong to the host, as its step
-// function does; and fields that are empty in a graph's own nodes, since all edges are in one list.
+// The exceptions, by struct: fields that are not data, which Encode rejects; fields that belong to the host, like its step
+// function; and fields that are empty in a graph's own nodes, since all edges are in one list.
 var (
 	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback", "Compensate", "MemoKey"}, "Loop": {"While", "Until"}, "Map": {"Key", "Estimate"}, "Gate": {"Check"}}
 	host = map[string][]string{"Graph": {"Evaluator", "Schemas"}}
@@ -43,7 +43,7 @@ func dataFields(t reflect.Type) (names []string) {
 	return names
 }
 
-// fill sets everything that is data to something that is not zero. A kind of field that it does not know fails the test.
+// fill sets all data to non-zero values. An unknown kind of field fails the test.
 func fill(t *testing.T, v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
 	case *time.Duration:
@@ -112,7 +112,7 @@ func same(t *testing.T, want, got *kahn.Graph) {
 	require.Equal(t, want.Edges(), got.Edges())
 }
 
-// A graph in which every field is set comes back unchanged: no field is forgotten by encoder or decoder.
+// A graph with every field set comes back unchanged: encoder and decoder forget no field.
 func TestEveryFieldSurvives(t *testing.T) {
 	var g kahn.Graph
 	fill(t, reflect.ValueOf(&g).Elem())
@@ -126,7 +126,7 @@ func TestEveryFieldSurvives(t *testing.T) {
 			require.False(t, reflect.ValueOf(s).FieldByName(name).IsZero(), "%T.%s is not filled", s, name)
 		}
 	}
-	back := e // an edge against the order of nodes stands in the list of its own
+	back := e // an edge against the order of nodes is in the separate list
 	back.From, back.To = "b", "a"
 	g.Add(kahn.Node{ID: "a"}, n).Connect(e, back)
 
@@ -183,7 +183,7 @@ func TestGoldenFileIsComplete(t *testing.T) {
 	}
 }
 
-// Code is refused by node and field.
+// Encode rejects code, and names the node and the field.
 func TestEncodeRefusesCode(t *testing.T) {
 	refused := func(of reflect.Value, n *kahn.Node, name, path string) {
 		f := of.FieldByName(name)
@@ -203,7 +203,7 @@ func TestEncodeRefusesCode(t *testing.T) {
 		n := kahn.Node{ID: "n", Loop: new(kahn.Loop)}
 		refused(reflect.ValueOf(n.Loop).Elem(), &n, name, "$.nodes[1].loop")
 	}
-	for _, s := range structs { // no field with code but those
+	for _, s := range structs { // no other field holds code
 		typ := reflect.TypeOf(s)
 		for _, name := range dataFields(typ) {
 			f, _ := typ.FieldByName(name)
@@ -224,7 +224,7 @@ type jsonSchema struct {
 	Defs       map[string]jsonSchema      `json:"$defs"`
 }
 
-// values are the alternatives that are a value each, with a description.
+// values returns the alternatives that are single values, with a description.
 func (s jsonSchema) values() (list []string) {
 	for _, x := range append(s.OneOf, s.AnyOf...) {
 		if value, ok := x.Const.(string); ok && x.Text != "" {
@@ -277,7 +277,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 	check("branches", defs["branch_item"].OneOf[1], fieldNames(branchRecord), branchRecord.required)
 }
 
-// The published schema has exactly the values that the enums have.
+// The published schema has exactly the values of the enums.
 func TestSchemaHasEveryValue(t *testing.T) {
 	s := readSchema(t)
 	property := func(def, name string) jsonSchema {
@@ -305,7 +305,7 @@ func TestSchemaHasEveryValue(t *testing.T) {
 	}
 }
 
-// Each problem of a Go value is named where it is.
+// Each problem of a Go value is reported at its place.
 func TestEncodeRefusesWhatIsNotData(t *testing.T) {
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic
@@ -385,7 +385,7 @@ func (noContract) Check(any) []kahn.Violation { return nil }
 
 var nan = func() float64 { z := 0.0; return z / z }()
 
-// Values of other Go types come back in the form of JSON.
+// Values of other Go types come back as JSON's types.
 func TestEncodeGoValues(t *testing.T) {
 	type name string
 	var g kahn.Graph
@@ -408,7 +408,7 @@ func TestEncodeGoValues(t *testing.T) {
 	require.Equal(t, string(text), string(twice))
 }
 
-// As many problems as people read are listed, the others counted.
+// Errors list as many problems as a person reads, and count the others.
 func TestManyProblems(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"version": 1, "nodes": [`)

@@ -142,7 +142,7 @@ func TestProblemInSubgraph(t *testing.T) {
 	require.Equal(t, "$.nodes[0].graph.nodes[0].graph.nodes[0].x", p.Path)
 }
 
-// Each limit refuses a document that exceeds it by one, and can be lifted.
+// Each limit rejects a document that exceeds it by one, and can be lifted.
 func TestLimits(t *testing.T) {
 	text := `{"version": 1, "name": "seven77", "nodes": [{"id": "a"}, {"id": "b", "after": ["a"], "config": [[1]]}], "edges": [{"from": "a", "to": "b", "key": "k"}]}`
 	const depth, values, nodes, edges, name = 5, 18, 2, 2, 7
@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Expensive documents are refused before they are processed.
+// Expensive documents are rejected before they are processed.
 func TestMemoryIsBounded(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20-100)
 	for name, text := range map[string]string{
@@ -210,8 +210,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// The same limits apply to a tree of another format, though its parts may be shared; problems that its reader found are
-// reported.
+// The same limits apply to a tree of another format, although its parts may be shared. Problems that its reader found
+// are reported.
 func TestFromTree(t *testing.T) {
 	config := func(v definition.Value) *definition.Value {
 		v.Key = "config"
@@ -246,8 +246,8 @@ func TestFromTree(t *testing.T) {
 	require.EqualError(t, err, `definition: line 3, column 4: $: what is this?`)
 }
 
-// FuzzDecode: any text is refused with a typed error, or read into a graph that is written and read again unchanged.
-// What is read is JSON.
+// FuzzDecode: any text is either rejected with a typed error, or read into a graph that is written and read again
+// unchanged. Every accepted text is JSON.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"version": 1}`, node(`"config": {"a": [1, 2.5, "x\u00e4\ud83d\ude00", null, true, 123456789012345678901234567890]}`),

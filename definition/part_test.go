@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// names is a text with the names of nodes, and of inputs after a dollar sign. "(" cannot be read.
+// names is a text with the names of nodes, and after a dollar sign of inputs. "(" cannot be parsed.
 type names string
 
 func (n names) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
@@ -42,7 +42,7 @@ func (namesEvaluator) Parse(text string) (kahn.Expression, error) {
 	return names(text), nil
 }
 
-// urls are schemas of objects that have a member url, and nothing else.
+// urls compiles schemas of objects with the single member url.
 type urls struct{}
 
 func (urls) Compile(schema any) (kahn.Contract, error) {
@@ -60,8 +60,8 @@ func (urls) Check(v any) (found []kahn.Violation) {
 	return found
 }
 
-// The guards, the configs and the contracts of a document with other problems are checked in the same round, as far as what could not be read does not
-// matter to them.
+// The guards, the configs and the contracts of a document with other problems are checked in the same round, except where they depend on
+// parts that could not be read.
 func TestEverythingInOneRound(t *testing.T) {
 	t.Parallel()
 	const nodes = `"nodes": [
@@ -74,7 +74,7 @@ func TestEverythingInOneRound(t *testing.T) {
 	withNodes := append([]string{"d test", "e test"}, texts...)
 	all := append([]string{"b when"}, withNodes...)
 	for name, row := range map[string]struct {
-		field, outside string // what is wrong: in node a, or outside of nodes
+		field, outside string // what is wrong: in node a, or outside nodes
 		want           []string
 	}{
 		"a duration":       {`, "timeout": 5`, ``, append([]string{"a timeout"}, all...)},
@@ -113,7 +113,7 @@ func TestEverythingInOneRound(t *testing.T) {
 	}
 }
 
-// Groups and the labels of branches are checked in the same round. What follows from what could not be read is none of their problems.
+// Groups and the labels of branches are checked in the same round. Consequences of parts that could not be read are not reported.
 func TestGroupsAndLabelsInOneRound(t *testing.T) {
 	t.Parallel()
 	const text = `{"version": 1, %s"nodes": [
@@ -124,7 +124,7 @@ func TestGroupsAndLabelsInOneRound(t *testing.T) {
 	const groups = `"groups": [{"name": "net"}], `
 	const label, group, labelInside, groupInside = "b after.label", "b groups[0]", "S/x branches.no", "S/y groups[1]"
 	for name, row := range map[string]struct {
-		outside, a, b, inside, y string // what else there is
+		outside, a, b, inside, y string // further parts of the document
 		want                     []string
 	}{
 		"nothing else":           {groups, "", "", "", "", []string{label, group, labelInside, groupInside}},
@@ -170,7 +170,7 @@ func TestGroupsAndLabelsInOneRound(t *testing.T) {
 	}
 }
 
-// A problem that follows from a field that could not be read is none of its own.
+// A problem that follows from an unread field is not reported.
 func TestNoConsequencesOfWhatIsLost(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{

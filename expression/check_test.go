@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestCheck: a text that asks for a node or an input that it cannot see is a problem of the graph.
+// TestCheck: a text that names a node or an input that it cannot see is a problem of the graph.
 func TestCheck(t *testing.T) {
 	for text, problem := range map[string]string{
 		`$nodes.A.output.x > 1`:                             ``,
@@ -54,8 +54,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What cannot be evaluated whatever the values are is a problem of the graph: an operand of a kind that the operator or the function does not
-// take. A status is a text, and always true.
+// An expression that fails whatever the values are is a problem of the graph: an operand has a kind that the operator or the function does
+// not accept. A status is a text, and as a truth value always true.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for text, problem := range map[string]string{
@@ -122,7 +122,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// The answers of a text are known if it is a truth value, a text, or one of these by a condition.
+// The answers of a text are known if it is a truth value, a text literal, or a conditional between these.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
@@ -146,7 +146,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// What Check refuses because of its kinds fails whatever the values of these kinds are, and does not depend on these values.
+// If Check rejects an expression because of kinds, it fails for all values of these kinds, and the values do not matter.
 func TestKindsDecide(t *testing.T) {
 	t.Parallel()
 	values := map[string][]string{
@@ -193,8 +193,8 @@ func TestKindsDecide(t *testing.T) {
 	require.Greater(t, refused, 1000)
 }
 
-// TestLenientGuards: a guard that asks for a node or an input that it cannot see is a warning of each run, at any depth, and
-// the GuardErr of its node lists the alternatives.
+// TestLenientGuards: a guard that names a node or an input that it cannot see is a warning of each run, at any depth. The
+// GuardErr of its node lists the alternatives.
 func TestLenientGuards(t *testing.T) {
 	inner := func(text string) *kahn.Graph {
 		g := new(kahn.Graph).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "B", After: []string{"fetch"}, WhenExpr: text})

@@ -93,7 +93,7 @@ func TestComputing(t *testing.T) {
 	}
 }
 
-// What cannot be computed is an error of type, and names the function.
+// An impossible computation is a type error that names the function.
 func TestComputingWrongTypes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -142,7 +142,7 @@ func TestComputingWrongTypes(t *testing.T) {
 	}
 }
 
-// Texts and lists that are made cost steps, so that a short expression cannot fill the memory.
+// Making texts and lists costs steps, so a short expression cannot fill the memory.
 func TestCostOfTexts(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ab", 500_000)
@@ -175,7 +175,8 @@ func TestCostOfTexts(t *testing.T) {
 	require.ErrorIs(t, err, ErrLimit)
 }
 
-// A text that cannot be read is refused in terms of what stands in it: a bracket without its partner, or what was not expected.
+// A text that cannot be parsed is rejected with a message about its content: a bracket without its partner, or the unexpected
+// token.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -198,7 +199,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An operator of another language, and a word that is no path, are refused with what stands for them here.
+// An operator of another language, or a word that is not a path, is rejected with its equivalent here.
 func TestMends(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -240,7 +241,7 @@ func TestMends(t *testing.T) {
 	}
 }
 
-// What the parser says is said in words of this package, with the mend; each of these is needed.
+// Messages of the parser are replaced by this package's, with the fix; each replacement is needed.
 func TestSayings(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -295,7 +296,7 @@ func TestSayings(t *testing.T) {
 	require.EqualError(t, refusal("a", nil, &SyntaxError{1, 1, "something new"}), "1:1: the text cannot be read from here on: something new")
 }
 
-// The characters to trim are looked through once, however many there are: no context interrupts a single call.
+// The characters to trim are scanned once, however many there are, since a context cannot interrupt a single call.
 func TestCostOfTrim(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("é", 350_000)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// A graph that is all data: a guard and a condition as texts.
+// A graph that is pure data: a guard and a condition are texts.
 func Example() {
 	g := kahn.Graph{Evaluator: expression.Evaluator{}, StrictGuards: true}
 	g.Add(

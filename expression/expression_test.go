@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// look runs a graph A -> B, in which the output of A is the given one, and calls f with the View of B.
+// look runs a graph A -> B in which A has the given output, and calls f with B's View.
 func look(t testing.TB, output any, f func(kahn.View), opts ...kahn.Option) {
 	t.Helper()
 	var g kahn.Graph
@@ -182,7 +182,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A path that leads nowhere is named, in a form that can be copied and whatever it was made of.
+// A path without a value is named, in a form that can be copied, whatever it was computed from.
 func TestMissingPathIsNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -200,7 +200,7 @@ func TestMissingPathIsNamed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestProblems: an expression without a value is an error of the right kind, to which a guard's policy applies.
+// TestProblems: an expression without a value returns an error of the right kind, and a guard's policy applies to it.
 func TestProblems(t *testing.T) {
 	self := []any{nil}
 	self[0] = self
@@ -250,7 +250,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestSyntax: text outside of the language is refused, with its place.
+// TestSyntax: text outside the language is rejected, with its place.
 func TestSyntax(t *testing.T) {
 	for text, place := range map[string]string{
 		"(((":                           "1:",
@@ -306,10 +306,10 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestLimits: hostile texts are refused or evaluated quickly and in bounded space.
+// TestLimits: hostile texts are rejected or evaluated quickly and in bounded space.
 func TestLimits(t *testing.T) {
 	nested := "1"
-	for range 40 { // each level has its middle twice: 2^40 comparisons
+	for range 40 { // each level has its middle operand twice: 2^40 comparisons
 		nested = "1 < (" + nested + ") < 1"
 	}
 	for name, text := range map[string]string{
@@ -355,7 +355,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// dying is a context that ends when it has been asked a few times.
+// dying is a context that ends after a few checks.
 type dying struct {
 	context.Context
 	left int
@@ -384,7 +384,7 @@ func TestNoMethodIsCalled(t *testing.T) {
 	}
 }
 
-// The scenarios of the conformance list, with texts.
+// The scenarios of the conformance list, as texts.
 func TestScenarios(t *testing.T) {
 	for _, row := range []struct {
 		name   string

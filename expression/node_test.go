@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// Nodes of kind expression and assignment compute values. They are no boundaries: a failed input blocks them as it blocks a step.
+// Nodes of kind expression and assignment compute values. They are not boundaries: a failed input blocks them like a step.
 func TestNodesThatCompute(t *testing.T) {
 	t.Parallel()
 	document := []byte(`{"version": 1, "strict_guards": true, "nodes": [

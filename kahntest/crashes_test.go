@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// order is the workflow of a host: reserve, charge each line, ship; the world outside recognises repeated charges by their keys.
+// order is the workflow of a host: reserve, charge each line, ship. The outside world recognizes repeated charges by their keys.
 func order(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "reserve"},
@@ -32,13 +32,13 @@ func order(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 	}
 }
 
-// A workflow is killed at every write of its store, and goes on.
+// A workflow is killed at every write of its store, and continues.
 func TestOrderRecovers(t *testing.T) {
 	kahntest.InFakeTime(t, func(t *testing.T) { kahntest.Crashes(t, order) })
 }
 
-// ExampleCrashes is a test of a host. The step charges under a key that is not the same in every attempt, so that a crash makes it charge
-// twice: use s.IdempotencyKey() in its place.
+// ExampleCrashes shows a host's test. The step charges under a key that changes with the attempt, so a crash makes it charge twice: use
+// s.IdempotencyKey() instead.
 func ExampleCrashes() {
 	charges := func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 		g := new(kahn.Graph).Add(kahn.Node{ID: "charge"})
@@ -56,7 +56,7 @@ func ExampleCrashes() {
 	// a crash before write 2 (end of charge, end of the run): the effect "charge 7 EUR" is performed under the keys "attempt 1" and "attempt 2"
 }
 
-// TestCrashesFind plants mistakes of hosts, each of which Crashes finds.
+// TestCrashesFind plants mistakes of hosts. Crashes finds each of them.
 func TestCrashesFind(t *testing.T) {
 	t.Parallel()
 	chain := func(step kahn.StepFunc) (*kahn.Graph, kahn.StepFunc) {
@@ -143,7 +143,7 @@ func TestCrashesFind(t *testing.T) {
 		}, nil, `without a crash: the effect "pay" is performed under the keys "a" and "b"`},
 		"an output that no codec knows": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			return chain(func(context.Context, *kahn.Step) (any, error) { return func() {}, nil })
-		}, nil, ""}, // the nodes fail with every crash, and without
+		}, nil, ""}, // the nodes fail, with and without a crash
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCrashesFind(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // and so does a test
+	synctest.Test(t, func(t *testing.T) { // so does a test
 		rec := &failures{TB: t}
 		kahntest.Crashes(rec, func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			return chain(func(_ context.Context, s *kahn.Step) (any, error) { return p.Restarted(), nil })
@@ -177,7 +177,7 @@ type failures struct {
 func (f *failures) Error(args ...any) { f.errors = append(f.errors, fmt.Sprint(args...)) }
 func (f *failures) Helper()           {}
 
-// form is a value with a JSON form of its own, which leaves its error out.
+// form is a value with a JSON form of its own, which omits its error.
 type form struct {
 	N   int
 	err error

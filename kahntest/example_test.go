@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// checkout is the workflow of a host that is to be tested.
+// checkout is the workflow of a host under test.
 func checkout() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "reserve"},
@@ -101,7 +101,7 @@ func ExampleCheckExplored() {
 	// Output: charge#1 fails after its effect: charged 2 times
 }
 
-// What was paid for has to be shipped. Explore finds a run in which it is not, and none when the payment can be undone.
+// Everything paid must be shipped. Explore finds a run that breaks this, and none if the payment can be undone.
 func ExampleCheckExplored_compensation() {
 	for _, undoes := range []bool{false, true} {
 		fmt.Println(kahntest.CheckExplored(func() kahntest.Workflow {
@@ -124,7 +124,8 @@ func ExampleCheckExplored_compensation() {
 	// <nil>
 }
 
-// Joined answers what a join rule does, in the letters of its documentation: S for satisfied, N for neutral, X for dead, F for failed.
+// Joined returns what a join rule decides, for the letters of its documentation: S for satisfied, N for neutral, X for dead, F for
+// failed.
 func ExampleJoined() {
 	for _, letters := range []string{"SS", "SN", "SF", "NN"} {
 		all, _ := kahntest.Joined(kahn.Node{}, letters)
@@ -138,7 +139,7 @@ func ExampleJoined() {
 	// NN S/up ok
 }
 
-// A stream of events as text has neither ids nor times, so that it can be compared with a file: see Golden.
+// A stream of events as text has neither ids nor times, so it can be compared with a file: see Golden.
 func ExampleStream() {
 	var events kahntest.Recorder
 	_, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "build"}), new(kahntest.Script).Step, kahn.Limit(1), kahn.OnEvent(events.Add))
@@ -152,7 +153,7 @@ func ExampleStream() {
 	// <nil>
 }
 
-// The answer to the second write is lost: the run repeats it, and goes on.
+// The answer to the second write is lost: the run repeats the write, and continues.
 func ExampleFakeStore() {
 	s := &kahntest.FakeStore{Script: map[string][]kahntest.StoreFault{
 		"Commit": {{}, {Err: errors.New("connection reset"), Applied: true}},

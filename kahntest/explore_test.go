@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// bank is a world outside, which may know a payment again by its key.
+// bank is an outside world that may recognize a repeated payment by its key.
 type bank struct{ paid map[string]int }
 
 func (b *bank) pay(key string, sum int) { b.paid[key] += sum }
@@ -56,8 +56,8 @@ func shop(charge func(b *bank, s *kahn.Step)) func() kahntest.Workflow {
 	}
 }
 
-// purchase is a shop whose world knows payments and shipments by the key of the order: what is paid for has to be shipped, and the other way round. With
-// a rule what has been paid is undone; without one a node refunds it when the shipment fails.
+// purchase is a shop whose world recognizes payments and shipments by the key of the order. Everything paid must be shipped, and everything
+// shipped must be paid. With rule, a payment has a compensation; without it, a node refunds the payment when the shipment fails.
 func purchase(rule bool) func() kahntest.Workflow {
 	return func() kahntest.Workflow {
 		paid, shipped := map[string]bool{}, map[string]bool{}
@@ -84,8 +84,8 @@ func purchase(rule bool) func() kahntest.Workflow {
 	}
 }
 
-// A saga of edges has gaps: a payment whose answer is lost, a cancellation between payment and shipment, a shipment whose answer is lost. Explore finds
-// one, and none with compensations, which may fail in between, too.
+// A saga built from edges has gaps: a payment whose answer is lost, a cancellation between payment and shipment, a shipment whose answer is
+// lost. Explore finds one of them. It finds none with compensations, although these may fail, too.
 func TestExploreFindsTheGapOfASaga(t *testing.T) {
 	err := kahntest.CheckExplored(purchase(false), 300)
 	if err == nil || !strings.Contains(err.Error(), "paid: ") || strings.Contains(err.Error(), ",") && strings.Count(err.Error(), ",") > 1 {
@@ -110,7 +110,7 @@ func TestExploreFindsTheGapOfASaga(t *testing.T) {
 	}
 }
 
-// A step that charges again when the answer of its first attempt was lost is found, and nothing else is reported.
+// Explore finds a step that charges again after its first attempt's answer was lost, and reports nothing else.
 func TestExploreFindsRepeatedEffect(t *testing.T) {
 	t.Parallel()
 	err := kahntest.CheckExplored(shop(func(b *bank, s *kahn.Step) { b.pay(fmt.Sprint(s.Attempt()), 10) }), 300)
@@ -121,7 +121,7 @@ func TestExploreFindsRepeatedEffect(t *testing.T) {
 	kahntest.Explore(t, keyed)
 }
 
-// An edge that is missing is found as an order of steps.
+// Explore finds a missing edge as an order of steps.
 func TestExploreFindsOrder(t *testing.T) {
 	t.Parallel()
 	workflow := func(after ...string) func() kahntest.Workflow {
@@ -149,7 +149,7 @@ func TestExploreFindsOrder(t *testing.T) {
 	kahntest.Explore(t, workflow("create"))
 }
 
-// Every kind of run is reached: those that complete, fail and are cancelled; backoffs, panics, gates and nested runs among them.
+// Explore reaches every kind of run: completed, failed and cancelled runs, with backoffs, panics, gates and nested runs.
 func TestExploreReaches(t *testing.T) {
 	t.Parallel()
 	seen := map[string]int{}
@@ -182,7 +182,7 @@ func TestExploreReaches(t *testing.T) {
 	}
 }
 
-// A workflow that does not compile, one that is refused, one that never ends, and one that breaks without a failure are reported as such.
+// Explore reports workflows that do not compile, that cannot begin, that never end, or that break without a failure.
 func TestExploreRefuses(t *testing.T) {
 	t.Parallel()
 	one := new(kahn.Graph).Add(kahn.Node{ID: "x", Retry: kahn.Retry{MaxAttempts: 1 << 40, InitialDelay: -1}})
@@ -245,7 +245,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// The calls of a fake store fail as its script says, and a lost answer has taken effect.
+// The calls of a fake store fail as its script says; a call with a lost answer has taken effect.
 func TestFakeStore(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -292,7 +292,7 @@ func TestFakeStore(t *testing.T) {
 	})
 }
 
-// goldenFailures collects what Golden reports.
+// goldenFailures collects the errors that Golden reports.
 type goldenFailures struct {
 	testing.TB
 	text string
@@ -302,7 +302,7 @@ func (f *goldenFailures) Helper()                           {}
 func (f *goldenFailures) Errorf(format string, args ...any) { f.text += fmt.Sprintf(format, args...) }
 func (f *goldenFailures) Fatalf(format string, args ...any) { f.Errorf(format, args...); panic(f) }
 
-// A golden file is equal for equal runs, and its first other line is reported.
+// Equal runs have equal golden files; Golden reports the first line that differs.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	events := func(text string, acts map[string][]kahntest.Act, opts ...kahn.Option) *kahntest.Trial {
@@ -338,7 +338,7 @@ func TestGolden(t *testing.T) {
 	}
 	f = &goldenFailures{TB: t}
 	func() {
-		defer func() { _ = recover() }() // of Fatalf
+		defer func() { _ = recover() }() // recovers from Fatalf
 		kahntest.Golden(f, file+".missing", want)
 	}()
 	if !strings.Contains(f.text, "missing") || !strings.Contains(f.text, kahntest.GoldenVariable) {

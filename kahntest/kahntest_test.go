@@ -99,7 +99,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// fails runs a part of a test that is to fail, and returns its messages.
+// fails runs a part of a test that must fail, and returns its messages.
 func fails(f func(testing.TB)) string {
 	tb := &failing{}
 	done := make(chan struct{})
@@ -158,7 +158,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// Acts for a node that does not exist fail the test that runs the script.
+// Acts for an unknown node fail the test that runs the script.
 func TestScriptCheck(t *testing.T) {
 	inner := kahntest.Graph(t, "x>y")
 	list := map[string]any{"list": []int{1, 2}}
@@ -194,7 +194,7 @@ func TestScriptCheck(t *testing.T) {
 	}
 }
 
-// Compensations follow the script: those that the step function performs, and those that are a method of the Script.
+// Compensations follow the script: those of the step function, and those that are a method of the Script.
 func TestScriptUndos(t *testing.T) {
 	errShut := errors.New("shut")
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestScriptUndos(t *testing.T) {
 				t.Errorf("%s: %v, expected %v", id, n.Compensation, want)
 			}
 		}
-		calls := slices.DeleteFunc(steps.Calls(), func(c kahntest.Call) bool { return strings.HasPrefix(c.Node, "M") }) // items are undone at once
+		calls := slices.DeleteFunc(steps.Calls(), func(c kahntest.Call) bool { return strings.HasPrefix(c.Node, "M") }) // items are undone concurrently
 		seq := &strings.Builder{}
 		for _, c := range calls {
 			fmt.Fprint(seq, c.Node, " ", c.Attempt, " ", c.Undo, "; ")
@@ -255,7 +255,7 @@ func TestScriptUndos(t *testing.T) {
 	}
 }
 
-// Acts for the compensation of a node that has none fail the test.
+// Undos for a node without a compensation fail the test.
 func TestScriptCheckUndos(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
 	list := map[string]any{"list": []int{1}}
@@ -315,7 +315,7 @@ func TestRunReports(t *testing.T) {
 	}
 }
 
-// TestCheckEventsFindsDamage damages a valid stream, by every single exchange, loss or repetition.
+// TestCheckEventsFindsDamage damages a valid stream by every single exchange, loss or repetition.
 func TestCheckEventsFindsDamage(t *testing.T) {
 	g := kahntest.Graph(t, "A>B A>C C-!>D")
 	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"C": {{Err: errBusy}}}}
@@ -354,8 +354,8 @@ func TestCheckEventsFindsDamage(t *testing.T) {
 	}
 }
 
-// TestGraphOfManyNodes reads a chain in which a node requires its predecessor: 100,000 nodes take as long as they do only if no word looks
-// at all nodes or edges before it, which took a minute for 64,000.
+// TestGraphOfManyNodes reads a chain in which each node requires its predecessor. Reading 100,000 nodes is this fast only if no word looks
+// at all nodes or edges before it; otherwise 64,000 nodes took a minute.
 func TestGraphOfManyNodes(t *testing.T) {
 	t.Parallel()
 	const n = 100_000

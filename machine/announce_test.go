@@ -24,7 +24,7 @@ func (h *announced) Contends()                    {}
 func (h *announced) Grants() bool                 { return true }
 func (h *announced) Announced()                   { h.times++ }
 
-// randomNet is a net of plain nodes, gates and nodes with checks, with random edges.
+// randomNet returns a net of plain nodes, gates and nodes with checks, with random edges.
 func randomNet(t *testing.T, rng *rand.Rand) *machine.Net {
 	n := 1 + rng.IntN(12)
 	ids, nodes := numbered(n, machine.NodeSpec{})
@@ -45,7 +45,7 @@ func randomNet(t *testing.T, rng *rand.Rand) *machine.Net {
 	return build(t, ids, nodes, edges...)
 }
 
-// mover makes random moves with a State whose lock is held: one is one critical section of a coordinator.
+// mover makes random moves with a State whose lock it holds: each move is one critical section of a coordinator.
 type mover struct {
 	rng                  *rand.Rand
 	s                    *machine.Locked
@@ -63,7 +63,7 @@ func (m *mover) take(from *[]machine.Token) (t machine.Token, ok bool) {
 	return t, true
 }
 
-// move makes one move. Moves that the State refuses change nothing.
+// move makes one move. A move that the State rejects changes nothing.
 func (m *mover) move() {
 	s := m.s
 	switch m.rng.IntN(9) {
@@ -105,8 +105,8 @@ func (m *mover) move() {
 	}
 }
 
-// disagreement makes random moves with a State, each followed by announce, and compares what reaches the host with HasNext: an announcement
-// is made if and only if there is something to hand out and no announcement is open. It returns how many were made.
+// disagreement makes random moves with a State, each followed by announce, and compares the announcements to the host with HasNext. An
+// announcement must be made if and only if there is a task and no announcement is open. disagreement returns the number of announcements.
 func disagreement(t *testing.T, seed uint64, announce func(*machine.Locked)) (made int, err error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	h := &announced{}
@@ -115,7 +115,7 @@ func disagreement(t *testing.T, seed uint64, announce func(*machine.Locked)) (ma
 	m := &mover{rng: rng, s: s}
 	open := false
 	for i := range 60 {
-		if open && rng.IntN(3) == 0 { // the worker comes
+		if open && rng.IntN(3) == 0 { // a worker answers
 			s.Answer()
 			open = false
 		}
@@ -131,8 +131,8 @@ func disagreement(t *testing.T, seed uint64, announce func(*machine.Locked)) (ma
 	return h.times, nil
 }
 
-// A State announces that there is something to do once, and again when that was answered: see Announce. The negative controls are a
-// State that announces the first time only, one that announces again what was announced, and one that announces nothing new while nodes run.
+// A State announces a task once, and again after the announcement was answered: see Announce. The negative controls are a State that
+// announces only the first time, one that repeats open announcements, and one that announces nothing new while nodes run.
 func TestAnnouncesWhatThereIsToDo(t *testing.T) {
 	t.Parallel()
 	made := 0
@@ -167,7 +167,7 @@ func TestAnnouncesWhatThereIsToDo(t *testing.T) {
 	}
 }
 
-// WorkSignal changes if and only if HasNext has turned true, or a running node is asked to stop.
+// WorkSignal changes if and only if HasNext has become true, or a running node is asked to stop.
 func TestWorkSignalIsWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	turned, asked := 0, 0
@@ -219,8 +219,8 @@ func TestWorkSignalIsWhatIsAnnounced(t *testing.T) {
 	require.Greater(t, asked, 50)
 }
 
-// Drive calls abort once for each call whose node was stopped while it was not terminal, with the token of the last attempt, also in the
-// restored State; never for a node that has not begun or has completed. The calls are made in the order of the stops.
+// Drive calls abort once for each call whose node was stopped before it was terminal, with the token of the last attempt; a restored
+// State does, too. It never does so for a node that has not begun or has completed. The calls are in the order of the stops.
 func TestDriveAborts(t *testing.T) {
 	t.Parallel()
 	net := build(t, "runs retries waits asked done idle", nil, edge(0, 5))

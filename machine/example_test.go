@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A coordinator performs a graph of four nodes. The second one fails, and what follows it does not run.
+// A coordinator performs a graph of four nodes. The second node fails, and the nodes after it do not run.
 func Example() {
 	ids := []string{"fetch", "parse", "count", "store"}
 	net, err := machine.Build(ids, make([]machine.NodeSpec, len(ids)), []machine.Edge{

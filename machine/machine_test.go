@@ -23,8 +23,8 @@ func build(t *testing.T, ids string, nodes []machine.NodeSpec, edges ...machine.
 	return net
 }
 
-// perform performs a net to its end: nodes whose id is in upper case fail, a condition takes its second label. It returns the nodes in
-// the order in which they began, and then the statuses.
+// perform runs a net to its end: nodes with upper-case ids fail, and a condition takes its second label. It returns the nodes in the
+// order in which they began, followed by the statuses.
 func perform(t *testing.T, net *machine.Net, x machine.Setup) string {
 	st := machine.New(net, &x)
 	var said []string
@@ -119,7 +119,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// A State is restored from what another one knows of its decided nodes, at every point of a run, and goes on as that would have.
+// At every point of a run, a State restored from the decided nodes of another one continues as that would have.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	net := build(t, "A b c d", nil, edge(0, 1), edge(0, 2, machine.EdgeFailure), edge(2, 3))

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// numbered returns n ids, and as many specs.
+// numbered returns the ids and specs of n nodes.
 func numbered(n int, x machine.NodeSpec) (ids string, nodes []machine.NodeSpec) {
 	names := make([]string, n)
 	nodes = make([]machine.NodeSpec, n)
@@ -23,7 +23,7 @@ func numbered(n int, x machine.NodeSpec) (ids string, nodes []machine.NodeSpec) 
 	return strings.Join(names, " "), nodes
 }
 
-// Without a limit a ready node is something to hand out beside a gate.
+// Without a limit a State that has a ready node has more to hand out than gates.
 func TestOnlyGates(t *testing.T) {
 	t.Parallel()
 	net := build(t, "g a b", []machine.NodeSpec{{Flags: machine.FlagGate | machine.FlagInline}, {}, {}})
@@ -41,7 +41,7 @@ func TestOnlyGates(t *testing.T) {
 	}
 }
 
-// depth is a Watcher that measures how deep in calls it is called.
+// depth is a Watcher that measures how deeply its calls nest.
 type depth struct{ most int }
 
 func (d *depth) Note(machine.Ref, machine.Status) {
@@ -49,7 +49,7 @@ func (d *depth) Note(machine.Ref, machine.Status) {
 	d.most = max(d.most, runtime.Callers(0, pcs[:]))
 }
 
-// However many nodes one failure stops late, none is stopped within the call that stops another; what follows them is judged at once.
+// However many nodes one failure stops late, no stop happens within another stop. The consequences of each stop are judged at once.
 func TestLateFailureStopsManyNodes(t *testing.T) {
 	t.Parallel()
 	calls := func(n int) int {
@@ -85,7 +85,7 @@ func TestLateFailureStopsManyNodes(t *testing.T) {
 	require.Equal(t, calls(3), calls(300))
 }
 
-// Drive aborts calls that had begun before: in the State that was restored, or by Next.
+// Drive also aborts calls that began before it: in the State from which this one was restored, or by Next.
 func TestDriveAbortsWhatRunsAlready(t *testing.T) {
 	t.Parallel()
 	net := build(t, "a b", nil)
@@ -112,7 +112,7 @@ func TestDriveAbortsWhatRunsAlready(t *testing.T) {
 	}
 }
 
-// Build refuses what would panic later.
+// Build rejects values that would panic later.
 func TestBuildRefusesValues(t *testing.T) {
 	t.Parallel()
 	labelled := func(id int32) machine.Edge {
@@ -143,12 +143,12 @@ func TestBuildRefusesValues(t *testing.T) {
 		require.ErrorIs(t, err, machine.ErrBadValue)
 		require.EqualError(t, err, "bad value: "+c.want)
 	}
-	// FlagPlain is Build's own to decide.
+	// Build itself decides FlagPlain.
 	net := build(t, "a", []machine.NodeSpec{{Flags: machine.FlagPlain | machine.FlagInline}})
 	require.False(t, net.Is(0, machine.FlagPlain))
 }
 
-// A snapshot is for nets that decide the same: not for one in another order of declaration.
+// A snapshot fits only nets that decide the same: not a net with another order of declaration.
 func TestSnapshotNamesItsNet(t *testing.T) {
 	t.Parallel()
 	x := machine.New(build(t, "a b c", nil, edge(0, 2)), &machine.Setup{}).Snapshot()
@@ -165,8 +165,8 @@ func TestSnapshotNamesItsNet(t *testing.T) {
 	}
 }
 
-// Gates are handed out in the order in which they became ready, in a State that was restored after those that were handed out before; a gate
-// that Begin has handed out, or that was stopped, is not handed out by Next.
+// Gates are handed out in the order in which they became ready; in a restored State, after the gates that were handed out before. Next does
+// not hand out a gate that Begin has handed out, or that was stopped.
 func TestGatesAreHandedOutOnce(t *testing.T) {
 	t.Parallel()
 	ids, nodes := numbered(6, machine.NodeSpec{Flags: machine.FlagGate | machine.FlagInline})
@@ -189,14 +189,14 @@ func TestGatesAreHandedOutOnce(t *testing.T) {
 	require.Equal(t, []machine.Ref{0, 2, 5}, x.Gates)
 	require.Equal(t, []machine.Ref{0, 2, 5}, rest())
 	var err error
-	x.Gates = append(x.Gates, 2) // damage that does no harm
+	x.Gates = append(x.Gates, 2) // harmless damage
 	st, err = machine.RestoreState(net, &machine.Setup{}, &x)
 	require.NoError(t, err)
 	require.Equal(t, []machine.Ref{1, 3, 0, 2, 5}, rest())
 	require.False(t, (*machine.Locked)(st).HasNext())
 }
 
-// A clock that is set to the end of time lets all nodes start that wait for a token.
+// A clock at the end of time lets all nodes that wait for a token start.
 func TestTokensAtTheEndOfTheClock(t *testing.T) {
 	t.Parallel()
 	ids, nodes := numbered(4, machine.NodeSpec{})

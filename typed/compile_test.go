@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/compiled"
 )
 
-// check type-checks a file together with the steps that it uses, and returns the errors in it by line.
+// check type-checks a file together with its steps, and returns the errors in the file by line.
 func check(fset *token.FileSet, imp types.Importer, steps, file *ast.File) map[int][]string {
 	errs := map[int][]string{}
 	conf := types.Config{Importer: imp, Error: func(err error) {
@@ -28,7 +28,7 @@ func check(fset *token.FileSet, imp types.Importer, steps, file *ast.File) map[i
 	return errs
 }
 
-// wants are the errors that a file announces, by line.
+// wants returns the errors that a file announces, by line.
 func wants(t *testing.T, fset *token.FileSet, file *ast.File) map[int]*regexp.Regexp {
 	t.Helper()
 	want := map[int]*regexp.Regexp{}
@@ -42,8 +42,8 @@ func wants(t *testing.T, fset *token.FileSet, file *ast.File) map[int]*regexp.Re
 	return want
 }
 
-// Each pipeline in testdata/wrong is refused by the type checker of Go, at the lines that say so and for the reason that they tell, and nowhere else.
-// That in testdata/right is not.
+// Go's type checker rejects each pipeline in testdata/wrong, exactly at the lines with a want comment and for the reason given there. It
+// accepts the pipeline in testdata/right.
 func TestWrongPipelinesDoNotCompile(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()

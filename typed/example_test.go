@@ -38,7 +38,8 @@ func Example() {
 	// Output: order 7: 120 paid, shelf 3 <nil>
 }
 
-// The branches of a condition are blocks, to which nodes are added. Either has the value of the one that was taken.
+// The branches of a condition are blocks, to which nodes are added. Either has the value of the branch that was
+// taken.
 func ExampleIf() {
 	p := typed.New("ship", func(b *typed.Block) typed.Val[string] {
 		order := typed.Do1(b, "load", load, typed.Root[string](b, "id"))
@@ -55,7 +56,7 @@ func ExampleIf() {
 	// insured parcel 7 <nil>
 }
 
-// The cases of a switch are constants of a type, so that a misspelt one does not compile.
+// The cases of a switch are constants of a type, so a misspelt case does not compile.
 func ExampleSwitch() {
 	p := typed.New("carrier", func(b *typed.Block) typed.Val[string] {
 		by := typed.Do1(b, "carrier", func(_ context.Context, weight int) (carrier, error) {
@@ -73,7 +74,7 @@ func ExampleSwitch() {
 	// Output: by road <nil>
 }
 
-// An Either takes the first of its values that is there: the last one is there in any case.
+// An Either takes the first of its values that exists; the last one always does.
 func ExampleEither() {
 	p := typed.New("price", func(b *typed.Block) typed.Val[int] {
 		member, _ := typed.If(typed.Do1(b, "member?", same[bool], typed.Root[bool](b, "member")))
@@ -120,7 +121,7 @@ func ExampleEach() {
 	// Output: [3 2] true <nil>
 }
 
-// A sub-pipeline for each item takes values of the blocks around it, as a function literal does.
+// A sub-pipeline for each item takes values of the surrounding blocks, like a function literal.
 func ExampleEachSub() {
 	p := typed.New("mails", func(b *typed.Block) typed.Val[[]string] {
 		from := typed.Root[string](b, "from")
@@ -134,7 +135,7 @@ func ExampleEachSub() {
 	// Output: [Dear Bob ... Ada Dear Cy ... Ada] <nil>
 }
 
-// A function that adds nodes is a sub-pipeline, which can be used any number of times.
+// A function that adds nodes is a sub-pipeline that can be used any number of times.
 func ExampleSub() {
 	greet := func(b *typed.Block, name typed.Val[string]) typed.Val[string] {
 		upper := typed.Do1(b, "upper", func(_ context.Context, s string) (string, error) { return strings.ToUpper(s), nil }, name)
@@ -150,7 +151,7 @@ func ExampleSub() {
 	// Output: HELLO ADA, HELLO BOB <nil>
 }
 
-// A gate waits for an answer. The run is suspended, and another process goes on with it from the store.
+// A gate waits for an answer. The run is suspended, and another process continues it from the store.
 func ExampleGate() {
 	release := func() *typed.Pipeline[string] {
 		return typed.New("release", func(b *typed.Block) typed.Val[string] {
@@ -170,7 +171,7 @@ func ExampleGate() {
 	// v1.2.3 published <nil>
 }
 
-// Root inputs that are misspelt, and those that are missing, are refused before anything runs.
+// Misspelt and missing root inputs are errors before anything runs.
 func ExampleRoot() {
 	p := typed.New("double", func(b *typed.Block) typed.Val[int] {
 		return typed.Do1(b, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil }, typed.Root[int](b, "n"))
@@ -183,7 +184,7 @@ func ExampleRoot() {
 	// true true
 }
 
-// A node has the options of a kahn.Node. close runs whatever happens to work.
+// A node has the options of a kahn.Node. close runs whether or not work succeeds.
 func ExampleVal_With() {
 	p := typed.New("session", func(b *typed.Block) typed.Val[int] {
 		session := typed.Do0(b, "open", ret("session"))
@@ -197,7 +198,7 @@ func ExampleVal_With() {
 	// Output: open:ok work:F close:ok true
 }
 
-// A fallback produces the value when the step has failed for good.
+// A fallback produces the value when the step has failed after all retries.
 func ExampleVal_Fallback() {
 	p := typed.New("rate", func(b *typed.Block) typed.Val[float64] {
 		return typed.Do0(b, "rate", func(context.Context) (float64, error) { return 0, errors.New("offline") }).
@@ -207,7 +208,7 @@ func ExampleVal_Fallback() {
 	// Output: 1.1 <nil>
 }
 
-// A node is undone when the run ends badly, with the values that it took and the value that it made.
+// When the run ends badly, a node is undone with the values that it took and the value that it made.
 func ExampleVal_Compensate() {
 	charge := func(_ context.Context, order string) (int, error) { return 30, nil }
 	refund := func(ctx context.Context, order string, sum int) error {
@@ -228,7 +229,7 @@ func ExampleVal_Compensate() {
 	// failed
 }
 
-// Everything that works with graphs works with the graph of a pipeline.
+// Code that works with graphs works with the graph of a pipeline.
 func ExamplePipeline_Plan() {
 	p := typed.New("small", func(b *typed.Block) typed.Val[string] {
 		big, small := typed.If(typed.Do1(b, "big", func(_ context.Context, n int) (bool, error) { return n > 9, nil }, typed.Root[int](b, "n")))
@@ -252,7 +253,7 @@ func ExamplePipeline_Plan() {
 	//     n2 --> n3
 }
 
-// Slips that the compiler cannot find are listed before anything runs.
+// Mistakes that the compiler cannot find are listed before anything runs.
 func ExampleNew() {
 	p := typed.New("slips", func(b *typed.Block) typed.Val[int] {
 		yes, _ := typed.If(typed.Do0(b, "ok?", ret(true)))

@@ -24,7 +24,7 @@ const (
 	road carrier = "road"
 )
 
-// carrierOf takes one member of an object, and ignores the others.
+// carrierOf decodes one member of an object, and ignores the others.
 type carrierOf struct{ Carrier carrier }
 
 func (c *carrierOf) UnmarshalJSON(data []byte) error {
@@ -36,7 +36,7 @@ func (c *carrierOf) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// A switch takes one branch for each case, and a value that is no case fails its node.
+// A switch takes one branch for each case; a value without a case fails the node.
 func TestSwitch(t *testing.T) {
 	t.Parallel()
 	p := typed.New("switch", func(b *typed.Block) typed.Val[string] {
@@ -64,7 +64,7 @@ func TestSwitch(t *testing.T) {
 	require.Equal(t, "waits", out)
 }
 
-// A value of the block itself is the last resort of an Either: branches come first, in their order.
+// An Either takes a value of its own block last: values of branches come first, in their order.
 func TestEitherOrder(t *testing.T) {
 	t.Parallel()
 	p := typed.New("price", func(b *typed.Block) typed.Val[int] {
@@ -104,7 +104,7 @@ func TestEitherRace(t *testing.T) {
 	})
 }
 
-// Branches within branches: everything in a branch that is not taken is skipped, even what takes values from outside of it.
+// Branches in branches: everything in a branch that is not taken is skipped, even nodes that take values from outside.
 func TestNestedBranches(t *testing.T) {
 	t.Parallel()
 	p := typed.New("nested", func(b *typed.Block) typed.Val[string] {
@@ -137,7 +137,7 @@ func TestNestedBranches(t *testing.T) {
 	}
 }
 
-// Each keeps the order of the list, and tolerates as many failures as it is told.
+// Each keeps the order of the list, and tolerates as many failures as its options say.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	odd := errors.New("odd")
@@ -173,7 +173,7 @@ func numbers(text string) []int {
 	return list
 }
 
-// Items of one key are performed one after the other, and the longest begins first.
+// Items with the same key run one after the other; the longest item begins first.
 func TestEachKeys(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestEachKeys(t *testing.T) {
 	})
 }
 
-// The list of an Each is that of another one, the inside of a sub-pipeline takes values of the blocks around it, and keys have the type of the item.
+// An Each may take another Each's list, a sub-pipeline takes values of the surrounding blocks, and keys have the type of the item.
 func TestEachSub(t *testing.T) {
 	t.Parallel()
 	p := typed.New("nested lists", func(b *typed.Block) typed.Val[[]string] {
@@ -216,7 +216,7 @@ func TestEachSub(t *testing.T) {
 	require.NoError(t, kahntest.CompareStatuses(res, "text[0]/big:S/br text[1]/small:S/br text[1]/text:ok ..."))
 }
 
-// A sub-pipeline takes values of the blocks around it at any depth, and returns its result although other nodes come last in it.
+// A sub-pipeline takes values of surrounding blocks at any depth, and returns its result even if other nodes come last in it.
 func TestSub(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -237,7 +237,7 @@ func TestSub(t *testing.T) {
 	require.NoError(t, kahntest.CompareStatuses(res, "S/T/sum:ok S/log:ok ..."))
 }
 
-// The items of lists within lists have one name in kahn, and two values here.
+// The items of lists in lists have the same name in kahn, and different values here.
 func TestItemsOfItems(t *testing.T) {
 	t.Parallel()
 	p := typed.New("matrix", func(b *typed.Block) typed.Val[[][]string] {
@@ -255,7 +255,7 @@ func TestItemsOfItems(t *testing.T) {
 	require.Equal(t, [][]string{{"a1", "a2"}, {"b1", "b2"}}, out)
 }
 
-// Retries of a sub-pipeline begin anew, and a try has the error of its last run.
+// A retry of a sub-pipeline starts over, and a Try has the error of its last run.
 func TestSubRetry(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestSubRetry(t *testing.T) {
 	})
 }
 
-// A node whose source skips itself is skipped, at the top and behind a sub-pipeline, and the error says what was skipped.
+// A node whose source skips itself is skipped, at the top and after a sub-pipeline. The error says what was skipped.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	skip := func(context.Context) (int, error) { return 0, kahn.Skip("not today") }
@@ -310,7 +310,8 @@ func TestSkip(t *testing.T) {
 	require.ErrorContains(t, err, `the result of "S" was skipped`)
 }
 
-// A try in a branch runs only if the branch is taken, also if a failure around the branch stops what it tries before the branch is chosen.
+// A Try in a branch runs only if the branch is taken, even if a failure outside the branch stops the tried node before the branch is
+// chosen.
 func TestTryInBranch(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -333,7 +334,7 @@ func TestTryInBranch(t *testing.T) {
 	})
 }
 
-// A node that its join lets run without a value skips itself; a cleanup node without a missing value runs.
+// A node whose Join lets it run without a value skips itself; a cleanup node with all its values runs.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -365,7 +366,7 @@ func TestCleanup(t *testing.T) {
 	require.Equal(t, 2, closed)
 }
 
-// A gate waits, refuses what is no choice, and its answer decides the branch.
+// A gate waits and rejects an answer that is not a choice; its answer decides the branch.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	p := typed.New("gate", func(b *typed.Block) typed.Val[string] {
@@ -393,7 +394,7 @@ func TestGate(t *testing.T) {
 	require.Equal(t, "dropped", out)
 }
 
-// A gate whose value is a text may have that of a time that is up, and is the value of a switch.
+// A gate whose value is a text may have the value of a timeout, and a switch may take it.
 func TestGateTimeout(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -412,7 +413,7 @@ func TestGateTimeout(t *testing.T) {
 	})
 }
 
-// A fallback has the type of the value, also that of an Each.
+// A fallback has the type of the value, also for an Each.
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -433,7 +434,8 @@ func TestFallback(t *testing.T) {
 	require.Equal(t, []int{7}, out)
 }
 
-// Values from outside that are no T fail the nodes that take them, once; those that JSON has made are read.
+// Values from outside that are not a T fail the nodes that take them, without retries; values in JSON's types are
+// decoded.
 func TestRootTypes(t *testing.T) {
 	t.Parallel()
 	type order struct {
@@ -468,7 +470,7 @@ func TestRootTypes(t *testing.T) {
 	require.Equal(t, []string{"order"}, e.Missing)
 }
 
-// A null output is the zero value of an interface, a pointer and a list, not a missing one.
+// A null output is the zero value of an interface, a pointer or a list, not a missing value.
 func TestNulls(t *testing.T) {
 	t.Parallel()
 	p := typed.New("nulls", func(b *typed.Block) typed.Val[string] {
@@ -481,8 +483,8 @@ func TestNulls(t *testing.T) {
 	require.Equal(t, "true true true", out)
 }
 
-// A suspended run is the same to Execute, which returns no error and a Result without an output, and to Run, which returns the error of
-// that output; also if the result is there, and only another node waits.
+// For a suspended run, Execute returns no error and a Result without an output, and Run returns the error of that output; even if the
+// result exists, and only another node waits.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -517,7 +519,8 @@ func TestSuspended(t *testing.T) {
 	require.Equal(t, 7, n)
 }
 
-// The context of a function leads to the Step of its attempt, under middleware and from whatever is derived from it.
+// kahn.StepOf finds the Step of the attempt from the context of a function, under middleware and from derived
+// contexts.
 func TestContextIsStep(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -536,7 +539,7 @@ func TestContextIsStep(t *testing.T) {
 	require.Equal(t, "true x 7", out)
 }
 
-// Test mode mocks typed nodes, and a mock of another type fails what takes it.
+// Test mode mocks typed nodes; a mock of another type fails the nodes that take it.
 func TestMocks(t *testing.T) {
 	t.Parallel()
 	p := typed.New("mocks", func(b *typed.Block) typed.Val[int] {
@@ -554,7 +557,7 @@ func TestMocks(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrType)
 }
 
-// Panics and cancellation are those of the graph.
+// Panics and cancellation work as in any graph.
 func TestPanicAndCancel(t *testing.T) {
 	t.Parallel()
 	p := typed.New("panic", func(b *typed.Block) typed.Val[int] {
@@ -573,7 +576,8 @@ func TestPanicAndCancel(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A gate of a struct refuses an answer that is none, says what is wrong with it, and waits on; options of the gate keep that check.
+// A gate of a struct rejects an answer that does not fit, says what is wrong with it, and keeps waiting; options of the gate keep
+// that check.
 func TestGateOfStruct(t *testing.T) {
 	t.Parallel()
 	type verdict struct {
@@ -623,7 +627,8 @@ func TestGateOfStruct(t *testing.T) {
 	}
 }
 
-// What an item does not have is no zero value: not for a node that drops the errors, not in a sub-pipeline, and not for another Each.
+// An item without a result never becomes a zero value: not for a node that drops the errors, not in a sub-pipeline, and not for
+// another Each.
 func TestEachLeavesNoZeros(t *testing.T) {
 	t.Parallel()
 	price := func(_ context.Context, n int) (int, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// ticks yields 0 to n-1, a second each.
+// ticks yields 0 to n-1, one each second.
 func ticks(ctx context.Context, n int) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for i := range n {
@@ -47,7 +47,7 @@ func all[T any](seq iter.Seq2[T, error]) (list []T, err error) {
 
 func TestPipe(t *testing.T) {
 	bubble := func(name string, f func(t *testing.T)) {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, f) }) // fails if a goroutine is left
+		t.Run(name, func(t *testing.T) { synctest.Test(t, f) }) // fails if a goroutine remains
 	}
 	errPipe := errors.New("pipe")
 	slow := func(d time.Duration) func(context.Context, int) (int, error) {
@@ -147,7 +147,7 @@ func TestPipe(t *testing.T) {
 				return v, err
 			}, typed.Stage{Parallel: 3, Unordered: true}))
 			require.ErrorIs(t, err, errPipe)
-			require.GreaterOrEqual(t, cancelled.Load(), int64(1)) // of the values that came before and beside
+			require.GreaterOrEqual(t, cancelled.Load(), int64(1)) // of the earlier and the concurrent values
 		}
 		_, err := all(typed.Overlap(t.Context(), fails(4), 2))
 		require.ErrorIs(t, err, errPipe)
@@ -246,7 +246,8 @@ func TestPipe(t *testing.T) {
 	})
 }
 
-// Tokens of a model become sentences, and sentences speech: the first sentence is spoken while the model still writes.
+// A model's tokens become sentences, and sentences become speech: the first sentence is spoken while the model is
+// still writing.
 func ExamplePipe() {
 	tokens := func(yield func(string, error) bool) {
 		for _, token := range []string{"One", " step.", " Then", " another."} {

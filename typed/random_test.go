@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// A program is a random pipeline, together with what has to come of it: an evaluation of the same functions, one after the other, by the rules of
-// the package documentation.
+// A program is a random pipeline with its expected outcome: a sequential evaluation of the same functions by the rules of the package
+// documentation.
 type program struct {
 	rand   *rand.Rand
 	fails  bool
@@ -40,7 +40,7 @@ const (
 	nested
 )
 
-// made is a node: what it takes, and what has become of it.
+// made is a node, with its inputs and its expected status.
 type made struct {
 	val     typed.Val[int]
 	id      string
@@ -49,9 +49,9 @@ type made struct {
 	block   *area
 	takes   []*made
 	tried   *made // the Try that takes it
-	follows bool  // a node of the same graph does
+	follows bool  // a node of the same graph takes it
 	inner   *program
-	imports []*made // of nested: what its inside takes from around it
+	imports []*made // for a nested one: the values from outside that its nodes take
 
 	status kahn.Status
 	null   bool // it completed without a value
@@ -71,7 +71,7 @@ var errRandom = errors.New("random")
 // compute is what all functions do.
 func compute(id string, fails bool, in ...int) (int, error) {
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, id, in) // a hash takes everything
+	_, _ = fmt.Fprint(h, id, in) // writing to a hash never fails
 	v := int(h.Sum32() % 1000)
 	if fails && v%8 == 0 {
 		return 0, errRandom
@@ -96,7 +96,7 @@ func (p *program) add(m *made) *made {
 	return m
 }
 
-// fill adds nodes to a block, from values that it may take.
+// fill adds nodes to a block. The nodes may take known values.
 func (p *program) fill(at *area, known []*made, depth int) []*made {
 	pick := func() *made { return known[p.rand.IntN(len(known))] }
 	for range 1 + p.rand.IntN(5) {
@@ -152,7 +152,7 @@ func (p *program) branches(at *area, known []*made, x *made, depth int) *made {
 		inside := &area{b: b, parent: at, router: router, when: when}
 		all := p.fill(inside, slices.Clone(known), depth-1)
 		last := all[len(all)-1]
-		if last.in != p || last.block != inside { // the branch has added nothing
+		if last.in != p || last.block != inside { // the branch got no node
 			id := p.id("d")
 			v := typed.Do1(b, id, func(_ context.Context, x int) (int, error) { return compute(id, false, x) }, last.val)
 			last = p.add(&made{val: v, id: id, kind: step, block: inside, takes: []*made{last}})
@@ -212,7 +212,7 @@ func (p *program) each(at *area, x *made) *made {
 	return p.add(&made{val: sum, id: id + "s", kind: total, block: at, takes: []*made{m}})
 }
 
-// class is what an edge from a node comes to: S, N or X, F.
+// class returns the class of an edge from a node: S, N or X, F.
 func (m *made) class() byte {
 	switch m.status {
 	case kahn.Completed:
@@ -226,7 +226,7 @@ func (m *made) class() byte {
 	return 'F'
 }
 
-// evaluate computes what has to become of all nodes.
+// evaluate computes the expected statuses of all nodes.
 func (p *program) evaluate() (status kahn.RunStatus) {
 	for _, m := range p.nodes {
 		m.evaluate()
@@ -262,7 +262,7 @@ func (m *made) evaluate() {
 			classes = append(classes, of.class())
 		}
 	}
-	beside := func(of *made) bool { return of.in == m.in && of.block == m.block } // then the node hangs on the branch through that one
+	beside := func(of *made) bool { return of.in == m.in && of.block == m.block } // then the node is on the branch through that one
 	if r := m.block.router; r != nil && m.kind != either && !slices.ContainsFunc(m.takes, beside) {
 		c := r.class()
 		if c == 'S' && r.value != m.block.when {
@@ -291,7 +291,7 @@ func (m *made) evaluate() {
 	}
 }
 
-// ends reports whether the graph of a sub-pipeline has an end node, which is never skipped: another node than that of the result comes last.
+// ends reports whether the graph of a sub-pipeline has an end node, which is never skipped: the result's node is not the last one.
 func (p *program) ends() bool {
 	return p.result.follows || slices.ContainsFunc(p.nodes, func(m *made) bool { return m != p.result && !m.follows })
 }
@@ -340,7 +340,7 @@ func (m *made) perform() {
 	}
 }
 
-// Random pipelines have the statuses and the result that a direct evaluation of their functions has, in every mode and under every limit.
+// Random pipelines have the same statuses and result as a direct evaluation of their functions, in every mode and under every limit.
 func TestRandomPipelines(t *testing.T) {
 	t.Parallel()
 	rounds, first := 400, 0

@@ -27,7 +27,7 @@ type receipt struct {
 	Note  *string
 }
 
-// shop is a pipeline whose values have types that only the pipeline knows. step is told of each call.
+// shop is a pipeline whose values have types that only the pipeline knows. It calls step for each of its steps.
 func shop(step func(ctx context.Context, id string)) *typed.Pipeline[map[string]*receipt] {
 	return typed.New("shop", func(b *typed.Block) typed.Val[map[string]*receipt] {
 		items := typed.Do1(b, "items", func(ctx context.Context, names []string) (list []item, err error) {
@@ -75,7 +75,7 @@ func requirePaid(t *testing.T, out map[string]*receipt) {
 	require.Equal(t, `1 10 node "price[1]": step_error: no price 0 true`, *out["r"].Note)
 }
 
-// A durable pipeline goes on in another process, which has built it anew, with all values as they were.
+// A durable pipeline continues in another process, which builds it anew, with all values unchanged.
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	ctx, m := context.Background(), &store.Memory{}
@@ -99,7 +99,7 @@ func TestDurable(t *testing.T) {
 	requirePaid(t, out)
 }
 
-// A snapshot of a pipeline becomes a file, and a pipeline that is built anew goes on from it.
+// A snapshot of a pipeline becomes a file, and a pipeline that is built anew continues from it.
 func TestSnapshotAsFile(t *testing.T) {
 	t.Parallel()
 	ctx, nothing := context.Background(), func(context.Context, string) {}
@@ -150,7 +150,7 @@ func TestTriedJSON(t *testing.T) {
 	require.Error(t, json.Unmarshal([]byte(`7`), &got))
 }
 
-// The types of a pipeline are those of its values, by full names, without those that kahn knows.
+// The types of a pipeline are the types of its values, by full names, without the types that kahn knows.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	const pkg = "github.com/seed-c794f7ef/kahn/typed_test."

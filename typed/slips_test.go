@@ -15,7 +15,7 @@ func drop[T any](context.Context, T) error { return nil }
 
 func drop2[T any](context.Context, T, T) error { return nil }
 
-// Slips that the compiler cannot find are errors before anything runs, which name the node and the choices.
+// Mistakes that the compiler cannot find are errors before anything runs. They name the node and the choices.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	var leaked typed.Val[int]
@@ -261,7 +261,7 @@ func TestSlips(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// All problems are reported at once, the first hundred of them in full.
+// All problems are reported at once, the first hundred in full.
 func TestProblemsTogether(t *testing.T) {
 	t.Parallel()
 	_, err := typed.New("many", func(b *typed.Block) typed.Val[int] {
@@ -276,7 +276,7 @@ func TestProblemsTogether(t *testing.T) {
 	require.Equal(t, 150+149+1-100, all.More)
 }
 
-// What is added after New has returned is an error of every later run.
+// A node added after New has returned is an error of every later run.
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(b *typed.Block, x typed.Val[bool]){
@@ -307,7 +307,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// A case that is added after New has returned is refused, and changes nothing that runs read.
+// A case added after New has returned is an error, and changes nothing that runs read.
 func TestCaseTooLate(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(typed.Choice[carrier]) *typed.Block{
@@ -338,7 +338,7 @@ func inLocalType(b *typed.Block) typed.Val[int] {
 	return typed.Do1(b, "x", func(_ context.Context, v local) (int, error) { return v.X, nil }, typed.Do0(b, "local", ret(local{1})))
 }
 
-// Types that are declared in different functions of a package have one name: a snapshot could not tell them apart.
+// Types declared in different functions of a package have the same name: a snapshot could not tell them apart.
 func TestTypesOfOneName(t *testing.T) {
 	t.Parallel()
 	_, err := typed.New("one", inLocalType).Plan()
@@ -352,7 +352,7 @@ func TestTypesOfOneName(t *testing.T) {
 	require.ErrorContains(t, err, `typed_test.local"`)
 }
 
-// Every field of a kahn.Node is an option under the same name and of the same type, or one that the pipeline sets, or has no place in it.
+// Every field of a kahn.Node is an option with the same name and type, or the pipeline sets it, or it does not apply to pipelines.
 func TestOptionsAreFieldsOfNode(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
@@ -381,7 +381,7 @@ func TestOptionsAreFieldsOfNode(t *testing.T) {
 	}
 }
 
-// Every option arrives at the node.
+// Every option reaches the node.
 func TestOptionsArrive(t *testing.T) {
 	t.Parallel()
 	o := typed.Options{
@@ -390,9 +390,9 @@ func TestOptionsArrive(t *testing.T) {
 		Groups: []string{"g"}, OutputSchema: any(nil), CompensateRetry: kahn.RetryStandard(), CompensateTimeout: 6,
 		CompensateBy: &kahn.CompensateBy{Kind: "undo"},
 	}
-	for _, join := range []typed.Options{{Join: kahn.AllDone, Key: "key"}, {Cleanup: true, KeyFrom: "tenant"}} { // which has one or the other
+	for _, join := range []typed.Options{{Join: kahn.AllDone, Key: "key"}, {Cleanup: true, KeyFrom: "tenant"}} { // a node has either a Key or a KeyFrom
 		o.Join, o.Cleanup, o.Key, o.KeyFrom = join.Join, join.Cleanup, join.Key, join.KeyFrom
-		if o.Cleanup { // which is never undone
+		if o.Cleanup { // a cleanup node is never undone
 			o.CompensateBy, o.CompensateRetry, o.CompensateTimeout = nil, kahn.Retry{}, 0
 		}
 		p := typed.New("p", func(b *typed.Block) typed.Val[int] {
@@ -405,7 +405,7 @@ func TestOptionsArrive(t *testing.T) {
 		for i := range options.NumField() {
 			switch name := options.Type().Field(i).Name; name {
 			case "After":
-			case "MemoKey": // functions are equal to none
+			case "MemoKey": // functions are not comparable
 				require.False(t, node.FieldByName(name).IsNil())
 			default:
 				require.Equal(t, options.Field(i).Interface(), node.FieldByName(name).Interface(), name)

@@ -21,7 +21,7 @@ func ret[T any](v T) func(context.Context) (T, error) {
 
 func same[T any](_ context.Context, v T) (T, error) { return v, nil }
 
-// run performs a pipeline whose graph has to have these statuses, and checks its events.
+// run runs a pipeline, requires these statuses, and checks its events.
 func run[T any](t *testing.T, p *typed.Pipeline[T], statuses string, opts ...kahn.Option) (T, *kahn.Result, error) {
 	t.Helper()
 	g, err := p.Graph()
@@ -93,7 +93,7 @@ func TestTry(t *testing.T) {
 	require.True(t, res.Degraded)
 }
 
-// A result that is missing names five of the failures that were tried elsewhere, however many there are.
+// The error for a missing result names five of the failures that a Try caught, however many there are.
 func TestManyFailures(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")

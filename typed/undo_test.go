@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// undone writes down what is undone, with what, and whether the effect is certain.
+// undone records the undone effects, the values, and whether each effect is certain.
 type undone struct {
 	mu    sync.Mutex
 	lines []string
@@ -48,7 +48,7 @@ type (
 	paper    struct{ Sum int }
 )
 
-// A compensation gets the values that it takes, and what its node has made, with their types: in reverse order.
+// Compensations run in reverse order. Each gets, with their types, the values that it takes and its node's value.
 func TestCompensate(t *testing.T) {
 	t.Parallel()
 	var u undone
@@ -76,7 +76,7 @@ func TestCompensate(t *testing.T) {
 	require.Equal(t, kahn.CompensationDone, n.Compensation)
 }
 
-// What a node has made is the zero value if its effect is unknown, and the function can ask; a fallback's value is what the node has made.
+// A node's value is the zero value if its effect is unknown, which the function can ask. A fallback's value counts as the node's value.
 func TestCompensateUnknownEffect(t *testing.T) {
 	t.Parallel()
 	var u undone
@@ -93,7 +93,8 @@ func TestCompensateUnknownEffect(t *testing.T) {
 	require.Equal(t, "charge [o1 0] false; other [o1 3] false", u.String())
 }
 
-// The items of lists are undone one by one, and sub-pipelines by their own function or by those of the nodes inside, which may take values from around.
+// The items of lists are undone one by one. Sub-pipelines are undone by their own function or by those of their nodes, which may take
+// values from outside.
 func TestCompensateEachAndSub(t *testing.T) {
 	t.Parallel()
 	var u undone
@@ -141,7 +142,7 @@ func TestCompensateEachAndSub(t *testing.T) {
 
 func first[A, B any](_ context.Context, a A, _ B) (A, error) { return a, nil }
 
-// The options of a compensation bound its attempts; CompensateBy has the step function of the run undo the node.
+// The options of a compensation bound its attempts. With CompensateBy the run's step function undoes the node.
 func TestCompensateOptions(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {

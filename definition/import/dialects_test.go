@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A loop over a group has the steps of the group as its graph.
+// A loop over a group has the group's steps as its graph.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	g := load(t, "testdata/loops.json", answers{"{{ nodes.judge.output.good }}": true})
@@ -40,7 +40,7 @@ func TestGroups(t *testing.T) {
 	require.Len(t, r.Result.Output, 2, "an output for each language")
 }
 
-// Types of ports become the schemas of the parameters and of the output; a required port is not null, since its step is skipped then.
+// Types of ports become the schemas of the parameters and of the output. A required port is not null, since its step is then skipped.
 func TestTypedPorts(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/ports.json")
@@ -74,7 +74,7 @@ type anySchema struct{}
 func (anySchema) Compile(any) (kahn.Contract, error) { return anySchema{}, nil }
 func (anySchema) Check(any) []kahn.Violation         { return nil }
 
-// The transitions of a playbook are edges, those with conditions lead through a condition each.
+// The transitions of a playbook become edges; each transition with a condition goes through a condition node.
 func TestPlaybook(t *testing.T) {
 	t.Parallel()
 	const many, none = "{{ nodes.fetch.output.count }} > 0", "{{ nodes.fetch.output.count }} == 0"
@@ -110,7 +110,7 @@ func TestPlaybook(t *testing.T) {
 	kahntest.RequireStatuses(t, r.Result, "start:ok fetch:ok load:ok quiet:S/br audit:ok end:ok fetch.load?:ok fetch.quiet?:ok")
 	require.Equal(t, map[string]any{"rows": []any{"a", "b"}, "mode": "append"}, loaded)
 
-	// A failure leads to the end, and nowhere else.
+	// A failure leads only to the end node.
 	kahntest.InFakeTime(t, func(t *testing.T) {
 		broken := kahntest.Act{Err: errors.New("broken")}
 		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"fetch": {broken, broken, broken}}}
@@ -120,7 +120,7 @@ func TestPlaybook(t *testing.T) {
 	})
 }
 
-// The table in the docs has each document of testdata, and says of those that are refused why.
+// The table in the docs has each document of testdata, with the reason for each rejected one.
 func TestTableOfDialects(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/import.md")

@@ -31,7 +31,7 @@ type answer struct{ value any }
 
 func (a answer) Evaluate(context.Context, kahn.View) (any, error) { return a.value, nil }
 
-// allow is a moderator that refuses nothing.
+// allow is a moderator that rejects nothing.
 func allow(context.Context, event.Phase, *kahn.Step, any) error { return nil }
 
 func load(t *testing.T, file string, a answers) *kahn.Graph {
@@ -42,7 +42,7 @@ func load(t *testing.T, file string, a answers) *kahn.Graph {
 	return doc.Graph
 }
 
-// requireSame compares a graph with the one of a definition.
+// requireSame compares a graph with a definition's graph.
 func requireSame(t *testing.T, want string, g *kahn.Graph) {
 	t.Helper()
 	expected, err := definition.Decode([]byte(want), definition.Limits{})
@@ -54,7 +54,7 @@ func requireSame(t *testing.T, want string, g *kahn.Graph) {
 	require.Equal(t, string(wantText), string(text))
 }
 
-// Steps with branches, guards, gates, retries and an end that is not listed mean the same as a definition.
+// Steps with branches, guards, gates, retries and an unlisted end mean the same as a definition.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	g := load(t, "testdata/steps.json", answers{"{{ nodes.classify.output.score }} > 0.8": true, "{{ nodes.classify.output.needsTicket }}": true})

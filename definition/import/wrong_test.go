@@ -12,7 +12,7 @@ import (
 	importer "github.com/seed-c794f7ef/kahn/definition/import"
 )
 
-// What a document says wrongly, and what has no equivalent, has a message with the place.
+// Mistakes in a document, and constructs without an equivalent, have a message with the place.
 func TestWrongDocuments(t *testing.T) {
 	t.Parallel()
 	steps := func(s string) string { return `{"steps": [` + s + `]}` }
@@ -124,7 +124,7 @@ func TestWrongDocuments(t *testing.T) {
 	}
 }
 
-// More problems than people read are counted.
+// Problems beyond the number that people read are counted.
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	document := `{"steps": [{"id": "a"`
@@ -138,7 +138,8 @@ func TestManyProblems(t *testing.T) {
 	require.Equal(t, 50, all.More)
 }
 
-// FuzzParse looks for documents that break the importer, or of which it makes what only a defect of its own explains.
+// FuzzParse looks for documents that break the importer, or whose conversion has problems that only a defect of the
+// importer explains.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"steps", "lenses", "loops", "ports", "playbook", "tree", "rows"} {
 		data, err := os.ReadFile("testdata/" + file + ".json")

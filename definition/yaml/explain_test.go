@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// refused are texts that the parser refuses, with the place and the mend in the message.
+// refused are texts that the parser rejects, with the expected place and fix in the message.
 var refused = []struct{ text, place, mend, suggestion string }{
 	{"a: b\n\tc: d\n", "2:1", `YAML is indented by spaces`, ""},
 	{"a: {{ x }} y\n", "1:4", `must be in quotes: '{{ x }} y'`, `'{{ x }} y'`},
@@ -67,7 +67,7 @@ var refused = []struct{ text, place, mend, suggestion string }{
 	{"a: 1\n... x\n", "2:5", `delete what follows`, ""},
 }
 
-// What the parser refuses is said in words of this package, with the mend. Each row of mistakes is the answer to one of the texts.
+// Errors of the parser are worded by this package, and say how to fix the text. Each row of mistakes matches one of the texts.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	used := make([]bool, len(mistakes))
@@ -113,7 +113,7 @@ func loadError(t *testing.T, text string) *yaml.LoadError {
 	return le
 }
 
-// What the parser says that is in no row stands behind words of this package.
+// A parser message that matches no row follows words of this package.
 func TestUnknownMistake(t *testing.T) {
 	t.Parallel()
 	l := linesOf("a: 1\nb: 2\n")

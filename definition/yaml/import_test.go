@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// Documents in the spellings of the importer come as YAML, too, with the places of their problems.
+// Documents in the importer's formats may also be YAML, with the places of their problems.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	loader := definition.Loader{Parse: importer.From(yaml.Parse), File: "flow.yaml"}

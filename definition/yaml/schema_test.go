@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// validator returns the published schema.
+// validator returns the compiled published schema.
 func validator(t testing.TB) *jsonschema.Schema { return compiled(t, definition.Schema()) }
 
 func compiled(t testing.TB, text []byte) *jsonschema.Schema {
@@ -29,14 +29,14 @@ func compiled(t testing.TB, text []byte) *jsonschema.Schema {
 	return s
 }
 
-// valid checks a JSON document by the schema.
+// valid checks a JSON document against the schema.
 func valid(t testing.TB, s *jsonschema.Schema, text []byte) error {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	require.NoError(t, err)
 	return s.Validate(doc)
 }
 
-// raw converts a document to JSON and nothing more: all that it was written with is still there.
+// raw converts a document to JSON without losing anything that was written in it.
 func raw(t testing.TB, file string, text []byte) []byte {
 	if filepath.Ext(file) != ".yaml" {
 		return text
@@ -91,7 +91,7 @@ func TestSchemaAcceptsEveryExample(t *testing.T) {
 	}
 }
 
-// The schema knows every spelling of an edge that the decoder knows.
+// The schema accepts every spelling of an edge that the decoder accepts.
 func TestSchemaAcceptsEverySpellingOfEdges(t *testing.T) {
 	s := validator(t)
 	for _, fields := range []string{
@@ -112,7 +112,7 @@ func TestSchemaAcceptsEverySpellingOfEdges(t *testing.T) {
 	}
 }
 
-// The schema refuses the same documents as the decoder, as far as a schema can tell.
+// The schema rejects the same documents as the decoder, as far as a schema can.
 func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 	s := validator(t)
 	for name, text := range map[string]string{
@@ -153,7 +153,7 @@ func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 	}
 }
 
-// FuzzSchema: what the decoder accepts conforms to the schema.
+// FuzzSchema: a document that the decoder accepts conforms to the schema.
 func FuzzSchema(f *testing.F) {
 	s := validator(f)
 	text, err := os.ReadFile("../testdata/full.json")
@@ -177,7 +177,7 @@ func FuzzSchema(f *testing.F) {
 	})
 }
 
-// The schema for a host refuses other kinds, and configs that are not what their kind takes.
+// The schema for a host rejects other kinds, and configs that do not fit their kind.
 func TestSchemaWithKinds(t *testing.T) {
 	t.Parallel()
 	text, err := definition.SchemaWith(map[string]definition.Kind{

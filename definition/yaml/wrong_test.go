@@ -29,7 +29,8 @@ type anything struct{}
 
 func (anything) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
 
-// Every wrong document of the table is refused with the messages, the places and the suggestions that its author needs.
+// Every wrong document of the table is rejected with the messages, the places and the suggestions that its author
+// needs.
 func TestWrongDocuments(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("testdata/wrong.txt")

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// same compares two graphs by their canonical form, which contains all of their data.
+// same compares two graphs by their canonical form, which contains all their data.
 func same(t *testing.T, want, got *kahn.Graph) {
 	t.Helper()
 	w, err := definition.Encode(want)
@@ -58,7 +58,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// JSON is YAML: what one decoder reads the other reads as well, to the same graph.
+// JSON is YAML: whatever one decoder reads, the other reads to the same graph.
 func TestJSONIsYAML(t *testing.T) {
 	text, err := os.ReadFile("../testdata/full.json")
 	require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Problems of several places are found at once, those of YAML and those of the document alike.
+// Problems in several places are found at once, both YAML's and the document's.
 func TestAllProblems(t *testing.T) {
 	_, err := yaml.Decode([]byte("version: 1\nnodes:\n  - id: !x a\n    timeout: 017\n    after: b\n  - id: b\n    Disabled: yes\n"), definition.Limits{})
 	var e *definition.Error
@@ -209,7 +209,7 @@ nodes:
 	require.Equal(t, []kahn.Edge{{From: "a", To: "b"}}, g.Edges())
 }
 
-// bomb is a text that stands for many values by aliases of aliases.
+// bomb returns a text that stands for many values through aliases of aliases.
 func bomb(levels, width int) string {
 	var b strings.Builder
 	b.WriteString("version: 1\nnodes:\n  - id: a\n    config:\n      - &a0 [x]\n")
@@ -219,7 +219,7 @@ func bomb(levels, width int) string {
 	return b.String()
 }
 
-// Expensive documents are refused before they are processed.
+// Expensive documents are rejected before they are processed.
 func TestMemoryIsBounded(t *testing.T) {
 	item := "version: 1\nnodes:\n  - id: a\n    config: "
 	for name, text := range map[string]string{
@@ -261,7 +261,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, definition.ErrLimit)
 }
 
-// What is behind a tag is not read, and does not count as values: a document in which it stands for millions of nodes is refused as quickly as another.
+// Values behind a tag are not read and do not count: a document in which a tag stands for millions of nodes is rejected as quickly as any
+// other.
 func TestTaggedGraphs(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("version: 1\nnodes:\n  - {id: a, after: b}\n  - {id: b, after: a}\n")
@@ -298,7 +299,7 @@ func TestReadAndLoad(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// FuzzDecode: any text is refused with a typed error, or read into a graph that survives both formats.
+// FuzzDecode: any text is either rejected with a typed error, or read into a graph that survives both formats.
 func FuzzDecode(f *testing.F) {
 	for _, pattern := range []string{"testdata/*.yaml", "../testdata/*.json"} {
 		files, err := filepath.Glob(pattern)

@@ -1,4 +1,5 @@
-// Package orders has the steps of the pipelines in the folders beside this file. Each of these is checked with it alone.
+// Package orders has the steps of the pipelines in the folders beside this file. Each of them is checked together with
+// this file only.
 package orders
 
 import "context"

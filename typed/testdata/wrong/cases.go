@@ -2,7 +2,7 @@ package orders
 
 import "github.com/seed-c794f7ef/kahn/typed"
 
-// A case is a constant of the type of the choice.
+// A case is a constant of the choice's type.
 var _ = typed.New("cases", func(b *typed.Block) typed.Val[Carrier] {
 	by := typed.Do0(b, "by", choose)
 	sw := typed.Switch(by)

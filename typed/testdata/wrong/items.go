@@ -2,7 +2,7 @@ package orders
 
 import "github.com/seed-c794f7ef/kahn/typed"
 
-// The function of an Each takes an item of the list, and its keys are those of such items.
+// The function of an Each takes an item of the list, and its Items have the same item type.
 var _ = typed.New("items", func(b *typed.Block) typed.Val[[]int] {
 	orders := typed.Do0(b, "list", list)
 	ids, _ := typed.Each(b, "load", orders, load)                            // want `type func\(context.Context, string\) \(Order, error\) of load does not match inferred type func\(context.Context, Order\) \(T, error\)`
