@@ -157,7 +157,7 @@ func TestCrashesFind(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // so does a test
+	synctest.Test(t, func(t *testing.T) { // Crashes in a test finds it, too
 		rec := &failures{TB: t}
 		kahntest.Crashes(rec, func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			return chain(func(_ context.Context, s *kahn.Step) (any, error) { return p.Restarted(), nil })
