@@ -450,8 +450,8 @@ func (t types) value(data json.RawMessage, depth int) (any, error) {
 	return v, nil
 }
 
-// untag is the reverse of tag. name is nil if the object is not tagged. Package json matches the field of a struct in any case, but form
-// writes one case only, so the exact map decides.
+// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Package json matches the field
+// of a struct in any case, but form writes one case only, so the exact map decides.
 func untag(data json.RawMessage) (name *string, value json.RawMessage, err error) {
 	var seems struct {
 		Type json.RawMessage `json:"$type"`

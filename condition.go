@@ -410,7 +410,8 @@ func (c *compiler) looks(r machine.Ref) bool {
 	return n.When != nil || n.Test != nil || n.WhenExpr != "" && !told("WhenExpr") || n.TestExpr != "" && !told("TestExpr")
 }
 
-// isAnswerOfLoop reports whether a warning is about an answer in the graph of a loop whose test uses it, or may use it.
+// isAnswerOfLoop reports whether a warning is about an answer in the graph of a loop whose test uses the answer, or may
+// use it.
 func (c *compiler) isAnswerOfLoop(warning error) bool {
 	p, ok := warning.(*Problem)
 	if !ok || !errors.Is(p.Err, unusedAnswer{}) {

@@ -398,16 +398,16 @@ func (h *manual) conclude(r *Run) {
 	}
 }
 
-// Values are the values that a host keeps beside a [machine.State], which has the statuses of a run and no values. A Run keeps them itself. The
-// methods of Plan that take Values are the functions that runs use. They depend only on the plan, the State and the Values, except for the
-// functions of the graph that they call. For composites, use a [Coordinator].
+// Values holds the values of a run beside a [machine.State], which has only the statuses. A Run keeps its own values. The methods of Plan that
+// take Values are the functions that runs use. They depend only on the plan, the State and the Values, except for the functions of the graph
+// that they call. For composites, use a [Coordinator].
 type Values struct {
 	// Root are the root inputs of the run.
 	Root map[string]any
 	// Outputs has the outputs of completed nodes, by id.
 	Outputs map[string]any
-	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each as a [*NodeError]: an error of
-	// this type is passed on as it is, with the number of the attempt.
+	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each error as a [*NodeError]. A
+	// host that needs the number of the attempt stores a [*NodeError] itself.
 	Errs map[string]error
 	// Merged are the parameters that [Plan.Check] has merged, by the id of the node.
 	Merged map[string]map[string]any
@@ -525,7 +525,7 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 		return machine.Outcome{Status: Skipped}, nil
 	case facts.suspend != nil && r != p.end:
 		return machine.Outcome{Status: Suspended}, nil
-	case cause == CauseNone || cause == CauseExternal: // what its node cannot do
+	case cause == CauseNone || cause == CauseExternal: // the end node cannot skip or suspend itself, or be cancelled
 		cause = CauseStepError
 	}
 	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
@@ -826,8 +826,9 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a function that judges by a View of the node. The error includes its questions that had no answer, so a host that records
-// the call records them, too. If the function panics, the run adds them to the panic: the node fails whether or not a record has them.
+// judged calls a function that judges by a View of the node. The error includes the function's questions that had no answer, so a host
+// that records the call records them, too. If the function panics, the run adds these questions to the panic: the node fails whether or
+// not a record has them.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)

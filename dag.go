@@ -125,7 +125,7 @@ type Group struct {
 	Rate Rate
 	// CancelOnFailure stops the unfinished members, also those in sub-graphs, when a member fails permanently: they are
 	// aborted with the cause sibling_failure. A composite that contains the failed node is not stopped. While this composite
-	// may be retried, the failure stops only the members inside it. The member is a map, not its items.
+	// may be retried, the failure stops only the members inside it. If a map is a member, its items are not members.
 	CancelOnFailure bool
 }
 

@@ -19,7 +19,7 @@ func (c *compiler) number() {
 		Plan
 		own shared
 	}{}
-	p := &both.Plan // field by field: the compiler would build a literal elsewhere and copy it
+	p := &both.Plan // field by field: Go would build a literal elsewhere and copy it
 	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
 	p.shared, p.force, p.index = &both.own, c.force, c.index
 	c.p, c.n = p, &p.net
@@ -173,8 +173,8 @@ func (c *compiler) checkGroups() {
 	}
 }
 
-// checkMembers reports groups that a node names twice. In the outermost graph it also reports groups that nodes at any depth name, and
-// that neither their graph nor a graph around it declares.
+// checkMembers reports groups that a node names twice. In the outermost graph it also reports undeclared groups, at any depth: a node
+// names the group, and neither the node's graph nor a graph around it declares the group.
 func (c *compiler) checkMembers() {
 	for _, n := range c.g.nodes {
 		seen := make(map[string]bool, len(n.Groups))
@@ -213,8 +213,8 @@ type membership struct {
 	name  string
 }
 
-// undeclared returns the groups that nodes of graph g, or of the graphs in it, name, and that neither their graph nor one around it, up to g,
-// declares. Each membership appears once, with the first path to it. known has the results so far.
+// undeclared returns the memberships in undeclared groups: a node of g, or of a graph in g, names the group, and neither the node's graph nor
+// a graph around it, up to g, declares the group. Each membership appears once, with the first path to it. known has the results so far.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
@@ -772,7 +772,7 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups reports whether a nested graph names a group that neither it nor a graph around it declares. checkMembers finds the group.
+// nestGroups reports whether a nested graph names an undeclared group. checkMembers finds the group.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

@@ -69,7 +69,7 @@
 //   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [Call], [Predecessor], [NewStep], [Reply];
 //     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].
 //   - Driving a run by hand: [NewState], [RestoreState], [Values], [Plan.Check], [Plan.Inputs],
-//     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, in which see [machine.State], [machine.State.Drive],
+//     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, with [machine.State], [machine.State.Drive],
 //     [machine.Task], [machine.Outcome].
 //
 // # Edges resolve, nodes decide

@@ -41,7 +41,7 @@ type durable struct {
 	failed      error
 	stale       bool                   // the next transaction replaces the store's record of the run itself
 	unspecified bool                   // the next transaction stores what the run does
-	steps       int64                  // entries made and read: tests check by it that the work is linear
+	steps       int64                  // entries made and read; tests use it to check that the work is linear
 	open        map[place]int32        // attempts with a recorded start and no recorded end
 	endHold     func()                 // stops the renewal by holdLease
 	renewal     *time.Timer            // nil until the run is prepared
@@ -750,8 +750,8 @@ func (d *durable) free(n room) {
 	}
 }
 
-// endWait ends the worker's wait; the caller holds the run's lock. If OverallTimeout has passed meanwhile, a node whose attempt failed ends with
-// it.
+// endWait ends the worker's wait; the caller holds the run's lock. If the attempt has failed and OverallTimeout has passed meanwhile, the node
+// times out.
 func (w *worker) endWait(failed bool) {
 	r, ref, d := w.run, w.task.Ref, w.run.durable
 	if w.ending != nil {

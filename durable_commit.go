@@ -300,7 +300,7 @@ func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // r.from is set until a continued run begins: then it writes the answers that it got before
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a continued run first begins, which clears r.from
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -407,8 +407,8 @@ func (r *Run) written(tx *transaction) {
 }
 
 // lasting reports whether a write failed because of its content, so that the stored run contradicts the run in memory. After any other
-// error the run can continue elsewhere. This includes the error of a codec that needs an unreachable service, and could encode a value
-// before.
+// error the run can continue elsewhere. Such an error may come from a codec whose service is unreachable, even if the codec has
+// encoded a value before.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -859,8 +859,8 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos takes back the records of the failed compensations of the nodes at the paths failed, and all records of the nodes
-// at the paths around.
+// takeUndos takes back records of undoing: of the nodes at the paths failed only failed records, of the nodes at the paths
+// around all records.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
 	paths := map[string]bool{} // true for a path in around
 	for _, path := range failed {

@@ -89,8 +89,8 @@ var (
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
-	// ErrAtRest rejects a request to a run at rest, which has returned its Result while it waits, or was left, if no [store.Inbox] can take
-	// the request for the run's next life. The run continues from its Snapshot, see [Resume].
+	// ErrAtRest rejects a request to a run at rest if no [store.Inbox] can take the request for the run's next life. A run at rest has
+	// returned its Result while it waits, or was left. It continues from its Snapshot, see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
@@ -155,7 +155,7 @@ type GraphError struct {
 	More int
 }
 
-// Error lists the problems, one a line.
+// Error lists the problems, one per line.
 func (e *GraphError) Error() string {
 	var b strings.Builder
 	b.WriteString("invalid graph")
@@ -241,7 +241,7 @@ type RunError struct {
 	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run
 }
 
-// Error names the status and the first errors, one a line, each shortened to about a kilobyte.
+// Error names the status and the first errors, one per line, each shortened to about a kilobyte.
 func (e *RunError) Error() string {
 	const most = 10
 	var b strings.Builder

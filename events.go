@@ -631,7 +631,7 @@ type deltaCounts struct {
 	loops map[loopNode][]deltaSpan
 }
 
-// loopNode is a node in the iterations of a loop: the innermost loop around it.
+// loopNode is a node together with the innermost loop around it.
 type loopNode struct{ loop, path string }
 
 // deltaSpan is a number of deltas in a range of iterations. The spans of a node are ordered, and adjacent spans differ in n.

@@ -65,8 +65,8 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 // or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start; without [Durable] the error matches
 // [ErrBadOption].
 //
-// If listed, a run as listed by its store, is not nil and the run has changed since, Enqueue leaves the run as it is and returns
-// [ErrTransition].
+// If listed, a run as listed by its store, is not nil and the run has changed since, Enqueue leaves the run as it is, and the
+// error matches [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
 	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
 		if c.store == nil {

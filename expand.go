@@ -68,7 +68,7 @@ type expansion struct {
 	back    takenBack // what a redrive of the inside takes out of the store
 }
 
-// outdated reports whether a node inside has got a signal since the expansion was computed.
+// outdated reports whether a node inside has received a signal since the expansion was computed.
 func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
@@ -463,8 +463,8 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes returns the nodes inside an expanded node whose graph is not known, with their undos since the step was called to return the
-// graph.
+// keptNodes returns the nodes inside an expanded node whose graph is not known, with everything that was undone of them since the step
+// was called for the graph.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes

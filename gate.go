@@ -15,11 +15,11 @@ import (
 // signal is the gate's output, and routes like the value of a condition. Besides the spellings of true and false, approve
 // and approved mean true, and reject and rejected mean false.
 //
-// A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If a choice is approved, approve, true or
-// yes, in any case, all four of these words are choices, and likewise rejected, reject, false and no. If every choice is one of these
-// eight words, all eight are choices: so beside "rejected", the mistyped label "aproved" keeps "approved" from being a choice. Any other
-// answer is refused with a [*ChoiceError], and the gate continues to wait. A choice without an edge takes no branch. A gate with an edge
-// labelled "default", or with neither Choices nor labelled edges, accepts any answer.
+// A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If a choice is one of approved, approve,
+// true and yes, in any case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of
+// these eight words, all eight are choices: so beside "rejected", the mistyped label "aproved" keeps "approved" from being a choice. Any
+// other answer is refused with a [*ChoiceError], and the gate continues to wait. A choice without an edge takes no branch. A gate with an
+// edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
 //
 // While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on
 // the node, and then returns a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run] begun with [Start]

@@ -38,8 +38,8 @@ type inbox struct {
 	idle    chan struct{}         // closed when the first goroutine has returned
 	more    atomic.Bool           // the store may have more requests
 	open    atomic.Bool           // the run is prepared: its lock may be taken
-	stop    func()                // ends the watch; nil before it began
-	retry   *time.Timer           // ends the watch; nil before the watch begins
+	stop    func()                // ends the watch; nil before the watch begins
+	retry   *time.Timer           // repeats a load after a failure of the store; nil if there was none
 
 	aside  []store.PostedRequest // requests that could not be read, in their order
 	unread map[uint64]error      // by number: why a request could not be read, until it is answered
@@ -216,7 +216,7 @@ func (r *Run) startTaking() {
 func (r *Run) takeRequests() {
 	var q *store.PostedRequest
 	over := false
-	defer func() { // the store or a codec has called Goexit
+	defer func() { // if the store or a codec calls Goexit
 		if over {
 			return
 		}
@@ -273,8 +273,8 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 }
 
 // startsPending reports whether the first waiting request is taken before the run begins. A run that continues takes only signals before it
-// begins. A run that has never begun takes every request except the cancel of a node; it takes this one, too, if a cancel of the run follows,
-// since the run need not begin then.
+// begins. A run that has never begun takes every request except the cancel of a node. It takes the cancel of a node, too, if a cancel of the
+// run follows, since the run need not begin then.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -370,8 +370,8 @@ func (r *Run) takeStops(now int64) {
 	}
 }
 
-// repeatLoad makes the store be asked again, after a pause. If the store never answers, the lease expires, and that ends the repetition. The
-// caller holds the run's lock.
+// repeatLoad asks the store again, after a pause. If the store never answers, the lease expires, and the repetition ends. The caller holds
+// the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		in.giveUp()

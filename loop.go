@@ -14,9 +14,9 @@ import (
 // Loop performs a node's Sub repeatedly, each time in a fresh nested run. After each of these iterations a test decides
 // whether another follows; there is at least one iteration. The node's output is the last iteration's.
 //
-// The root inputs of an iteration are the node's parameters, "iteration", its number from 1, and from the second one on
-// "previous", the output of the previous iteration. An iteration that fails fails the node, with [CauseSubrun]. A retry begins
-// again with the first iteration; OverallTimeout and Timeout bound all iterations together.
+// The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, from 1. From the
+// second iteration on, "previous" is the output of the previous one. If an iteration fails, the node fails, with
+// [CauseSubrun]. A retry begins again with the first iteration; OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
 	// The loop continues while While is true, or Until is false. Exactly one of While, Until and UntilExpr must be set. The
 	// test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic fails the node with

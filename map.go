@@ -116,7 +116,7 @@ type items struct {
 	plan   *Plan           // a node for each item
 	failed int             // so far; the run's lock guards it
 	abort  bool            // an item returned AbortRun; the run's lock guards it
-	text   json.RawMessage // the list as the codec wrote it; nil if it was not called
+	text   json.RawMessage // the list as the codec wrote it; nil if the codec was not called
 	stored bool            // the store has been given the list; the run's lock guards it
 }
 
@@ -269,7 +269,7 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 	return p.subs[r]
 }
 
-// At returns the declaration of the node at a path of a run of the plan, see [Step.Path], and whether there is one. Paths are "x", "S/x" in
+// At returns the declaration of the node at a path in a run of the plan, see [Step.Path], and whether there is one. Paths are "x", "S/x" in
 // a sub-graph, "M[2]" for an item of a map, and "L#1/x" in an iteration of a loop. At does not check the numbers of items and iterations.
 // The graphs of expanded nodes are not part of a plan.
 func (p *Plan) At(path string) (n Node, ok bool) {
@@ -301,8 +301,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the items and the index of the item that contains the node, or that the node is; the index is -1 if there is
-// none. It records a read of this kind in the sights.
+// innermost returns the innermost item around the node, as its items and its index; the node itself may be this item. The index
+// is -1 if there is none. innermost records a read of this kind in the sights.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {

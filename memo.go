@@ -27,8 +27,8 @@ import (
 // step; the other runs wait for its node to end. A Memo keeps only outputs of completed nodes, until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters and what its predecessors delivered; for an item, its value. What the step has read
-// counts, too: root inputs, the index of an item, results of earlier ancestors. A change of anything else is a hit; an item that has moved is
-// a hit, too. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces it.
+// counts, too: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item moves, the output is
+// still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces it.
 //
 // A node whose output is found does not start: its Result says Memoized, from which run, and when. If the inputs have no JSON form, or the
 // Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
@@ -345,8 +345,9 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams returns the parameters that are inputs of a node whether its step reads them or not. Others are inputs only if the
-// step reads them: a node that declares no parameters has all inputs of the run, and an item has its map's, with the list.
+// memoParams returns the parameters that are inputs of a node whether its step reads them or not. Other parameters are inputs
+// only if the step reads them: a node that declares no parameters has all inputs of the run, and an item has its map's, with
+// the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -486,7 +487,7 @@ func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	return nil
 }
 
-// The name of what a step reads is a kind, followed in some kinds by a name.
+// The kinds of inputs that a step may read. A kind that ends in a colon is followed by a name.
 const (
 	readRoot     = "root:"
 	readParam    = "param:"
@@ -500,7 +501,7 @@ const (
 	readLoop     = "iteration"
 )
 
-// keyed reports whether the node's key has this in any case, read or not.
+// keyed reports whether the node's key contains an input even if the step does not read it.
 func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
 	switch kind {
@@ -542,8 +543,8 @@ func (s *Step) readsSoFar() []string {
 	return slices.Clone(s.run.extra(s.ref).reads)
 }
 
-// sights records what is read inside a memoized composite and comes from outside it. It all passes through the runs nested in the composite,
-// which call note. A nil sights records nothing.
+// sights records what is read inside a memoized composite and comes from outside it. Every such read passes through the runs nested in the
+// composite, which call note. A nil sights records nothing.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
@@ -661,7 +662,8 @@ func (s *Step) reread(read string) any {
 	return []any{v}
 }
 
-// memoEntry is the value of a key: an output, or the sets of inputs that steps have read, whose keys have outputs.
+// memoEntry is the value of a key: an output, or the sets of inputs that steps have read. A key made of such a set
+// has the output.
 type memoEntry struct {
 	reads [][]string
 	value any

@@ -410,7 +410,7 @@ func (r *Run) delivered(to machine.Ref, flags stepFlags, i int32) (value any, ok
 	return deliver(r, to, flags&stepSubstituted != 0, i)
 }
 
-// param returns one parameter of a node. If the node has a check, it has passed.
+// param returns one parameter of a node. If the node has a check, the check has passed.
 func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	if r.items != nil {
 		if v, ok := r.items.input(ref, name); ok {
@@ -421,8 +421,8 @@ func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	return r.assembled(ref, flags, name, r.mergedOf(ref))
 }
 
-// mergedOf returns the merged parameters of a node. If the node has a check, it has passed. mergedOf takes the run's
-// lock.
+// mergedOf returns the merged parameters of a node. If the node has a check, the check has passed. mergedOf takes the
+// run's lock.
 func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	if !r.plan.net.Is(ref, machine.FlagCheck) {
 		return nil
@@ -573,9 +573,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert sets to, which has another type than v, to the same number or list, given in the form that JSON and maps have. A whole float64 or
-// json.Number in range becomes an integer, a json.Number a float64, and a []any a list of its elements. convert returns false for any other
-// value, and for a named type such as time.Duration, which may count in another unit.
+// convert stores in to the number or the list in v, which has the form that JSON and maps give it. A whole float64 or json.Number in range
+// becomes an integer, a json.Number a float64, and a []any a list of its elements. convert returns false for any other value, and for a
+// named type such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil

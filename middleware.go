@@ -99,10 +99,10 @@ func (r *Run) wrap() error {
 //		return ctx, func(res *kahn.Result) { span.SetStatus(res.Status); span.End() }
 //	})
 //
-// ctx is the caller's context. f returns nil or a context derived from ctx, whose values the steps' contexts then have; if this context ends
+// ctx is the caller's context. f returns nil, or a context derived from ctx: the steps' contexts then have its values. If this context ends
 // before the caller's, the run does not stop. f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait,
 // on a goroutine of the [Runner]. While f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave it, but must
-// not wait for it; if it ends by that, later functions are not called. Several Arounds nest, the first one outermost.
+// not wait for it. If the run ends meanwhile, later functions are not called. Several Arounds nest, the first one outermost.
 //
 // The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and [Runner.Shutdown]
 // wait for it, for CancelGrace, but at least for a second. If a run is cancelled or left while it is pending, and so never begins, neither
@@ -160,8 +160,8 @@ func (r *Run) surround() {
 	}
 }
 
-// isAhead reports whether the run has not ended before it began. After the first call, a caller that waits for the run also waits for
-// its functions of Around.
+// isAhead returns false if the run ended before it began. After the first call, a caller that waits for the run also waits for its
+// functions of Around.
 func (r *Run) isAhead(a *surrounding) bool {
 	r.st.Lock()
 	defer r.st.Unlock()
