@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// The negative control of the checker: it must find each of these forgeries in an otherwise valid stream.
+// TestCheckerNoticesForgeries is the negative control of the checker, which must find each forgery in an otherwise valid stream.
 func TestCheckerNoticesForgeries(t *testing.T) {
 	const row = "A>B B>C A>J C>J K>L L>M Q-[a]>R Q-[b]>S R-!>T|J{any} A{ms:2} B{try2,ms:1} K{ms:1} Q{ms:3}|B=flaky K=err Q=a"
 	find := func(events []kahn.Event, prefix string) int {
@@ -24,7 +24,7 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 		}
 		return i
 	}
-	// move takes the event what to the place where the event to is.
+	// move moves the event what to the place of the event to.
 	move := func(what, to string) func([]kahn.Event) []kahn.Event {
 		return func(events []kahn.Event) []kahn.Event {
 			from, to := find(events, what), find(events, to)
@@ -115,7 +115,7 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 			r := *honest
 			r.events = forge(slices.Clone(honest.events))
 			for i := range r.events {
-				r.events[i].ID = uint64(i + 1) // the numbers are not what gives it away
+				r.events[i].ID = uint64(i + 1) // renumbered, so that the ids do not reveal the forgery
 			}
 			return checkEvents(p, w, &r)
 		}

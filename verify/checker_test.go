@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// checker goes through the events of one run and notes everything that the semantics rule out.
+// checker visits the events of one run and records everything that the semantics rule out.
 type checker struct {
 	p        *prediction
 	w        way
@@ -39,7 +39,7 @@ func checkEvents(p *prediction, w way, r *record) []string {
 	c := &checker{p: p, w: w, r: r, index: map[string]int{}, tier: p.tiers()}
 	c.envelope()
 	if len(c.problems) > 0 {
-		return c.problems // the checks below rely on it
+		return c.problems // the checks below rely on a valid envelope
 	}
 	for _, n := range p.g.nodes {
 		c.life(n)
@@ -55,7 +55,7 @@ func checkEvents(p *prediction, w way, r *record) []string {
 	return c.problems
 }
 
-// envelope: ids without holes, run.started first, one run-terminal event, last; time never runs backwards.
+// envelope: ids without gaps, run.started first, one run-terminal event, which is last; time never runs backwards.
 func (c *checker) envelope() {
 	events, res := c.r.events, c.r.res
 	if len(events) < 2 {
@@ -122,7 +122,7 @@ func (c *checker) runEnded(e kahn.Event) {
 	}
 }
 
-// life: queued, started, retried, queued, started, ..., and one terminal event, after which nothing comes.
+// life: queued, started, retried, queued, started, ..., and one terminal event, which is the last event of the node.
 func (c *checker) life(n *node) {
 	f := c.p.fates[n.id]
 	state, attempts, blocked := "new", 0, -1
@@ -139,7 +139,7 @@ func (c *checker) life(n *node) {
 		if blocked >= 0 && i != blocked+1 {
 			c.problem("node.blocked of %s is not directly before event %v", n.id, e)
 		}
-		wasBlocked := blocked >= 0 // and goes on without defaults
+		wasBlocked := blocked >= 0 // and continues without defaults
 		blocked = -1
 		status, ends := terminalEvents[e.Type]
 		switch {
@@ -193,7 +193,7 @@ func (c *checker) life(n *node) {
 				c.problem("nobody logs, but there is %v", e)
 			}
 		case e.Type == event.NodeBlocked:
-			// With defaults in place of missing values the node goes on; otherwise the policy's event follows at once.
+			// With defaults in place of missing values the node continues; otherwise the policy's event follows at once.
 			step(e, "new", "new")
 			if !f.subst {
 				blocked = i
@@ -216,7 +216,7 @@ func (c *checker) life(n *node) {
 	}
 }
 
-// cause: a node's own failure is told as it is. A victim's event can only tell of the origins that were known by then.
+// cause: the event of a node's own failure has the exact cause. A victim's event can have only the origins that were known by then.
 func (c *checker) cause(n *node, e kahn.Event, ended event.NodeEnd) {
 	f := c.p.fates[n.id]
 	want := f.cause
@@ -242,15 +242,15 @@ func subset(some, all []string) bool {
 	return !slices.ContainsFunc(some, func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// causality: the events of a node come after the ends of the predecessors that decided it. Only an early rule, in mode
-// Eager, may decide after some of them.
+// causality: the events of a node come after the ends of the predecessors that decided it. Only an early rule in mode Eager may decide
+// before all predecessors have ended.
 func (c *checker) causality(n *node) {
 	f := c.p.fates[n.id]
 	if f.root {
 		return
 	}
 	first := slices.IndexFunc(c.r.events, func(e kahn.Event) bool { return e.Node == n.id })
-	at := map[string]moment{} // the number of the event takes the place of time
+	at := map[string]moment{} // with event numbers in place of times
 	for id, i := range c.index {
 		at[id] = moment{ended: i}
 	}
@@ -274,7 +274,7 @@ func (c *checker) causality(n *node) {
 	}
 }
 
-// slots: no more attempts at a time than the limit allows. Go tests take no slot.
+// slots: no more attempts run at a time than the limit allows. Go tests take no slot.
 func (c *checker) slots() {
 	running, most := 0, 0
 	active := map[string]bool{}
@@ -296,7 +296,7 @@ func (c *checker) slots() {
 	}
 }
 
-// barriers: in mode Waves the tiers follow one another, and their events frame those of their nodes.
+// barriers: in mode Waves the tiers follow one another, and the events of a tier enclose the events of its nodes.
 func (c *checker) barriers() {
 	if c.w.mode != kahn.Waves {
 		for _, e := range c.r.events {
@@ -338,7 +338,7 @@ func (c *checker) barriers() {
 	}
 }
 
-// times: without a limit fake time tells to the millisecond when each node must have been decided and have ended.
+// times: without a limit each node must be decided and must end at a millisecond of fake time that the model predicts.
 func (c *checker) times() {
 	if c.w.limit > 0 {
 		return

@@ -21,12 +21,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// The crash test kills a process at random moments while it runs a graph over a store in a file, and starts another one,
-// until the run is done.
+// The crash test kills a process at random moments while it runs a graph over a store in a file, and starts another process, until the run
+// is done.
 
 const (
-	crashEnv  = "KAHN_CRASH_DIR"  // tells the test binary that it is the process to be killed, and where its files are
-	crashTorn = "KAHN_CRASH_TORN" // ... and that its store is to write in two parts
+	crashEnv  = "KAHN_CRASH_DIR"  // makes the test binary the process to be killed, and names the folder of its files
+	crashTorn = "KAHN_CRASH_TORN" // ... whose store writes in two parts
 )
 
 // cycles is how many processes are killed.
@@ -37,7 +37,7 @@ var cycles = func() int {
 	return 20
 }()
 
-// TestCrashChild is the process to be killed. It does nothing unless it is one.
+// TestCrashChild runs in the process to be killed. Elsewhere it is skipped.
 func TestCrashChild(t *testing.T) {
 	dir := os.Getenv(crashEnv)
 	if dir == "" {
@@ -52,7 +52,7 @@ func TestCrashChild(t *testing.T) {
 	require.NoError(t, storetest.Killed(t.Context(), dir, db))
 }
 
-// crashChild is the command that starts TestCrashChild.
+// crashChild returns the command that starts TestCrashChild.
 func crashChild(dir string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestCrashChild$")
 	cmd.Env = append(append(os.Environ(), crashEnv+"="+dir), env...)
@@ -63,8 +63,8 @@ func TestCrash(t *testing.T) {
 	storetest.RunKill(t, cycles, func(dir string) *exec.Cmd { return crashChild(dir) }, func(dir string) *exec.Cmd { return crashChild(dir, crashTorn+"=1") })
 }
 
-// fileStore is a store in a file: a log of the writes that were applied, each on the disk before it is acknowledged. There
-// is one process at a time, so leases are in memory.
+// fileStore is a store in a file: a log of the applied writes, each on the disk before it is acknowledged. There is one process at a time,
+// so leases are in memory.
 type fileStore struct {
 	*store.Memory
 	mu   sync.Mutex

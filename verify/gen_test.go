@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Random graphs. Every draw shrinks to the plain thing: fewer nodes, fewer edges, no options, outcome ok.
+// Random graphs. Every draw shrinks to something plainer: fewer nodes, fewer edges, no options, outcome ok.
 
-// chance is true about n times in sixteen.
+// chance returns true about n times in sixteen.
 func chance(t *rapid.T, n int, what string) bool {
 	return rapid.IntRange(0, 15).Draw(t, what) >= 16-n
 }
@@ -21,7 +21,7 @@ var (
 	outcomeLabels = [][]string{{"a"}, {"b"}, {"true"}, {"false"}, {"yes"}, {"TRUE"}, {"No"}, {"zzz"}, {"a", "b"}, {"true", "zzz"}}
 	catchCauses   = [][]string{
 		{"step_error"}, {"panic", "goexit"}, {"condition_error"}, {"no_branch_match", "merge_error"},
-		// Which of the two it is may not be known yet when the edge resolves.
+		// Which of the two causes applies may not be known yet when the edge resolves.
 		{"upstream_failure", "upstream_cancelled"},
 		{"step_error", "condition_error", "upstream_failure", "upstream_cancelled"},
 	}
@@ -39,7 +39,7 @@ var (
 	largeGraphs = rapid.Custom(func(t *rapid.T) *graph { return drawGraph(t, rapid.IntRange(150, 250).Draw(t, "nodes")) })
 )
 
-// GoString is how rapid prints a drawn graph.
+// GoString renders the graph for rapid.
 func (g *graph) GoString() string { return g.String() }
 
 func drawGraph(t *rapid.T, n int) *graph {
@@ -58,7 +58,7 @@ func drawGraph(t *rapid.T, n int) *graph {
 		if chance(t, 8, "unusual end") {
 			z.outcome = pick(t, "outcome", "err", "completed", "failed", "panic", "goexit", "null", "skip", "cancel")
 		}
-		// Whether an error boundary without successors shields edges into an end node that handles failures is left open.
+		// The semantics leave open whether an error boundary without successors shields edges into an end node that handles failures.
 		if chance(t, 2, "handling") && !slices.ContainsFunc(g.nodes, func(n *node) bool { return n.rule() == "bnd" }) {
 			z.handling = pick(t, "handling", "handles", "handles", "observes")
 		}
@@ -206,8 +206,8 @@ func drawEdges(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	}
 }
 
-// drawBranch puts the node on a branch, with plain edges from nodes around it: from the node that routes, from before and
-// from behind it.
+// drawBranch puts the node on a branch, with plain edges from nodes around it: from the node that routes, from nodes before it and from
+// nodes after it.
 func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	from := rapid.SampledFrom(g.nodes).Draw(t, "router").id
 	switch {
@@ -227,7 +227,7 @@ func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	for range rapid.IntRange(0, 2).Draw(t, "beside") {
 		g.connect(&edge{from: rapid.SampledFrom(around).Draw(t, "source"), to: n.id})
 	}
-	if chance(t, 5, "defaults") && !n.end { // which a branch that was not taken does without, unless something was asked for
+	if chance(t, 5, "defaults") && !n.end { // a branch that was not taken gets no defaults, unless an always edge or another rule asks
 		n.up = "def"
 		if chance(t, 6, "always") {
 			g.connect(&edge{from: rapid.SampledFrom(g.nodes).Draw(t, "source").id, to: n.id, on: '*'})
@@ -246,7 +246,7 @@ func sameEdge(a, b *edge) bool {
 	return a.from == b.from && a.to == b.to && a.on == b.on && a.label == b.label && a.param == b.param && a.key == b.key
 }
 
-// drawInputs declares ports and says which edges feed them.
+// drawInputs declares ports and draws which edges feed them.
 func drawInputs(t *rapid.T, g *graph, n *node) {
 	if n.end || !chance(t, 4, "inputs") {
 		return
@@ -276,8 +276,8 @@ func drawInputs(t *rapid.T, g *graph, n *node) {
 	if n.merge != "bad" || !slices.Contains(earlyRules, n.rule()) {
 		return
 	}
-	// An early rule's inputs are those that were there when it decided. Only a required port is certain to have values to
-	// merge, since the rule waits for its edges.
+	// The inputs of an early rule are the values available when it decided. Only a required port is certain to have values to merge, since
+	// the rule waits for its edges.
 	for _, e := range g.in(n.id) {
 		required := slices.ContainsFunc(n.ports, func(p port) bool { return p.name == e.param && p.required })
 		if e.param != "" && !required {

@@ -2,7 +2,7 @@ package verify
 
 import "slices"
 
-// graph is the model's own picture of a workflow. Declaration order is the order of the slices.
+// graph is the model's own form of a workflow. Declaration order is the order of the slices.
 type graph struct {
 	nodes []*node
 	edges []*edge
@@ -97,7 +97,7 @@ func (g *graph) condition(n *node) bool {
 	return n.test || n.routes || slices.ContainsFunc(g.out(n.id), func(e *edge) bool { return e.label != "" })
 }
 
-// rule is the node's join rule with the default filled in.
+// rule returns the node's join rule, with the default filled in.
 func (n *node) rule() string {
 	switch {
 	case n.join != "":
@@ -136,7 +136,7 @@ func (g *graph) clone() *graph {
 	return c
 }
 
-// complete returns the graph with the defaults filled in and the edges that the end node has implicitly.
+// complete returns the graph with the defaults filled in, and with the implicit edges of the end node.
 func (g *graph) complete() *graph {
 	full := g.clone()
 	for _, n := range full.nodes {
@@ -161,7 +161,7 @@ func (g *graph) complete() *graph {
 	return full
 }
 
-// sorted returns the nodes so that each follows its predecessors, the end node last.
+// sorted returns the nodes in topological order, the end node last.
 func (g *graph) sorted() []*node {
 	var order []*node
 	placed := map[string]bool{}

@@ -67,7 +67,7 @@ func (n *node) kahnJoin() kahn.Join {
 
 // host performs the nodes of a graph as their outcomes say.
 type host struct {
-	g     *graph // as it is declared
+	g     *graph // as declared
 	p     *prediction
 	nodes map[string]*node
 
@@ -85,7 +85,7 @@ func (h *host) problem(format string, args ...any) {
 	h.problems = append(h.problems, fmt.Sprintf(format, args...))
 }
 
-// stepError is the error of one node's step, so that it can be told from all others.
+// stepError is the error of one node's step. It identifies the node.
 type stepError struct{ node string }
 
 func (e *stepError) Error() string { return "step " + e.node + " broke" }
@@ -102,7 +102,7 @@ func declared(inputs map[string]any) (list []kahn.Input) {
 	return list
 }
 
-// build makes the graph that kahn executes.
+// build returns the graph that kahn executes.
 func (h *host) build() *kahn.Graph {
 	g := &kahn.Graph{Name: "verify", Inputs: declared(rootInputs), Defaults: kahn.Defaults{
 		SkipMode: skipModes[h.g.defaults.skip], OnUpstreamFailure: policies[h.g.defaults.up],
@@ -191,7 +191,7 @@ func (h *host) step(ctx context.Context, s *kahn.Step) (any, error) {
 	n := h.nodes[s.ID()]
 	h.look(n, s.View())
 	if !slices.Contains(earlyRules, n.rule()) {
-		h.checkInputs(n, s) // those of an early rule are those of the moment
+		h.checkInputs(n, s) // the inputs of an early rule depend on the moment
 	}
 	if n.ms > 0 {
 		time.Sleep(time.Duration(n.ms) * time.Millisecond)
@@ -224,8 +224,8 @@ func (h *host) cancelled(ctx context.Context, n *node) (any, error) {
 	return h.value(n), nil
 }
 
-// look checks everything that a node can see of the others: ancestors only (the end node sees everything), and results of
-// ended nodes that never change afterwards.
+// look checks what a node sees of other nodes: only ancestors (the end node sees all nodes), and results of ended nodes that never change
+// afterwards.
 func (h *host) look(n *node, v kahn.View) {
 	ancestors := h.p.ancestors[n.id]
 	for id, other := range h.nodes {
@@ -236,7 +236,7 @@ func (h *host) look(n *node, v kahn.View) {
 		if sees := ancestors[id] || n.end; v.Has(id) != sees {
 			h.problem("%s sees %s: %t, want %t", n.id, id, !sees, sees)
 		} else if !sees {
-			continue // to ask for anything else would be an error of a guard or a condition
+			continue // asking for another node is an error in a guard or a condition
 		}
 		status, output, err := v.Status(id), v.Output(id), v.Err(id)
 		switch {
@@ -268,8 +268,8 @@ func (h *host) look(n *node, v kahn.View) {
 	}
 }
 
-// mayRunOn reports whether an ancestor of the node may still be at work when the node looks: below an early decision, or
-// behind a node that is skipped from the beginning.
+// mayRunOn reports whether an ancestor of the node may still run when the node looks: below an early decision, or after a node that is
+// skipped from the beginning.
 func (h *host) mayRunOn(n *node) bool {
 	ancestors := h.p.ancestors[n.id]
 	early := append([]string{"all", "nofail"}, earlyRules...)
@@ -278,7 +278,7 @@ func (h *host) mayRunOn(n *node) bool {
 	})
 }
 
-// checkInputs compares what a step sees of its inputs with the model.
+// checkInputs compares the inputs that a step sees with the model.
 func (h *host) checkInputs(n *node, s *kahn.Step) {
 	f := h.p.fates[n.id]
 	for _, port := range n.ports {
@@ -396,7 +396,7 @@ func (h *host) outcome(n *node, attempt int) (any, error) {
 	return h.value(n), nil
 }
 
-// value is the output of a node that completes.
+// value returns the output of a node that completes.
 func (h *host) value(n *node) any {
 	switch {
 	case n.outcome == "null":
@@ -444,7 +444,7 @@ func (n *node) labelled() any {
 	return label
 }
 
-// errCompile tells a graph that kahn refuses from one that it executes wrongly.
+// errCompile distinguishes a graph that kahn refuses from a graph that kahn executes wrongly.
 var errCompile = errors.New("kahn refuses the graph")
 
 // execute runs the graph in fake time.
@@ -510,7 +510,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		n, f := p.g.node(got.ID), p.fates[got.ID]
 		if got.Status != statusWords[f.status] {
 			diff("status of "+n.id, got.Status, statusWords[f.status])
-			continue // the rest would only repeat it
+			continue // further differences would only repeat it
 		}
 		reason := event.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label, Answer: f.answer, Port: f.port}
 		switch f.reason {
@@ -550,7 +550,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		diffs = append(diffs, fmt.Sprintf("a run that is %v returned the error %v", r.res.Status, r.err))
 	case isRunError:
 		diff("status in the error", runErr.Status, r.res.Status)
-		if want := p.escapedFailures(); w.rule == kahn.StatusEscaped && r.res.Cause.Kind == kahn.CauseNone && len(want) > 0 { // else the end node has decided
+		if want := p.escapedFailures(); w.rule == kahn.StatusEscaped && r.res.Cause.Kind == kahn.CauseNone && len(want) > 0 { // otherwise the end node has decided
 			diff("nodes in the error", nodesIn(runErr), want)
 		}
 	}
@@ -566,7 +566,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 	return append(diffs, r.problems...)
 }
 
-// nodesIn are the ids of the nodes whose failures an error lists, sorted.
+// nodesIn returns the ids of the nodes whose failures an error lists, sorted.
 func nodesIn(err *kahn.RunError) (ids []string) {
 	for _, one := range err.Errs {
 		var n *kahn.NodeError
@@ -578,8 +578,8 @@ func nodesIn(err *kahn.RunError) (ids []string) {
 	return ids
 }
 
-// output is what the run must give: the end node's output, else that of the only leaf, else those of the leaves that
-// completed, by id.
+// output returns the expected output of the run: the end node's output, else the output of the only leaf, else the outputs of the completed
+// leaves, by id.
 func (r *record) output(p *prediction) any {
 	leaves := map[string]any{}
 	var only kahn.NodeResult
@@ -607,7 +607,7 @@ func (r *record) output(p *prediction) any {
 	return leaves
 }
 
-// errorProblems checks that a node that failed carries its error, and that a victim does not carry that of another.
+// errorProblems checks that a failed node has its own error, and that a victim does not have the error of another node.
 func errorProblems(n *node, f *fate, got kahn.NodeResult) (problems []string) {
 	complain := func(what string) {
 		problems = append(problems, fmt.Sprintf("the error of %s %s: %v", n.id, what, got.Err))

@@ -12,8 +12,8 @@ import (
 
 const matrixFile = "../conformance/testdata/matrix.txt"
 
-// matrixFiles are the conformance matrix and the files in its format that the environment variable KAHN_MATRIX names,
-// separated by colons, relative to the root of the repository.
+// matrixFiles returns the conformance matrix, and files in its format from the environment variable KAHN_MATRIX: a list separated by
+// colons, relative to the root of the repository.
 func matrixFiles() []string {
 	files := []string{matrixFile}
 	for _, file := range filepath.SplitList(os.Getenv("KAHN_MATRIX")) {
@@ -49,7 +49,7 @@ func TestModelAgreesWithMatrix(t *testing.T) {
 	}
 }
 
-// The graph that a failing test prints must be readable by the parser.
+// The parser must be able to read the graph that a failing test prints.
 func TestNotationSurvivesARoundTrip(t *testing.T) {
 	rows, err := matrix(matrixFile)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestNotationSurvivesARoundTrip(t *testing.T) {
 	}
 }
 
-// short is the notation of the matrix for the fate.
+// short returns the fate in the notation of the matrix.
 func (f *fate) short() string {
 	if f.status == "S" {
 		return "S/" + f.reason

@@ -6,19 +6,19 @@ import "slices"
 type standing byte
 
 const (
-	regular      standing = iota // the target is on no branch, or the edge is no plain one
-	wayIn                        // begins on a branch of a node that the target is routed by
-	earlierWayIn                 // begins on a branch of an ancestor of such a node: counts only if none of these was asked
+	regular      standing = iota // the target is on no branch, or the edge is not plain
+	wayIn                        // begins on a branch of a router of the target
+	earlierWayIn                 // begins on a branch of an ancestor of a router: counts only if no router was asked
 	sideEdge                     // delivers data, and blocks, but does not make the target run
 )
 
 // routes reports whether the edge puts its target on a branch.
 func (e *edge) routes() bool { return !e.data && (e.label != "" || e.on == '!') }
 
-// plain reports whether the edge waits for nothing but success.
+// plain reports whether the edge waits only for success.
 func (e *edge) plain() bool { return !e.data && e.on == 0 && e.label == "" }
 
-// routers are the nodes that decide whether t is on the path.
+// routers returns the nodes that decide whether t is on the path.
 func (g *graph) routers(t string) (ids []string) {
 	for _, e := range g.in(t) {
 		if e.routes() && !slices.Contains(ids, e.from) {
@@ -28,7 +28,8 @@ func (g *graph) routers(t string) (ids []string) {
 	return ids
 }
 
-// exits are the alternatives by which c is left, seen from t: sets of edges of which a run takes one, or several labels.
+// exits returns the alternative exits of c as seen from t. Each exit is a set of edges; a run takes one exit, or several if they are
+// labels.
 func (g *graph) exits(c, t string) (exits [][]*edge) {
 	var labels []string
 	var caught, succeeded []*edge
@@ -65,12 +66,12 @@ func (g *graph) exits(c, t string) (exits [][]*edge) {
 	return exits
 }
 
-// leads reports whether the exit leads to the node, over edges of every kind.
+// leads reports whether the exit leads to the node, along edges of every kind.
 func (p *prediction) leads(exit []*edge, id string) bool {
 	return slices.ContainsFunc(exit, func(e *edge) bool { return e.to == id || p.ancestors[id][e.to] })
 }
 
-// standing computes the standing from the graph alone.
+// standing computes the standing of an edge from the graph alone.
 func (p *prediction) standing(e *edge) standing {
 	routers := p.g.routers(e.to)
 	if len(routers) == 0 || !e.plain() || p.g.node(e.to).end {
@@ -111,7 +112,7 @@ func (p *prediction) side(n *node, e *edge) bool {
 	return false
 }
 
-// countReasons counts the in-edges of the class that are a reason to run.
+// countReasons counts the in-edges of class c that are a reason to run.
 func (p *prediction) countReasons(n *node, c class) (count int) {
 	for _, e := range p.g.in(n.id) {
 		if p.seen(n, e) == c && !p.side(n, e) {
@@ -121,11 +122,11 @@ func (p *prediction) countReasons(n *node, c class) (count int) {
 	return count
 }
 
-// noDefaults reports whether the node, whose join is blocked, is on a branch that was not taken: then there are no
-// defaults for what failed beside the branch.
+// noDefaults reports whether the node, whose join is blocked, is on a branch that was not taken. Such a node gets no defaults for failures
+// beside the branch.
 func (p *prediction) noDefaults(n *node) bool {
 	if n.rule() != "all" {
-		return false // any other rule that is ever blocked was asked for, and counts every edge
+		return false // any other rule that can block was chosen explicitly, and counts every edge
 	}
 	for _, e := range p.g.in(n.id) {
 		switch p.seen(n, e) {
@@ -134,7 +135,7 @@ func (p *prediction) noDefaults(n *node) bool {
 				return false
 			}
 		case satisfied:
-			if e.routes() || e.on == '*' || e.plain() && !p.side(n, e) { // an always edge was asked for
+			if e.routes() || e.on == '*' || e.plain() && !p.side(n, e) { // an always edge was declared explicitly
 				return false
 			}
 		}

@@ -32,7 +32,8 @@ func (p *prediction) consumed(b *node) bool {
 	return false
 }
 
-// escapedFailures are the ids of the nodes that failed by themselves or were cancelled, if nothing has handled that or the end of a victim, sorted.
+// escapedFailures returns, sorted, the ids of nodes that failed by themselves or were cancelled, and whose failure, or the end of a victim
+// of it, nothing has handled.
 func (p *prediction) escapedFailures() (ids []string) {
 	for _, n := range p.g.nodes {
 		if !p.bad(n) || p.consumed(n) {
@@ -64,7 +65,7 @@ func (p *prediction) failureClass(n *node) bool {
 	return false
 }
 
-// leaf reports whether nothing but the end node follows.
+// leaf reports whether only the end node follows.
 func (p *prediction) leaf(n *node) bool {
 	return !n.end && !slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return !p.g.node(e.to).end })
 }
@@ -73,7 +74,7 @@ func (p *prediction) endBroken() bool {
 	return slices.ContainsFunc(p.g.nodes, func(n *node) bool { return n.end && p.fates[n.id].status == "F" })
 }
 
-// runStatus is the status of the run under one of the three rules, after the verdict of the end node.
+// runStatus returns the status of the run under one of the three rules, after the verdict of the end node.
 func (p *prediction) runStatus(rule string) (status string, degraded bool) {
 	var failed, cancelled, escapedFailure, escapedCancel, strictFailure, anyBad, handled, deadLeaf bool
 	var end *node
@@ -128,7 +129,7 @@ func (p *prediction) runStatus(rule string) (status string, degraded bool) {
 	case end.outcome == "failed":
 		status = "failed"
 	case end.outcome == "completed" && status == "failed":
-		// The verdict does not make an unhandled failure a handled one.
+		// The verdict does not turn an unhandled failure into a handled one.
 		status, degraded = "completed", handled
 	}
 	return status, degraded && status == "completed"

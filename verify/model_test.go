@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// class is the class into which an in-edge resolves.
+// class is the class to which an in-edge resolves.
 type class byte
 
 const (
-	dataOnly  class = 'D' // has no class: it judges nothing
+	dataOnly  class = 'D' // has no class: the join ignores it
 	satisfied class = 'S'
 	neutral   class = 'N'
 	dead      class = 'X'
@@ -20,7 +20,7 @@ const (
 // value is the model's abstraction of a value.
 type value byte
 
-// answer is the text of a condition's answer, for an edge that is not taken.
+// answer returns the text of a condition's answer, for an edge that is not taken.
 func (p *prediction) answer(e *edge) string {
 	n, f := p.g.node(e.from), p.fates[e.from]
 	switch {
@@ -62,7 +62,7 @@ type fate struct {
 	attempts int // that a step node begins
 	output   value
 	taken    []string // labels of the edges that a condition takes
-	root     bool     // decided without a look at the in-edges
+	root     bool     // decided without the in-edges
 	subst    bool     // runs with defaults in place of missing values
 }
 
@@ -72,7 +72,7 @@ type prediction struct {
 	ancestors map[string]map[string]bool
 	fates     map[string]*fate
 	computed  map[string]string // the run's status by status rule, before the verdict of the end node
-	status    map[string]string // and after the verdict
+	status    map[string]string // the run's status after the verdict
 	degraded  map[string]bool
 }
 
@@ -89,7 +89,7 @@ func (p *prediction) findAncestors() {
 	}
 }
 
-// shielded reports whether an error boundary between the edge's ends judges the failure in the target's stead.
+// shielded reports whether an error boundary between the edge's ends judges the failure instead of the target.
 func (p *prediction) shielded(e *edge) bool {
 	for _, via := range p.g.in(e.to) {
 		if c := p.g.node(via.from); c.rule() == "bnd" && p.ancestors[c.id][e.from] {
@@ -155,7 +155,7 @@ func (p *prediction) caught(n *node) bool {
 	})
 }
 
-// seen is the class of an in-edge as its target counts it: under "satisfy" a bypassed predecessor is as good as any.
+// seen returns the class of an in-edge as its target counts it: under "satisfy" a bypassed predecessor counts as satisfied.
 func (p *prediction) seen(n *node, e *edge) class {
 	c := p.resolve(e)
 	if c == neutral && n.skip == "sat" && !p.routing(e) {
@@ -181,7 +181,7 @@ func (p *prediction) count(n *node, c class) (count int) {
 	return count
 }
 
-// decide walks a node through its checks in their order.
+// decide takes a node through its checks in order.
 func (p *prediction) decide(n *node) *fate {
 	if n.end {
 		return p.run(n, &fate{})
@@ -302,7 +302,7 @@ func (p *prediction) first(n *node, c class) *edge {
 	return nil
 }
 
-// skip is the reason of a skip that the join decided, and its root.
+// skip returns the reason of a skip that the join decided, and the root of the skip.
 func (p *prediction) skip(n *node) *fate {
 	s, x := p.count(n, satisfied), p.count(n, dead)
 	total := s + x + p.count(n, neutral) + p.count(n, failure)
@@ -328,7 +328,7 @@ func (p *prediction) skip(n *node) *fate {
 	return &fate{status: "S", reason: "up", source: p.first(n, neutral).from, routing: routing}
 }
 
-// origins are the nodes whose failure or cancellation reaches n.
+// origins returns the nodes whose failure or cancellation reaches n.
 func (p *prediction) origins(n *node) (ids []string) {
 	reached := map[string]bool{}
 	for _, e := range p.g.in(n.id) {
@@ -355,7 +355,7 @@ func (p *prediction) group(n *node, param string) (edges []*edge) {
 	return edges
 }
 
-// delivered is the value that an edge delivers to its target.
+// delivered returns the value that an edge delivers to its target.
 func (p *prediction) delivered(n *node, e *edge, f *fate) value {
 	src := p.fates[e.from]
 	c := p.seen(n, e)
@@ -373,7 +373,7 @@ func (p *prediction) delivered(n *node, e *edge, f *fate) value {
 	return missing
 }
 
-// fed is the merged value of a parameter's edges.
+// fed returns the merged value of a parameter's edges.
 func (p *prediction) fed(n *node, param string, f *fate) value {
 	last := missing
 	for _, e := range p.group(n, param) {
@@ -382,12 +382,12 @@ func (p *prediction) fed(n *node, param string, f *fate) value {
 		}
 	}
 	if n.merge == "array" && last != missing && len(p.group(n, param)) > 1 {
-		return present // a list, though it may hold nothing but null
+		return present // a list, even if it contains only null
 	}
 	return last
 }
 
-// input is the value of a port, by precedence.
+// input returns the value of a port, by precedence.
 func (p *prediction) input(n *node, port port, f *fate) value {
 	if v := p.fed(n, port.name, f); v != missing {
 		return v
@@ -412,7 +412,7 @@ func (p *prediction) input(n *node, port port, f *fate) value {
 	return missing
 }
 
-// broken is the failure of the node itself.
+// broken predicts that the node fails by itself.
 func (p *prediction) broken(n *node, f *fate, cause string) *fate {
 	f.status, f.cause, f.own = "F", cause, true
 	f.origins = []string{n.id}
@@ -420,15 +420,15 @@ func (p *prediction) broken(n *node, f *fate, cause string) *fate {
 	return f
 }
 
-// The codings of the outcome cancel tell who cancels, and how the step reacts.
+// The codings of the outcome cancel say who cancels, and how the step reacts.
 const (
-	externalCancel = iota // the step says that its call was aborted
-	heededCancel          // CancelNode, and the step returns what its context says
+	externalCancel = iota // the step reports that its call was aborted
+	heededCancel          // CancelNode, and the step returns the error of its context
 	erringCancel          // CancelNode, and the step returns an error of its own
-	keptCancel            // CancelNode, and the step returns a value nevertheless, which is kept
+	keptCancel            // CancelNode, and the step still returns a value, which is kept
 )
 
-// run predicts the end of a node that has reached ready.
+// run predicts how a node ends that has reached ready.
 func (p *prediction) run(n *node, f *fate) *fate {
 	f.ready, f.attempts = true, 1
 	condition := p.g.condition(n)
@@ -441,10 +441,10 @@ func (p *prediction) run(n *node, f *fate) *fate {
 		f.attempts, outcome = 2, "ok"
 	}
 	if n.end && (outcome == "skip" || outcome == "cancel") {
-		outcome = "err" // it cannot be skipped or cancelled
+		outcome = "err" // an end node cannot be skipped or cancelled
 	}
 	if n.test && outcome == "cancel" {
-		outcome = "err" // it has no remote call that could be aborted
+		outcome = "err" // a Go test has no remote call that could be aborted
 	}
 	switch outcome {
 	case "err", "flaky":
@@ -501,7 +501,7 @@ func (p *prediction) run(n *node, f *fate) *fate {
 
 var aliases = [][]string{{"true", "yes"}, {"false", "no"}}
 
-// match finds the labels of the edges that the condition takes.
+// match returns the labels of the edges that the condition takes.
 func (p *prediction) match(n *node) (taken []string, matched bool) {
 	var offered []string
 	for _, e := range p.g.out(n.id) {

@@ -20,7 +20,7 @@ type mutant struct {
 	file string // in the root package
 	old  string // occurs exactly once in the file
 	new  string
-	// larger says that it takes more than three nodes, a port or a context to show: TestSmallScope cannot find it.
+	// larger says that the bug shows only with more than three nodes, a port or a context: TestSmallScope cannot find it.
 	larger bool
 }
 
@@ -128,8 +128,8 @@ var surfaceMutants = []mutant{
 	},
 }
 
-// TestPlantedBugsAreFound is the negative control of TestProperty and TestSmallScope: they must fail for every planted bug,
-// and pass without.
+// TestPlantedBugsAreFound is the negative control of TestProperty and TestSmallScope: both must fail for every planted bug, and pass
+// without a bug.
 func TestPlantedBugsAreFound(t *testing.T) {
 	plant.Wanted(t)
 	mutants := slices.Concat(engineMutants, surfaceMutants)
@@ -173,7 +173,7 @@ func requireFound(t *testing.T, binary string, bug int, test string) {
 	require.Contains(t, output, disagreement, "it is another failure than that of the test")
 }
 
-// runPlanted runs one test, a property on a few hundred graphs, always the same ones, with one of the bugs switched on.
+// runPlanted runs one test with one of the bugs switched on. A property is tried on a few hundred graphs, always the same ones.
 func runPlanted(t *testing.T, binary string, bug int, test string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// checks is how many graphs a property is tried on unless the flag -rapid.checks or its environment variable says so.
+// checks returns on how many graphs a property is tried, unless the flag -rapid.checks or its environment variable sets the number.
 func checks() string {
 	if long() {
 		return "30000"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue && !long() { // at full length a fresh one, which a failure prints
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue && !long() { // in the long mode a fresh seed, which a failure prints
 		if err := f.Value.Set("1"); err != nil {
 			panic(err)
 		}
@@ -88,7 +88,7 @@ func TestProperty(t *testing.T) {
 	})
 }
 
-// A few graphs that are too large to be drawn by the thousand, always the same ones.
+// TestLargeGraphs tries a few graphs that are too large to be drawn by the thousand, always the same ones.
 func TestLargeGraphs(t *testing.T) {
 	for seed := range 6 {
 		g := largeGraphs.Example(seed)
@@ -102,7 +102,7 @@ func TestLargeGraphs(t *testing.T) {
 	}
 }
 
-// Every row of the matrix, and every graph that was once a problem, in every way there is.
+// TestKnownGraphs tries every row of the matrix, and every graph that once failed, in every way.
 func TestKnownGraphs(t *testing.T) {
 	for _, file := range append(matrixFiles(), "testdata/graphs.txt") {
 		rows, err := matrix(file)
@@ -142,7 +142,7 @@ func requireRoundTrip(t require.TestingT, g *graph) {
 	require.Equal(t, g, again)
 }
 
-// logSmallest shrinks a graph that failed, as long as rapid may shrink failures, and logs the result.
+// logSmallest shrinks a graph that failed, for as long as rapid may shrink failures, and logs the result.
 func logSmallest(t *testing.T, g *graph, w way) {
 	budget := flag.Lookup("rapid.shrinktime").Value.(flag.Getter).Get().(time.Duration)
 	if budget == 0 {

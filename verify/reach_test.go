@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A property test does not cover cases that no graph contains: so each case in this list must occur repeatedly.
+// A property test covers only cases that occur in its graphs, so each case in this list must occur repeatedly.
 func TestGeneratorReachesEverything(t *testing.T) {
 	const graphsTried, atLeast = 4000, 5
 	seen := map[string]int{}

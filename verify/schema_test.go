@@ -36,7 +36,7 @@ func validate(schema *jsonschema.Schema, data []byte) error {
 	return schema.Validate(doc)
 }
 
-// The schema accepts every example, and refuses each with a member removed or added.
+// The schema accepts every example, and refuses an example with a member removed or added.
 func TestEventSchemaOnExamples(t *testing.T) {
 	schema := eventSchema(t)
 	data, err := os.ReadFile("../event/testdata/events.jsonl")
@@ -60,7 +60,7 @@ func TestEventSchemaOnExamples(t *testing.T) {
 				}
 				require.Error(t, validate(schema, altered(t, line, object, func(m map[string]any) { delete(m, key) })), "%s without %s", line, key)
 				wrong := altered(t, line, object, func(m map[string]any) { m[key] = []any{map[string]any{}} })
-				if key != "chunk" && key != "info" && !(key == "value" && object == "payload") { // which are anything
+				if key != "chunk" && key != "info" && !(key == "value" && object == "payload") { // these may be anything
 					require.Error(t, validate(schema, wrong), "%s", wrong)
 				}
 			}
@@ -94,7 +94,7 @@ func altered(t *testing.T, line []byte, object string, change func(map[string]an
 	return data
 }
 
-// The schema accepts the events of real runs, of all kinds of random graphs.
+// The schema accepts the events of runs of all kinds of random graphs.
 func TestEventSchemaOnRuns(t *testing.T) {
 	schema := eventSchema(t)
 	seen := map[event.Type]bool{}

@@ -63,7 +63,7 @@ func branchyGraph(rng *rand.Rand, n int) *graph {
 	return g
 }
 
-// TestSideEdges: a plan tells the side edges that the definition gives, in graphs of all sizes.
+// TestSideEdges: in graphs of all sizes a plan has exactly the side edges that follow from the definition.
 func TestSideEdges(t *testing.T) {
 	t.Parallel()
 	graphs := 400
@@ -102,7 +102,7 @@ func TestSideEdges(t *testing.T) {
 	}
 }
 
-// TestBranches: graphs with many branches, as runs. Only runs show whether a router was asked.
+// TestBranches runs graphs with many branches. Only runs show whether a router was asked.
 func TestBranches(t *testing.T) {
 	t.Parallel()
 	graphs := 600

@@ -27,10 +27,10 @@ type smallNodeVerdict struct {
 	status  kahn.Status
 	skip    event.SkipReason
 	cause   kahn.CauseKind
-	origins [3]byte // the names, in the order in which they are told
+	origins [3]byte // the names, in order
 }
 
-// String renders the verdict for people.
+// String renders the verdict for a message.
 func (v smallVerdict) String() string {
 	var b strings.Builder
 	for i, n := range v.nodes {
@@ -53,7 +53,7 @@ var statusRules = [3]kahn.StatusRule{kahn.StatusEscaped, kahn.StatusLeaves, kahn
 type smallPlan struct {
 	g        *graph
 	plan     *kahn.Plan
-	refs     [3]machine.Ref // by name
+	refs     [3]machine.Ref // by node name
 	outcomes [3][]smallOutcome
 	reported [3][]machine.Outcome
 	node     []int // by Ref
@@ -88,7 +88,7 @@ func compileSmall(g *graph) (*smallPlan, error) {
 	return s, nil
 }
 
-// report is the outcome in the form of a State.
+// report returns an outcome in the form that a State takes.
 func (s *smallPlan) report(r machine.Ref, o smallOutcome) machine.Outcome {
 	switch o.outcome {
 	case "err":
@@ -108,7 +108,7 @@ const notStarted = -1
 // smallRun is one way through a plan.
 type smallRun struct {
 	outcomes [3]int // indices of the nodes' outcomes
-	ended    []byte // the names of those that started, in the order in which they ended
+	ended    []byte // the names of the nodes that started, in the order in which they ended
 }
 
 // runs performs the plan with every outcome of the nodes that start, and if orders is set, with every order in which nodes
@@ -177,7 +177,7 @@ func (s *smallPlan) runs(mode kahn.Mode, orders bool, visit func(smallRun, *mach
 	}
 }
 
-// withOutcomes is the graph with the outcomes of one run.
+// withOutcomes returns the graph with the outcomes of one run.
 func (s *smallPlan) withOutcomes(outcomes [3]int) *graph {
 	g := s.g.clone()
 	for i, o := range outcomes {
@@ -216,7 +216,7 @@ func (s *smallPlan) verdict(st *machine.State) (v smallVerdict) {
 	return v
 }
 
-// verdict is the result that the model predicts for a State.
+// verdict returns the result that the model predicts for a State.
 func (p *prediction) verdict() (v smallVerdict) {
 	for _, node := range p.g.nodes {
 		f := p.fates[node.id]
@@ -224,7 +224,7 @@ func (p *prediction) verdict() (v smallVerdict) {
 		n.status = statusWords[f.status]
 		if f.status == "S" {
 			n.skip = event.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label}
-			if f.label != "" { // a State knows the branches
+			if f.label != "" { // a State also has the labels of the taken branches
 				n.skip.Answer = strings.Join(p.fates[f.source].taken, ", ")
 			}
 			if f.reason == "rule" {
@@ -254,14 +254,14 @@ func (s *smallPlan) judge(run smallRun, st *machine.State, want *smallVerdict) e
 	return nil
 }
 
-// ordersMatter reports whether nodes that run at the same time lead to the same one.
+// ordersMatter reports whether A and B, which may run at the same time, both lead to C.
 func (s *smallPlan) ordersMatter() bool {
 	return slices.ContainsFunc(s.g.in("C"), func(e *edge) bool { return e.from == "A" }) &&
 		slices.ContainsFunc(s.g.in("C"), func(e *edge) bool { return e.from == "B" })
 }
 
-// TestSmallScope tries a few thousand of the combinations, always the same ones unless KAHN_SEED says otherwise, in every
-// order and in both modes; some of them as runs, with events and all.
+// TestSmallScope tries a few thousand of the combinations, always the same ones unless KAHN_SEED is set, in every order and in both modes.
+// It executes some of them as whole runs with events.
 func TestSmallScope(t *testing.T) {
 	t.Parallel()
 	const combinations, executed = 6000, 20
@@ -279,7 +279,7 @@ func TestSmallScope(t *testing.T) {
 		for n, id := range []string{"A", "B", "C"} {
 			all := smallNodes(g, id, few && i%2 == 0)
 			options[n] = all[rng.IntN(len(all))]
-			if i%8 == 0 { // cases that should make no difference
+			if i%8 == 0 { // modes that should make no difference
 				options[n].skip = []string{"", "sat", "strict"}[rng.IntN(3)]
 				options[n].up = []string{"", "skip", "prop", "def"}[rng.IntN(4)]
 				options[n].cof = rng.IntN(2) == 0
@@ -320,7 +320,8 @@ func TestSmallScope(t *testing.T) {
 // long reports whether there is time for everything.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
-// shard is the part of a long search that KAHN_SHARD asks for: "2/8" is the second of eight. Without it, everything.
+// shard returns the part of a long search that KAHN_SHARD asks for: "2/8" is the second of eight parts. Without KAHN_SHARD it returns the
+// whole.
 func shard(t *testing.T) (part, of int) {
 	t.Helper()
 	text := os.Getenv("KAHN_SHARD")
@@ -333,7 +334,7 @@ func shard(t *testing.T) (part, of int) {
 	return part - 1, of
 }
 
-// TestSmallScopeInFull tries all combinations if KAHN_LONG is 1: a quarter of an hour of CPU, which KAHN_SHARD divides.
+// TestSmallScopeInFull tries all combinations if KAHN_LONG is 1. This takes a quarter of an hour of CPU, which KAHN_SHARD divides.
 func TestSmallScopeInFull(t *testing.T) {
 	if !long() {
 		t.Skip("TestSmallScope tries some of the graphs; KAHN_LONG=1 tries all")
@@ -373,8 +374,8 @@ func (p *prediction) fateKey(id string) fateKey {
 	}
 }
 
-// everything tries the edges with all options. Variants of B with the same fateKey share their predictions for C; the search
-// itself checks now and then that they agree.
+// everything tries the edges with all options. Variants of B with the same fateKey share their predictions for C; the search occasionally
+// checks that they agree.
 func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	type situation struct {
 		a, outA, b, outC int // b is the number of a fateKey
@@ -385,7 +386,7 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 		outA, outB int
 	}
 	numbers := map[fateKey]int{}
-	fates := map[before]int{} // numbers of the fateKeys
+	fates := map[before]int{} // the numbers of fateKeys
 	as, bs, cs := smallNodes(edges, "A", few), smallNodes(edges, "B", few), smallNodes(edges, "C", few)
 	for ic, c := range cs {
 		backwards := (number+ic)%2 == 1
@@ -436,7 +437,7 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	return nil
 }
 
-// seed is the seed of all random choices here: 1, in the long mode a fresh one, which it logs, or the value of KAHN_SEED.
+// seed returns the seed of all random choices here: the value of KAHN_SEED, else 1, or in the long mode a fresh seed, which it logs.
 func seed(t *testing.T) (seed uint64) {
 	t.Helper()
 	if text := os.Getenv("KAHN_SEED"); text != "" {

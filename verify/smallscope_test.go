@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// The small scope: all graphs of three nodes A, B and C, whose edges lead from an earlier one to a later one. Most bugs of a
-// decision show in such a small graph, and so few nodes can be tried with all options of nodes and edges. Variants that
-// cannot make a difference are tried once:
+// The small scope: all graphs of three nodes A, B and C, whose edges lead from earlier to later nodes. Most bugs in decisions show in such
+// small graphs, and with so few nodes all options of nodes and edges can be tried. Of variants that cannot make a difference only one is
+// tried:
 //
 //   - the names of nodes and labels: A and B change places if there is no edge between them, the first label is a;
-//   - rule, skip mode and policy of a node without control edges, or that is disabled (which of them is an error boundary
-//     matters all the same: it shields edges);
+//   - rule, skip mode and policy of a node without control edges, or of a disabled node (except whether the rule is an error boundary,
+//     which shields edges);
 //   - the policy under a rule that is never blocked, or if no edge can fail; "strict" under other rules than AllSucceeded;
 //   - the outcome of a node that never starts; ContinueOnFail of a node that started and did not fail.
 
@@ -21,7 +21,8 @@ var (
 	smallPairs  = []string{"> -!>", "> -*>", "> -[a]>", "-!> -*>", "-!> -[a]>", "-*> -[a]>", "-[a]> -[b]>", "-[a]> -[default]>", "> -[default]>"}
 )
 
-// smallGraphs are the edges of all graphs with these arrows. If parallel is set, those with two edges between some nodes.
+// smallGraphs returns the edges of all graphs with these arrows. If parallel is set, it returns only graphs with two edges between some
+// nodes.
 func smallGraphs(parallel bool) (all []*graph) {
 	arrows := smallArrows
 	if parallel {
@@ -51,13 +52,13 @@ func smallGraphs(parallel bool) (all []*graph) {
 	return all
 }
 
-// namedInOrder reports whether the label b comes after a label a, if at all.
+// namedInOrder reports whether the label b, if there is one, comes after a label a.
 func namedInOrder(arrows string) bool {
 	a, b := strings.Index(arrows, "[a]"), strings.Index(arrows, "[b]")
 	return b < 0 || a >= 0 && a < b
 }
 
-// smallNode are the options of one node.
+// smallNode has the options of one node.
 type smallNode struct {
 	join     string
 	k        int
@@ -69,8 +70,8 @@ func (o smallNode) set(n *node) {
 	n.join, n.k, n.skip, n.up, n.cof, n.off = o.join, o.k, o.skip, o.up, o.cof, o.off
 }
 
-// smallNodes are all the options of a node that can make a difference. If few is set, those rules, modes and policies that
-// treat plain edges beside branches in a way of their own.
+// smallNodes returns all options of a node that can make a difference. If few is set, it returns only rules, modes and policies that treat
+// plain edges beside branches specially.
 func smallNodes(g *graph, id string, few bool) (all []smallNode) {
 	control, fails := 0, false
 	for _, e := range g.in(id) {
@@ -126,7 +127,7 @@ func smallJoins(control int, fails, few bool) (all []smallNode) {
 	return all
 }
 
-// smallOutcome is how a node that starts may end.
+// smallOutcome is a way in which a node that starts may end.
 type smallOutcome struct {
 	outcome string
 	labels  []string
@@ -134,7 +135,7 @@ type smallOutcome struct {
 
 func (o smallOutcome) set(n *node) { n.outcome, n.labels = o.outcome, o.labels }
 
-// smallOutcomes are all the outcomes of the node that can make a difference.
+// smallOutcomes returns all outcomes of the node that can make a difference.
 func smallOutcomes(g *graph, n *node) []smallOutcome {
 	broken := smallOutcome{outcome: "err"}
 	if n.cof {
@@ -154,7 +155,7 @@ func smallOutcomes(g *graph, n *node) []smallOutcome {
 	return all
 }
 
-// smallCase is a graph with all its options and no outcomes.
+// smallCase returns a graph with all its options and no outcomes.
 func smallCase(edges *graph, options [3]smallNode, backwards bool) *graph {
 	g := edges.clone()
 	for i, n := range g.nodes {

@@ -2,13 +2,14 @@ package verify
 
 import "slices"
 
-// moment tells when the join of a node is decided, and when the node is terminal, in milliseconds of the run.
+// moment has the times at which the join of a node is decided, and at which the node is terminal, in milliseconds since the start of the
+// run.
 type moment struct{ decided, ended int }
 
 // retryMS is the wait between two attempts.
 const retryMS = 2
 
-// cost is how long the node takes from ready to terminal when nothing holds it up.
+// cost returns how long the node takes from ready to terminal if nothing delays it.
 func (p *prediction) cost(n *node) int {
 	f := p.fates[n.id]
 	if !f.ready || n.test {
@@ -32,7 +33,7 @@ func (p *prediction) eager() map[string]moment {
 	return at
 }
 
-// decided is the first moment at which the node's rule can decide.
+// decided returns the first moment at which the node's rule can decide.
 func (p *prediction) decided(n *node, at map[string]moment) int {
 	f := p.fates[n.id]
 	if f.root {
@@ -94,7 +95,7 @@ func (p *prediction) decided(n *node, at map[string]moment) int {
 	return times[len(times)-1]
 }
 
-// tiers are the nodes' Kahn levels.
+// tiers returns the Kahn levels of the nodes.
 func (p *prediction) tiers() map[string]int {
 	tier := map[string]int{}
 	for _, n := range p.g.sorted() {

@@ -13,8 +13,7 @@ import (
 // The exported API of every module agrees with its api.txt.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	// The go command caches a test result by the files that the test itself reads: so the test reads the directories of the
-	// sources.
+	// The go command caches a test result by the files that the test itself reads, so the test reads the directories of the sources.
 	require.NoError(t, filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".git")) {
 			return fs.SkipDir
@@ -32,7 +31,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// A small module of every kind of declaration, with the lines that it must have.
+// TestExported checks the lines of a small module with every kind of declaration.
 func TestExported(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -1,6 +1,5 @@
-// Api writes down what the modules export, one line for each constant, variable, function, type, field and method, sorted:
-// the api.txt of each module. The test of this package compares the files with the code, so that no change of the exported
-// API goes unnoticed.
+// Api lists what the modules export in the api.txt of each module: a sorted line for each constant, variable, function, type, field and
+// method. The test of this package compares the files with the code, so that no change of the exported API goes unnoticed.
 //
 //	go run ./internal/api         # prints what differs
 //	go run ./internal/api -write  # writes the files
@@ -71,7 +70,7 @@ func run(root string, write bool, w io.Writer) (differs bool, err error) {
 	return differs, nil
 }
 
-// listings are the files api.txt of the modules of the workspace.
+// listings returns the files api.txt of the modules in the workspace.
 func listings(root string) ([]string, error) {
 	out, err := command(root, "go", "work", "edit", "-json")
 	if err != nil {
@@ -94,7 +93,7 @@ func listings(root string) ([]string, error) {
 	return files, nil
 }
 
-// compare returns the lines that are in one list only, sorted by their text.
+// compare returns the lines that are in only one of the lists, sorted by their text.
 func compare(old, now []string) []string {
 	var diff []string
 	for _, line := range old {
@@ -111,7 +110,7 @@ func compare(old, now []string) []string {
 	return diff
 }
 
-// exported lists what the packages of the module in dir export that others can import.
+// exported lists the exports of the packages in the module in dir that other modules can import.
 func exported(dir string) ([]string, error) {
 	out, err := command(dir, "go", "list", "-export", "-f", "{{.Name}} {{.ImportPath}} {{.Export}}", "./...")
 	if err != nil {
@@ -122,7 +121,7 @@ func exported(dir string) ([]string, error) {
 	for line := range strings.Lines(string(out)) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		path, export, _ := strings.Cut(rest, " ")
-		exports[path] = export // "" of a folder of tests
+		exports[path] = export // "" for a folder with only tests
 		if export != "" && name != "main" && !slices.Contains(strings.Split(path, "/"), "internal") {
 			paths = append(paths, path)
 		}
@@ -173,7 +172,7 @@ func (l *lister) add(format string, args ...any) {
 	l.lines = append(l.lines, fmt.Sprintf(format, args...))
 }
 
-// text is a type as the package itself would write it, without names of parameters.
+// text returns a type as the package itself would write it, without names of parameters.
 func (l *lister) text(t types.Type) string {
 	return types.TypeString(unnamed(t), func(p *types.Package) string {
 		if p == l.pkg {
@@ -183,7 +182,7 @@ func (l *lister) text(t types.Type) string {
 	})
 }
 
-// signature is a signature without the word func.
+// signature returns a signature without the word func.
 func (l *lister) signature(t types.Type) string { return strings.TrimPrefix(l.text(t), "func") }
 
 func (l *lister) object(object types.Object) {
@@ -211,7 +210,7 @@ func (l *lister) typeName(o *types.TypeName) {
 		l.fields(name, under, map[*types.Struct]bool{})
 	case *types.Interface:
 		l.methodsOf(name, under)
-		return // its method set has been listed
+		return // methodsOf has listed its methods
 	default:
 		l.add("type %s %s", name, l.text(under))
 	}
@@ -275,7 +274,7 @@ func (l *lister) methodsOf(name string, i *types.Interface) {
 	}
 }
 
-// unnamed is a type without the names of the parameters of its signatures.
+// unnamed returns a type without the names of parameters in its signatures.
 func unnamed(t types.Type) types.Type {
 	switch t := t.(type) {
 	case *types.Signature:

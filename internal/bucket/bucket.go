@@ -1,4 +1,4 @@
-// Package bucket has token buckets that count in integers.
+// Package bucket implements token buckets with integer arithmetic.
 package bucket
 
 import (
@@ -7,15 +7,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
-// Rate is how fast a bucket fills: Starts tokens in each Per, which is in nanoseconds, and at most Burst of them, 0 meaning 1.
+// Rate is how fast a bucket fills: Starts tokens every Per nanoseconds, up to Burst tokens. A Burst of 0 means 1.
 type Rate struct {
 	Starts int
 	Per    int64
 	Burst  int
 }
 
-// parts are the units that a bucket counts in, so that it needs no fractions: each nanosecond brings gain of them, and a token
-// is worth cost.
+// parts returns the rate in units that avoid fractions: each nanosecond adds gain parts, and a token costs cost parts.
 func (r Rate) parts() (gain, cost int64) {
 	a, b := int64(r.Starts), r.Per
 	for b != 0 {
@@ -30,16 +29,16 @@ func (r Rate) Fits() bool {
 	return int64(max(r.Burst, 1)) <= (math.MaxInt64-gain)/cost
 }
 
-// Bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as
-// standing still. At [math.MaxInt64], where the clock stops, the bucket is full: a token that falls due then or later is there.
+// Bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as standing still.
+// At [math.MaxInt64], where the clock stops, the bucket is full, since it has all tokens that fall due then or later.
 type Bucket struct {
 	gain, cost int64
-	size       int64 // parts that it holds at most
-	level      int64 // parts in it at the time at
+	size       int64 // parts in a full bucket
+	level      int64 // parts in the bucket at the time at
 	at         int64
 }
 
-// New returns a full bucket, nil for the zero Rate.
+// New returns a full bucket, or nil for the zero Rate.
 func New(r Rate, now int64) *Bucket {
 	if r == (Rate{}) {
 		return nil
@@ -53,7 +52,7 @@ func (b *Bucket) refill(now int64) {
 	if now <= b.at && now != math.MaxInt64 {
 		return
 	}
-	if now == math.MaxInt64 { // all that is due has come, see Next
+	if now == math.MaxInt64 { // all tokens have come, see Bucket
 		b.level = b.size
 	} else if passed := now - b.at; passed > (b.size-b.level)/b.gain {
 		b.level = b.size
@@ -81,7 +80,7 @@ func (b *Bucket) Full(now int64) bool {
 	return b.level == b.size
 }
 
-// Next returns when the bucket holds one token more than now, if none is taken. ok is false if it is full.
+// Next returns when the bucket will hold one more token, if none is taken. ok is false if the bucket is full.
 func (b *Bucket) Next() (at int64, ok bool) {
 	missing := b.cost - b.level%b.cost
 	if missing > b.size-b.level {

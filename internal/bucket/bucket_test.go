@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The bucket against rational numbers: after any sequence of times and takes it holds exactly the tokens that the definition says.
+// TestBucketIsExact compares the bucket with rational numbers: after any sequence of times and takes it has exactly the tokens that the
+// definition gives.
 func TestBucketIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -34,7 +35,7 @@ func TestBucketIsExact(t *testing.T) {
 				level.Sub(level, big.NewRat(1, 1))
 			}
 			if due, _ := b.Next(); level.Cmp(big.NewRat(1, 1)) < 0 {
-				// At due there is a token, one nanosecond before there is none.
+				// At due there is a token; one nanosecond earlier there is none.
 				missing := new(big.Rat).Sub(big.NewRat(1, 1), level)
 				missing.Mul(missing, big.NewRat(rate.Per, int64(rate.Starts)))
 				if got := big.NewRat(due-at, 1); got.Cmp(missing) < 0 || got.Sub(got, missing).Cmp(big.NewRat(1, 1)) >= 0 {
@@ -45,7 +46,7 @@ func TestBucketIsExact(t *testing.T) {
 	}
 }
 
-// A token that falls due where the clock stops is there when the clock stops, however many were taken.
+// A token that falls due when or after the clock stops is available when the clock stops, however many were taken.
 func TestBucketAtTheEndOfTheClock(t *testing.T) {
 	b := New(Rate{Starts: 1, Per: 1000}, math.MaxInt64-500)
 	b.Take()

@@ -117,17 +117,17 @@ func (e *Event) check() error {
 	return nil
 }
 
-// phases are the phases that kahn writes, with the fields that each must have, and no other phase may have.
+// phases maps each phase that kahn writes to the fields that it must have. Phases without a field must not have it.
 var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }
 
-// colours are the reserved names that kahn uses.
+// colours has the reserved colour names that kahn uses.
 var colours = []string{
 	"thread_state_running", "thread_state_sleeping", "good", "bad", "terrible", "grey", "white", "yellow",
 }
 
-// checkNesting compares the complete events of each track: one begins after another's end, or lies within it.
+// checkNesting checks that of two complete events in a track one begins after the end of the other, or lies within it.
 func (f *File) checkNesting() error {
 	tracks := map[track][]*Event{}
 	for i := range f.TraceEvents {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Read accepts everything that the format allows.
+// valid has everything that Read accepts.
 const valid = `{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"one"}},
 	{"name":"outer","ph":"X","ts":1,"dur":10.5,"pid":1,"tid":1},
 	{"name":"inner","ph":"X","ts":1,"dur":2,"pid":1,"tid":1,"cat":"a,b","cname":"good","args":{"x":1}},
@@ -28,7 +28,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// Each of these is the valid trace with one event more, or with something replaced.
+// Each case is the valid trace with one more event, or with something replaced.
 func TestInvalid(t *testing.T) {
 	for events, want := range map[string]string{
 		`{"ph":"X","ts":1,"dur":1,"pid":1,"tid":1}`:                                             "name, pid and tid",

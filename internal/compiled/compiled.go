@@ -1,4 +1,4 @@
-// Package compiled imports packages for the type checker as the go command has compiled them. It is for tests that check types.
+// Package compiled imports packages for the type checker from the go command's compiled export data. It is for tests that check types.
 package compiled
 
 import (
@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// Importer compiles packages, with all that they import, and returns an importer of these. The packages are named by their import paths, or by
-// folders below the working one.
+// Importer compiles packages and everything they import, and returns an importer for them. The packages are named by import path, or by
+// folder below the working folder.
 func Importer(ctx context.Context, fset *token.FileSet, packages ...string) (types.Importer, error) {
 	list := exec.CommandContext(ctx, "go", append([]string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}, packages...)...)
 	var problems bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every feature in the comparison of the README is shown by a command whose program exists, or by a test that does.
+// Every feature in the comparison of the README names a command whose program exists, or a test that exists.
 func TestFeaturesAreShown(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
@@ -19,7 +19,7 @@ func TestFeaturesAreShown(t *testing.T) {
 	require.True(t, found)
 	text, _, found = strings.Cut(text, "\n\n")
 	require.True(t, found)
-	shown := map[string]bool{} // by the names of tests: whether there is one
+	shown := map[string]bool{} // by test name: whether the test exists
 	rows := strings.Split(text, "\n")[2:]
 	require.Greater(t, len(rows), 10)
 	for _, row := range rows {

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/compiled"
 )
 
-// imports are the packages that code in the guides uses under the last elements of their paths.
+// imports has the packages that code in the guides uses, each under the last element of its path.
 const imports = `package guide
 
 import (
@@ -66,10 +66,10 @@ import (
 
 `
 
-// notCompiled are the documents whose code is not compiled, each with the reason.
+// notCompiled has the documents whose code is not compiled, each with the reason.
 var notCompiled = map[string]string{"temporal.md": "the SDK of Temporal takes minutes to compile"}
 
-// documents are those that are checked.
+// documents returns the documents to check.
 func documents(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/*.md")
@@ -80,11 +80,11 @@ func documents(t *testing.T) []string {
 
 var (
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
-	elision = regexp.MustCompile(`(?m)^\s*\.\.\.$`) // a line that stands for code which is left out
+	elision = regexp.MustCompile(`(?m)^\s*\.\.\.$`) // a line that stands for omitted code
 )
 
-// The code of a document compiles. Declarations of all of its blocks are one package, to which testdata adds what the document assumes;
-// statements are the body of a function. Variables and imports that are not used do not matter.
+// The code of a document compiles. The declarations of all its blocks form one package, to which testdata adds the declarations that the
+// document assumes. Statements are the body of a function. Unused variables and imports are accepted.
 func TestCodeCompiles(t *testing.T) {
 	c := newChecker(t)
 	common, err := os.ReadFile("testdata/common.txt")
@@ -128,7 +128,7 @@ func TestCodeCompiles(t *testing.T) {
 	}
 }
 
-// checker checks types, with the packages that go list has compiled.
+// checker checks types against packages that go list has compiled.
 type checker struct {
 	fset     *token.FileSet
 	importer types.Importer
@@ -136,7 +136,7 @@ type checker struct {
 
 func newChecker(t *testing.T) *checker {
 	t.Helper()
-	// The go command caches the result of a test by the files that the test reads: here the API of all modules.
+	// The go command caches the result of a test by the files that the test reads: here it reads the API of all modules.
 	for _, pattern := range []string{"../../*/api.txt", "../../*/*/api.txt"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func newChecker(t *testing.T) *checker {
 	return &checker{fset, imp}
 }
 
-// check returns the problems of a package that consists of some texts, each a list of declarations; empty if there are none.
+// check returns the problems of a package that consists of texts, each a list of declarations, or "" if there are none.
 func (c *checker) check(texts ...string) string {
 	var files []*ast.File
 	for _, text := range texts {
@@ -175,11 +175,11 @@ func (c *checker) check(texts ...string) string {
 			problems = append(problems, e.Msg)
 		}
 	}}
-	_, _ = config.Check("guide", c.fset, files, nil) // the function Error has all errors
+	_, _ = config.Check("guide", c.fset, files, nil) // config.Error gets all errors
 	return strings.Join(problems, "; ")
 }
 
-// The checker finds what is wrong, and accepts what only looks unused.
+// The checker finds errors, and accepts unused variables and imports.
 func TestChecker(t *testing.T) {
 	c := newChecker(t)
 	require.Empty(t, c.check("func f() { n := 1 }"))

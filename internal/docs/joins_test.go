@@ -39,7 +39,7 @@ func table(t *testing.T, text, heading string) (rows [][]string) {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// joins are the join rules by the names of their constants, and modes the skip modes.
+// joins maps the names of constants to join rules, and modes to skip modes.
 var (
 	joins = map[string]kahn.Join{
 		"AllSucceeded": kahn.AllSucceeded, "AnySucceeded": kahn.AnySucceeded, "AllDone": kahn.AllDone, "AllDoneMinOne": kahn.AllDoneMinOne, "OneFailed": kahn.OneFailed,
@@ -95,10 +95,10 @@ func TestJoinsGuide(t *testing.T) {
 	}
 }
 
-// ends are the ways in which a node before T ends.
+// ends has the ways in which a node before T can end.
 var ends = []kahn.Status{kahn.Completed, kahn.Failed, kahn.Skipped}
 
-// depends are the expressions of Argo, as its documentation defines them: a task alone stands for success or skip.
+// depends has Argo's expressions as its documentation defines them: a task's name alone means success or skip.
 var depends = map[string]func(a, b kahn.Status) bool{
 	"A && B": func(a, b kahn.Status) bool { return a != kahn.Failed && b != kahn.Failed },
 	"A.Succeeded && B.Succeeded": func(a, b kahn.Status) bool {
@@ -123,7 +123,7 @@ func performs(t *testing.T, notation string, a, b kahn.Status) bool {
 	status := map[string]kahn.Status{"A": a, "B": b}
 	for id, s := range status {
 		if s == kahn.Skipped {
-			notation += " " + id + "{when:0}" // skipped for a reason of its own, as by a when of Argo
+			notation += " " + id + "{when:0}" // skipped by its own guard, as by Argo's when
 		}
 	}
 	step := func(_ context.Context, s *kahn.Step) (any, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests that docs/limits.md names are there.
+// The tests that docs/limits.md names exist.
 func TestLimitsAreTested(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/limits.md")
 	require.NoError(t, err)

@@ -1,23 +1,23 @@
-// Package due is a queue of what falls due: timers, alarms, tokens, claims. An element knows its place in the queue, so that it can be
-// taken out at any time.
+// Package due has a queue of elements that fall due: timers, alarms, tokens, claims. An element knows its place in the queue, so that it
+// can be removed at any time.
 package due
 
 import "math"
 
-// Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry, and is in one queue at most.
+// Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry. It is in at most one queue.
 type Entry struct {
-	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and nothing changes it while the element is in
-	// a queue.
+	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and it must not change while the element is
+	// in a queue.
 	Due   int64
 	seq   uint64
-	index int // in the heap plus one; 0 means that it is in no queue
+	index int // in the heap plus one; 0 if the element is in no queue
 }
 
 func (e *Entry) entry() *Entry { return e }
 
 type element interface{ entry() *Entry }
 
-// Queue holds elements in the order of Due; elements with the same time, in the order in which they were added. The zero value is empty.
+// Queue holds elements in the order of Due. Elements with the same Due are in the order in which they were added. The zero value is empty.
 // First takes constant time, the other methods logarithmic time.
 type Queue[T element] struct {
 	heap  []T // a binary heap
@@ -28,13 +28,13 @@ type Queue[T element] struct {
 // Has reports whether an element is in the queue.
 func (q *Queue[T]) Has(x T) bool { return x.entry().index > 0 }
 
-// Len returns how many elements there are.
+// Len returns the number of elements.
 func (q *Queue[T]) Len() int { return len(q.heap) }
 
-// Steps counts the comparisons that were made, by which tests check that the work is not quadratic.
+// Steps returns the number of comparisons so far, by which tests check that the work is not quadratic.
 func (q *Queue[T]) Steps() int64 { return q.steps }
 
-// Add adds an element, unless it is there, and reports whether it is the first now.
+// Add adds an element, unless it is in the queue, and reports whether it was added as the first.
 func (q *Queue[T]) Add(x T, due int64) (first bool) {
 	e := x.entry()
 	if q.Has(x) {
@@ -48,7 +48,7 @@ func (q *Queue[T]) Add(x T, due int64) (first bool) {
 	return e.index == 1
 }
 
-// Remove takes an element out, and reports whether it was there.
+// Remove removes an element, and reports whether it was in the queue.
 func (q *Queue[T]) Remove(x T) bool {
 	e := x.entry()
 	if !q.Has(x) {
@@ -56,7 +56,7 @@ func (q *Queue[T]) Remove(x T) bool {
 	}
 	at, last := e.index-1, len(q.heap)-1
 	q.swap(at, last)
-	clear(q.heap[last:]) // it keeps nothing alive
+	clear(q.heap[last:]) // keeps no element alive
 	q.heap = q.heap[:last]
 	e.index = 0
 	if at < last {
@@ -74,7 +74,7 @@ func (q *Queue[T]) First() (x T, ok bool) {
 	return q.heap[0], true
 }
 
-// Due returns when the first element is due, [math.MaxInt64] if there is none.
+// Due returns when the first element is due, or [math.MaxInt64] if there is none.
 func (q *Queue[T]) Due() int64 {
 	if len(q.heap) == 0 {
 		return math.MaxInt64
@@ -82,7 +82,7 @@ func (q *Queue[T]) Due() int64 {
 	return q.heap[0].entry().Due
 }
 
-// Next takes out the first element if it is due by now.
+// Next removes and returns the first element if it is due at the time now.
 func (q *Queue[T]) Next(now int64) (x T, ok bool) {
 	if x, ok = q.First(); !ok || x.entry().Due > now {
 		return *new(T), false

@@ -64,7 +64,7 @@ func TestRandomOrders(t *testing.T) {
 	}
 }
 
-// TestGrowth: an element that comes and goes takes a number of comparisons that grows with the logarithm.
+// TestGrowth: adding and removing an element takes a number of comparisons that grows with the logarithm of the queue's length.
 func TestGrowth(t *testing.T) {
 	const n = 1 << 14
 	var q Queue[*task]

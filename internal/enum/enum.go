@@ -1,5 +1,5 @@
-// Package enum names the values of small enums: each has a table of its names, and its methods String, MarshalText and UnmarshalText are
-// one call of it.
+// Package enum names the values of small enums. Each enum has a table of names, and its methods String, MarshalText and UnmarshalText each
+// call the table once.
 package enum
 
 import (
@@ -8,7 +8,7 @@ import (
 	"reflect"
 )
 
-// ErrBadValue is the error for a value, or a name, that is none of an enum's.
+// ErrBadValue is matched by the error for a value or a name that an enum does not have.
 var ErrBadValue = errors.New("bad value")
 
 // Table is an enum's names, by value.
@@ -17,13 +17,13 @@ type Table[E ~uint8] struct {
 	names []string
 }
 
-// Of makes the table of an enum whose values count from 0. The noun says in errors what a value is.
+// Of returns the table of an enum whose values count from 0. Errors use the noun to say what a value is.
 func Of[E ~uint8](noun string, names ...string) Table[E] { return Table[E]{noun, names} }
 
-// Names are the names. The caller must not change them.
+// Names returns the names. The caller must not change them.
 func (t *Table[E]) Names() []string { return t.names }
 
-// Name returns the name of a value, and the type with the number if it has none.
+// Name returns the name of a value, or its type with the number if the value has no name.
 func (t *Table[E]) Name(e E) string {
 	if int(e) < len(t.names) {
 		return t.names[e]
@@ -45,7 +45,7 @@ func (t *Table[E]) Parse(e *E, text []byte) error {
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, t.noun, text)
 }
 
-// Text encodes value i of the enum with these names. what says in an error what the enum is.
+// Text encodes value i of the enum with these names. Errors use what to say what the enum is.
 func Text(names []string, i int, what string) ([]byte, error) {
 	if i < len(names) {
 		return []byte(names[i]), nil
@@ -53,7 +53,7 @@ func Text(names []string, i int, what string) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %s %d", ErrBadValue, what, i)
 }
 
-// Names returns the names of the values of an enum, in their order.
+// Names returns the names of the values of an enum, in order.
 func Names[E interface {
 	~uint8
 	MarshalText() ([]byte, error)

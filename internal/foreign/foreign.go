@@ -3,11 +3,11 @@
 // message of any size, and may wrap itself, so that errors.Is never returns.
 package foreign
 
-// Contain calls f and returns its error, or, if f panics, the error that panicked returns for the value. It calls panicked while the
-// stack still shows where the panic began, and a panic of panicked itself continues.
+// Contain calls f and returns its error. If f panics, Contain returns the error that panicked returns for the panic value. It calls
+// panicked while the stack still shows where the panic began. Contain does not recover from a panic in panicked.
 //
-// runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller must hold no lock,
-// and must defer everything that has to happen afterwards.
+// runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So the caller must hold no lock, and must
+// defer everything that has to happen afterwards.
 func Contain(f func() error, panicked func(value any) error) error {
 	returned, err := contained(f, panicked)
 	if !returned { // Goexit does not return here; under GODEBUG=panicnil=1 recover returns nil for panic(nil)

@@ -87,7 +87,7 @@ func TestShield(t *testing.T) {
 	require.Equal(t, "tree", s.Error())
 	require.ErrorIs(t, s, a)
 	require.NotErrorIs(t, s, errors.New("b"))
-	require.NotErrorIs(t, s, tree{}) // which cannot be compared
+	require.NotErrorIs(t, s, tree{}) // not comparable
 	var (
 		found *nilError
 		ring  ringError
@@ -105,7 +105,7 @@ func TestShield(t *testing.T) {
 		}
 		return foreign.Descend
 	}))
-	require.Equal(t, 4, stopped) // the tree, the one behind the shield, and two in it
+	require.Equal(t, 4, stopped) // the tree, the tree behind the shield, and two errors in it
 }
 
 func TestTexts(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // ErrCyclicError stands in for an error whose chain of wrapped errors has no end.
 var ErrCyclicError = errors.New("error wraps itself")
 
-// PanicError is a panic of user code that was recovered. The packages of the API export it under a name of their own.
+// PanicError is a recovered panic of user code. The packages of the API export it under names of their own.
 type PanicError struct {
 	Value any
 	Stack []byte // the stack of the goroutine that panicked, as runtime/debug.Stack returns it
@@ -24,12 +24,12 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// NewPanicError returns the error for a panic value, with the stack of the caller. The caller has bounded a value of type
-// error.
+// NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, the caller must have bounded
+// it.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err, or a stand-in for an error whose chain has no end or whose methods panic: errors.Is must return for
-// every error that the engine passes on. next says how Walk continues, and renders whether an error has a text, see Renders.
+// Bounded returns err, or a stand-in if the chain of err has no end or its methods panic: errors.Is must return for every error that the
+// engine passes on. next says how Walk continues, and renders reports whether an error has a text, see Renders.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -12,10 +12,10 @@ import (
 // MaxText is the length in bytes to which texts are shortened.
 const MaxText = 1000
 
-// Quote renders an id in a message: bounded, and quoted so that no id can forge the text around it.
+// Quote renders an id for a message. The text is bounded, and quoted so that no id can imitate the text around it.
 func Quote(id string) string { return fmt.Sprintf("%.60q", id) }
 
-// ErrorText renders an error, bounded, also if its Error method panics.
+// ErrorText renders an error with bounded length, even if its Error method panics.
 func ErrorText(err error) (text string) {
 	if err == nil {
 		return "<nil>"
@@ -23,8 +23,8 @@ func ErrorText(err error) (text string) {
 	return textOf(err, err.Error)
 }
 
-// ValueText renders a value. Composite values are named by their type alone: they may contain themselves, and package fmt
-// would never return.
+// ValueText renders a value. For a composite value it returns the type, since such a value may contain itself, and package fmt would never
+// return.
 func ValueText(v any) string {
 	switch v := v.(type) {
 	case error:
@@ -42,7 +42,7 @@ func ValueText(v any) string {
 	return typeName(v)
 }
 
-// textOf is the text that a method of v renders, or the type of v if the method panics.
+// textOf returns the text that a method of v renders, or the type of v if the method panics.
 func textOf(v any, render func() string) (text string) {
 	_ = Contain(func() error {
 		text = Shorten(render())
@@ -64,8 +64,8 @@ func Shorten(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:MaxText], ""), len(text))
 }
 
-// Line renders a text on one line, cut off after a number of characters. White space becomes a space, and what is not printed, escape
-// sequences and marks that turn the direction of text among them, is spelled out.
+// Line renders a text on one line, cut off after a number of characters. White space becomes a space. Characters that are not printable,
+// such as escape sequences and marks that change the direction of text, are spelled out.
 func Line(text string, most int) string {
 	if len(text) <= most && strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0 {
 		return text

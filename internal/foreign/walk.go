@@ -1,20 +1,20 @@
 package foreign
 
-// maxErrors bounds how many errors of a tree a walk visits: far more than programs wrap and join, but visited in about a
-// millisecond for an error that never ends.
+// maxErrors bounds how many errors of a tree a walk visits: far more than programs wrap and join, yet an endless error takes only about a
+// millisecond.
 const maxErrors = 1 << 16
 
-// Next is how a walk continues after an error.
+// Next says how a walk continues after an error.
 type Next uint8
 
 // The results of visit.
 const (
-	Descend Next = iota // to the errors that it wraps
-	Pass                // to the next error, without the errors that it wraps
-	Stop                // the walk ends
+	Descend Next = iota // visit the errors that it wraps
+	Pass                // skip the errors that it wraps
+	Stop                // end the walk
 )
 
-// Shape is the result of a walk over a tree of errors, as far as it went.
+// Shape is the result of a walk over a tree of errors, for the part that was visited.
 type Shape uint8
 
 // The results of a walk.
@@ -24,7 +24,7 @@ const (
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 
-// Walk calls visit for err and the errors that it wraps, depth first, also for errors behind a shield.
+// Walk calls visit for err and all errors that it wraps, depth first, including errors behind a shield.
 func Walk(err error, visit func(error) Next) Shape {
 	shape, _ := walk(err, visit)
 	return shape

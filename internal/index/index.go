@@ -1,13 +1,12 @@
-// Package index finds the place of a string in a list. It keeps no strings of its own, so that a table takes eight to sixteen
-// bytes a string.
+// Package index finds the place of a string in a list. It stores no strings, so a table takes eight to sixteen bytes a string.
 package index
 
 import "hash/maphash"
 
-// Table is an index of a list of strings, by open addressing. The list belongs to the caller, who gives it with every call. The zero
-// value is an index of no strings.
+// Table is a hash index of a list of strings, with open addressing. The caller owns the list and passes it with every call. The zero value
+// is the index of an empty list.
 type Table struct {
-	slots []int32 // one more than a place in the list, or 0; their number is a power of two, and at least half of them are 0
+	slots []int32 // each a place in the list plus one, or 0; their number is a power of two, and at least half of them are 0
 }
 
 var seed = maphash.MakeSeed()
@@ -21,7 +20,7 @@ func Make(n int) Table {
 	return Table{make([]int32, size)}
 }
 
-// slot finds the slot of s, or the one where it belongs.
+// slot returns the slot of s, or the empty slot where s belongs.
 func (t *Table) slot(list []string, s string) *int32 {
 	mask := len(t.slots) - 1
 	for i := int(maphash.String(seed, s)) & mask; ; i = (i + 1) & mask {
@@ -31,7 +30,7 @@ func (t *Table) slot(list []string, s string) *int32 {
 	}
 }
 
-// Add puts place i of the list into the table. If the same string is there already it changes nothing and returns false.
+// Add puts place i of the list into the table. If the table already has the same string, Add changes nothing and returns false.
 func (t *Table) Add(list []string, i int) bool {
 	at := t.slot(list, list[i])
 	if *at != 0 {
@@ -50,7 +49,7 @@ func (t *Table) Find(list []string, s string) (int, bool) {
 	return max(int(at)-1, 0), at != 0
 }
 
-// Move says that what was at place i of the list is now at to(i).
+// Move updates the table after the string at each place i of the list has moved to place to(i).
 func (t *Table) Move(to func(i int) int) {
 	for i, at := range t.slots {
 		if at != 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAgainstMap fills tables of many sizes beside a map, with strings that come more than once.
+// TestAgainstMap compares tables of many sizes with a map. Some strings occur more than once.
 func TestAgainstMap(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 1, 2, 3, 31, 32, 33, 1000, 4097} {

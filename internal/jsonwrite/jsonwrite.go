@@ -1,4 +1,4 @@
-// Package jsonwrite writes JSON as package json does, without reflection but for values of the host and what is rare: events and the
+// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and rare fields. Events and
 // records of nodes are encoded more often than anything else.
 package jsonwrite
 
@@ -13,7 +13,7 @@ import (
 // Writer appends to Data. The zero value is ready for use.
 type Writer struct {
 	Data []byte
-	Err  error // the first one
+	Err  error // the first error
 }
 
 // Open begins an object.
@@ -22,7 +22,7 @@ func (w *Writer) Open() { w.Data = append(w.Data, '{') }
 // Close ends an object.
 func (w *Writer) Close() { w.Data = append(w.Data, '}') }
 
-// Key begins a member. Keys need no escapes.
+// Key begins a member. The key must need no escapes.
 func (w *Writer) Key(key string) {
 	if w.Data[len(w.Data)-1] != '{' {
 		w.Data = append(w.Data, ',')
@@ -38,18 +38,18 @@ func (w *Writer) Text(key, s string) {
 	w.Quote(s)
 }
 
-// TextIf leaves out an empty text.
+// TextIf writes a member with a text, unless the text is empty.
 func (w *Writer) TextIf(key, s string) {
 	if s != "" {
 		w.Text(key, s)
 	}
 }
 
-// Quote writes a string. Package json writes strings that need an escape.
+// Quote writes a string. It passes strings that may need an escape to package json.
 func (w *Writer) Quote(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			data, _ := json.Marshal(s) // every string can be encoded
+			data, _ := json.Marshal(s) // strings always encode
 			w.Data = append(w.Data, data...)
 			return
 		}
@@ -71,7 +71,7 @@ func (w *Writer) ID(key string, n uint64) {
 	w.Data = strconv.AppendUint(w.Data, n, 10)
 }
 
-// NumberIf leaves out a zero.
+// NumberIf writes a member with an integer, unless it is zero.
 func (w *Writer) NumberIf(key string, n int64) {
 	if n != 0 {
 		w.Key(key)
@@ -79,14 +79,14 @@ func (w *Writer) NumberIf(key string, n int64) {
 	}
 }
 
-// IDIf leaves out a zero.
+// IDIf writes a member with an id, unless it is zero.
 func (w *Writer) IDIf(key string, n uint64) {
 	if n != 0 {
 		w.ID(key, n)
 	}
 }
 
-// Flag leaves out false.
+// Flag writes a member with true, or nothing if b is false.
 func (w *Writer) Flag(key string, b bool) {
 	if b {
 		w.Is(key, true)
@@ -99,14 +99,14 @@ func (w *Writer) Is(key string, b bool) {
 	w.Data = strconv.AppendBool(w.Data, b)
 }
 
-// Milliseconds writes a duration as a number of milliseconds, with a fraction. Package json would write the same: it uses an exponent
-// for smaller and larger numbers only.
+// Milliseconds writes a duration as a number of milliseconds, with a fraction. Package json would write the same, since it uses an exponent
+// only for smaller and larger numbers.
 func (w *Writer) Milliseconds(key string, d time.Duration) {
 	w.Key(key)
 	w.Data = strconv.AppendFloat(w.Data, float64(d)/float64(time.Millisecond), 'f', -1, 64)
 }
 
-// List writes nil as null.
+// List writes a member with a list of texts. It writes nil as null.
 func (w *Writer) List(key string, list []string) {
 	w.Key(key)
 	if list == nil {
@@ -123,7 +123,7 @@ func (w *Writer) List(key string, list []string) {
 	w.Data = append(w.Data, ']')
 }
 
-// Name writes the name of a value of an enum.
+// Name writes a member with the name of value i of an enum.
 func (w *Writer) Name(key string, names []string, i int, what string) {
 	if i >= len(names) {
 		_, err := enum.Text(names, i, what)
@@ -133,7 +133,7 @@ func (w *Writer) Name(key string, names []string, i int, what string) {
 	w.Text(key, names[i])
 }
 
-// Time writes a time as time.Time does, and reports a time that RFC 3339 does not have.
+// Time writes a time as time.Time does. A time that RFC 3339 cannot represent is an error in Err.
 func (w *Writer) Time(key string, t time.Time) {
 	w.Key(key)
 	w.Data = append(w.Data, '"')
@@ -143,14 +143,14 @@ func (w *Writer) Time(key string, t time.Time) {
 	w.Data = append(w.Data, '"')
 }
 
-// TimeIf leaves out the zero time.
+// TimeIf writes a member with a time, unless it is zero.
 func (w *Writer) TimeIf(key string, t time.Time) {
 	if !t.IsZero() {
 		w.Time(key, t)
 	}
 }
 
-// JSON leaves a value to package json.
+// JSON writes a member with a value that package json encodes.
 func (w *Writer) JSON(key string, v any) {
 	data, err := json.Marshal(v)
 	w.Fail(err)
@@ -158,7 +158,7 @@ func (w *Writer) JSON(key string, v any) {
 	w.Data = append(w.Data, data...)
 }
 
-// Fail keeps the first error.
+// Fail records an error, if it is the first.
 func (w *Writer) Fail(err error) {
 	if w.Err == nil {
 		w.Err = err

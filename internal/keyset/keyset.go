@@ -1,4 +1,4 @@
-// Package keyset encodes the places in ordered lists from which a reader asks for the next page.
+// Package keyset encodes the place in an ordered list after which the next page begins.
 package keyset
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode returns the text of a place: the last entry of a page has the number at, and among the entries with this number the
-// given id.
+// Encode returns the text of a place: at is the number by which the last entry of a page is ordered, and id its id among entries with the
+// same number.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }
 
-// Decode is the reverse of Encode. The error matches enum.ErrBadValue for any other text.
+// Decode is the reverse of Encode. The error matches enum.ErrBadValue if Encode did not make the text.
 func Decode(text string) (at int64, id string, err error) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	number, id, ok := strings.Cut(string(data), "/")

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// core returns the files of the root package and of package machine, as names from the root of the repository.
+// core returns the files of the root package and of package machine, relative to the root of the repository.
 func core(root string) (files []string, err error) {
 	for _, folder := range []string{"", "machine/"} {
 		entries, err := os.ReadDir(filepath.Join(root, folder))
@@ -30,7 +30,7 @@ func core(root string) (files []string, err error) {
 	return files, nil
 }
 
-// mutant is a bug that was made from the code, and where.
+// mutant is a bug that was generated from the code, and its line.
 type mutant struct {
 	plant.Bug
 	line int
@@ -84,14 +84,14 @@ func generate(root, name string) ([]mutant, error) {
 	return g.mutants, nil
 }
 
-// generator makes the mutants of one file. A mutant always replaces whole lines, so that it can be recognised by its text.
+// generator makes the mutants of one file. A mutant always replaces whole lines, so that its text identifies it.
 type generator struct {
 	file, source string
 	fset         *token.FileSet
-	comments     []int // where they begin
+	comments     []int // the offsets where they begin
 	function     string
 	body, end    int               // of the function
-	comms        map[ast.Stmt]bool // what the clauses of a select wait for
+	comms        map[ast.Stmt]bool // the communications of select clauses
 	mutants      []mutant
 }
 
@@ -99,7 +99,7 @@ func (g *generator) offset(p token.Pos) int { return g.fset.Position(p).Offset }
 
 func (g *generator) text(n ast.Node) string { return g.source[g.offset(n.Pos()):g.offset(n.End())] }
 
-// replace makes a mutant in which another text stands in place of a node.
+// replace makes a mutant in which a text replaces a node.
 func (g *generator) replace(n ast.Node, with string) {
 	g.replaceRange(g.offset(n.Pos()), g.offset(n.End()), with)
 }
@@ -128,8 +128,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// others are the operators that replace another one. Masks and shifts are not replaced: every test notices a wrong one,
-// which would only improve the figure.
+// others maps each operator to the operators that replace it. Masks and shifts are not replaced: every test notices a wrong one, which
+// would only improve the rate.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
@@ -139,7 +139,7 @@ var others = map[token.Token][]string{
 	token.ADD_ASSIGN: {"-="}, token.SUB_ASSIGN: {"+="}, token.OR_ASSIGN: {"&^="}, token.AND_NOT_ASSIGN: {"|="},
 }
 
-// mutate makes the mutants of a node, without its children's.
+// mutate makes the mutants of a node, but not of its children.
 func (g *generator) mutate(n ast.Node) {
 	swap := func(at token.Pos, op token.Token) {
 		for _, other := range others[op] {
@@ -147,7 +147,7 @@ func (g *generator) mutate(n ast.Node) {
 		}
 	}
 	if stmt, ok := n.(ast.Stmt); ok && g.comms[stmt] {
-		return // without it, its clause is none
+		return // a clause of a select needs its communication
 	}
 	switch n := n.(type) {
 	case *ast.CommClause:
@@ -169,7 +169,7 @@ func (g *generator) mutate(n ast.Node) {
 			g.replace(n, "")
 		}
 	case *ast.ExprStmt:
-		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // locks are for the race detector
+		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // the race detector tests locks
 			g.replace(n, "")
 		}
 	case *ast.SendStmt:
@@ -227,7 +227,7 @@ func (g *generator) mutate(n ast.Node) {
 	}
 }
 
-// negate makes the opposite of a condition, unless that is made of the condition's operator anyway.
+// negate makes a mutant with the opposite of a condition, unless replacing the condition's operator has the same effect.
 func (g *generator) negate(cond ast.Expr) {
 	switch cond.(type) {
 	case *ast.Ident, *ast.CallExpr, *ast.SelectorExpr, *ast.IndexExpr:

@@ -19,7 +19,7 @@ type entry struct {
 // readList reads a list of mutants. An entry is a paragraph:
 //
 //	machine/state_stop.go Locked.AskToStop
-//	- the line, or lines, as they are, without what they are indented by
+//	- the line, or lines, as they are, without their indentation
 //	+ what stands there instead; nothing if they are deleted
 //	a note, of one line or more
 //
@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find finds the mutant of every entry of a list. It returns an error if an entry has none: the code has changed, so
-// change the entry or remove it.
+// find sets the mutant of every entry of a list. It returns an error if an entry has no mutant because the code has changed: change the
+// entry or remove it.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {

@@ -1,13 +1,13 @@
-// Mutants measures how many bugs the tests of the root package, of package machine, of conformance and of verify find: it makes small changes to the
-// first two, one at a time, and checks whether a test fails.
+// Mutants measures how many bugs the tests of the root package, of package machine, of conformance and of verify find: it makes small
+// changes to the first two packages, one at a time, and checks whether a test fails.
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
 //	go run ./internal/mutants -for 5m        # for as long as that; the next call continues
 //	go run ./internal/mutants -list -only 'machine/state_stop.go Locked.Stop'
 //
-// A mutant is killed if a test fails, or does not end. A mutant that survives shows that a test is missing, or is equivalent
-// to the original: callers cannot distinguish them. Such mutants are listed in equivalent.txt, with the reason.
+// A mutant is killed if a test fails, or does not end. A mutant that survives shows that a test is missing, or is equivalent to the
+// original: callers cannot distinguish them. equivalent.txt lists equivalent mutants, with the reason.
 //
 // mustkill.txt and a test of this package list the mutants that must always be killed.
 package main
@@ -83,7 +83,7 @@ type report struct {
 
 type count struct{ mutants, equivalent, killed int }
 
-// rate is the share of killed mutants among the mutants that are not equivalent.
+// rate returns the share of killed mutants among the mutants that are not equivalent.
 func (r *report) rate() float64 {
 	killed, judged := 0, 0
 	for _, c := range r.counts {
@@ -129,7 +129,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary folder does no harm
 	if j.root, err = filepath.Abs(j.root); err != nil {
 		return nil, err
 	}
@@ -218,8 +218,8 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-// choose selects mutants by the seed, and compiles the tests with them. The choice depends on the text of each mutant alone,
-// so that a change of the code elsewhere does not change the sample.
+// choose selects mutants by the seed, and compiles the tests with them. The choice of a mutant depends only on its text, so that a change
+// of the code elsewhere does not change the sample.
 func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, map[string]string, error) {
 	rank := func(m mutant) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
@@ -238,13 +238,14 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 		if !errors.As(err, &broken) {
 			return chosen, binaries, err
 		}
-		for _, i := range slices.Backward(broken.Bugs) { // others take their places
+		for _, i := range slices.Backward(broken.Bugs) { // other mutants take their places
 			all = slices.Delete(all, i, i+1)
 		}
 	}
 }
 
-// buildAll compiles the tests of all packages with the bugs, the root first: a bug that does not compile is in it or below it.
+// buildAll compiles the tests of all packages with the bugs, the root first: a bug that does not compile is in the root or a package below
+// it.
 func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{"."}, packages...) {
@@ -260,7 +261,7 @@ func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (m
 	return binaries, nil
 }
 
-// hash is the hash of everything that the result of a test may depend on.
+// hash returns a hash of everything that the result of a test may depend on.
 func hash(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

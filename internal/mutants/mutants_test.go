@@ -43,8 +43,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: a mutant of mustkill.txt must
-// be noticed by the tests that its note names, a bug in the signals by the tests of each of its lines. All are compiled, and a sample
+// TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: the tests that its note names must notice a
+// mutant in mustkill.txt, and the tests of each of its lines must notice a bug in the signals. All bugs are compiled, and a sample of them
 // is tried, see plant.Sample.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestPlantedBugs(t *testing.T) {
 	for _, b := range signalBugs {
 		bugs = append(bugs, plant.Bug{File: b.file, Old: b.old, New: b.new})
 	}
-	var core []planted // the packages that test the core
+	var core []planted // the compiled tests of the packages that test the core
 	for _, folder := range []string{root, filepath.Join(root, "conformance")} {
 		core = append(core, build(t, folder, bugs))
 	}
@@ -112,7 +112,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// planted is the compiled tests of a package, with bugs.
+// planted has the compiled tests of a package, with bugs.
 type planted struct {
 	folder, binary string
 	tests          []string // names
@@ -132,14 +132,14 @@ func (p planted) command(t *testing.T, bug int, args ...string) *exec.Cmd {
 	return plant.Command(t.Context(), p.binary, p.folder, bug, args...)
 }
 
-// passes expects that the tests pass without a bug.
+// passes requires that the tests pass without a bug.
 func (p planted) passes(t *testing.T, tests string) {
 	t.Helper()
 	text, err := p.command(t, -1, "-test.run="+tests).CombinedOutput()
 	require.NoError(t, err, "without a bug: %s", text)
 }
 
-// having returns the packages that have such tests.
+// having returns the packages that have tests whose names match.
 func having(all []planted, tests string) (list []planted) {
 	expr := regexp.MustCompile(tests)
 	for _, p := range all {
@@ -150,13 +150,13 @@ func having(all []planted, tests string) (list []planted) {
 	return list
 }
 
-// tests is the expression for the tests that must notice the mutant: the first line of the note.
+// tests returns the expression for the tests that must notice the mutant: the first line of the note.
 func (e entry) tests() string {
 	first, _, _ := strings.Cut(e.note, "\n")
 	return first
 }
 
-// TestSample measures a part of the sample that the program measures.
+// TestSample measures a part of the program's sample.
 func TestSample(t *testing.T) {
 	if os.Getenv("KAHN_LONG") == "" {
 		t.Skip("it takes minutes: KAHN_LONG=1 tries a part of the sample")
@@ -189,7 +189,8 @@ func wait(in, out chan int) {
 }
 `
 
-// The mutants of a function, each by the whole line. Equal lines are numbered. A clause of a select keeps what it waits for: without it, it is none.
+// TestGenerate compares the mutants of a function, each a whole line. Equal lines are numbered. A clause of a select keeps its
+// communication, without which it would not be a clause.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))

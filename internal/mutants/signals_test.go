@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// signalBug is a bug in the reactive layer, and the lines of its conformance list that the bug must break: the numbers with
-// which the names of the subtests begin. Every line has a bug.
+// signalBug is a bug in the reactive layer, with the lines of the layer's conformance list that the bug must break: the numbers with which
+// the names of subtests begin. Every line has a bug.
 type signalBug struct {
 	lines []int
 	name  string
@@ -301,7 +301,7 @@ var signalBugs = []signalBug{
 
 var failedLine = regexp.MustCompile(`--- FAIL: Test\w+/(\d+)_`)
 
-// The tests of the lines: those of the reactive package, and those of the State's signals in the root package.
+// The tests of the lines: in the reactive package, and for the State's signals in the root package.
 const (
 	reactiveTests = "^Test(Signals|Effects|SignalsFromManyGoroutines)$"
 	observedTests = "^TestObservedState$"
@@ -339,7 +339,7 @@ func main() {
 }
 `
 
-// TestComputedsDoNotWrite compiles a program that must not compile, line 37, and one that differs from it in the tracker alone.
+// TestComputedsDoNotWrite, line 37, checks that a program compiles, and that it does not if a write replaces the read in its computed.
 func TestComputedsDoNotWrite(t *testing.T) {
 	build := func(source string) (string, error) {
 		file := filepath.Join(t.TempDir(), "main.go")

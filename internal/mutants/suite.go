@@ -19,14 +19,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// packages are the folders of the packages whose tests are run, in this order: machine's are fast, verify's are random.
+// packages are the folders of the packages whose tests run, in this order: the tests of machine are fast, the tests of verify are random.
 var packages = []string{"machine", ".", "conformance", "verify"}
 
-// suite is the tests, and what each of them executes.
+// suite has the tests, and the lines that each of them executes.
 type suite struct {
 	Tests  []test             // the fastest first
 	Blocks map[string][]block // by file
-	Broken []string           // tests that are left out, since they fail without a bug
+	Broken []string           // tests that are left out because they fail without a bug
 }
 
 type test struct {
@@ -41,17 +41,17 @@ type block struct {
 	Tests       []int // indices into suite.Tests, ascending
 }
 
-// atOnce is how many tests are measured at the same moment.
+// atOnce is how many tests are measured at the same time.
 const atOnce = 2
 
-// measured is a test with the lines that it executes, by file; nil if it has failed.
+// measured is a test with the lines that it executes, by file; covered is nil if the test failed.
 type measured struct {
 	test
 	covered map[string][][2]int
 }
 
-// measure runs each test alone, without a bug, to measure its time and coverage. Tests that take longer than slow, if that is not zero, are
-// left out.
+// measure runs each test alone, without a bug, to measure its time and coverage. It leaves out tests that take longer than slow, unless
+// slow is zero.
 func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
 	var results []measured
 	for _, pkg := range packages {
@@ -120,7 +120,7 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 			profile := filepath.Join(dir, name+".profile")
 			text, err := run(plant.Command(ctx, binary, folder, -1, "-test.v", "-test.run=^"+name+"$", "-test.coverprofile="+profile))
 			results[i].Package, results[i].Name = pkg, name
-			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // without the start of the process, which is longer than most tests
+			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // without the start of the process, which takes longer than most tests
 				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
 				results[i].covered, _ = readProfile(profile) // a test without a profile is left out, and reported
 			}
@@ -131,7 +131,7 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 	return results, ctx.Err()
 }
 
-// String names the test, and its package unless that is the root.
+// String returns the name of the test, with its package unless that is the root.
 func (t test) String() string {
 	if t.Package == "." {
 		return t.Name
@@ -139,10 +139,10 @@ func (t test) String() string {
 	return t.Package + "." + t.Name
 }
 
-// passed is the line about a test that has passed, or was skipped.
+// passed matches the line about a test that passed or was skipped.
 var passed = regexp.MustCompile(`(?m)^--- (?:PASS|SKIP): \w+ \(([0-9.]+)s\)`)
 
-// readProfile reads the lines that a test has executed, as ranges, by file.
+// readProfile reads the lines that a test executed, as ranges, by file.
 func readProfile(name string) (map[string][][2]int, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -163,14 +163,14 @@ func readProfile(name string) (map[string][][2]int, error) {
 	return covered, nil
 }
 
-// profiled is a line of a profile.
+// profiled matches a line of a coverage profile.
 var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ (\d+)$`)
 
 // covering returns the tests that execute a line, the fastest first.
 func (s *suite) covering(file string, line int) (tests []test) {
 	var all []int
 	for at := line; at < line+3 && len(all) == 0; at++ {
-		// The conditions of a case that has several lines are in no block of the profile; the statements after them are.
+		// The conditions of a multi-line case are in no block of the profile, but the statements after them are.
 		for _, b := range s.Blocks[file] {
 			if b.First <= at && at <= b.Last {
 				all = append(all, b.Tests...)
@@ -189,18 +189,18 @@ type verdict struct {
 	Killed bool
 	Killer string // the test that failed first, if one is named
 	How    string // "failed", "timed out", "covered by no test" ...
-	Source string // the hash of the code and tests for which this was found
+	Source string // the hash of the code and tests that gave this verdict
 }
 
-// trial is the binaries with mutants, and what was learnt about them.
+// trial has the binaries with mutants, and results that are shared between mutants.
 type trial struct {
 	*suite
 	root     string
 	binaries map[string]string // by package
-	sound    map[test]bool     // whether a test passes without a bug, as far as that was asked
+	sound    map[test]bool     // whether a test passes without a bug, for tests that isSound was asked about
 }
 
-// batches divides tests, the fastest first, into lists that take longer and longer, each of one package: most mutants are killed by the first.
+// batches divides tests, the fastest first, into lists of increasing duration, each from one package: the first list kills most mutants.
 func batches(tests []test) (all [][]test) {
 	for _, pkg := range packages {
 		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)
@@ -223,8 +223,8 @@ func batchesOf(tests []test) (all [][]test) {
 	return all
 }
 
-// try runs the tests that can notice a mutant until one fails. The test that was the first to fail last time is the first. A test that fails
-// counts if it also fails alone, and passes without the bug: others would kill any mutant.
+// try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only if
+// the test also fails alone, and passes without the bug: a test that fails without a bug would kill any mutant.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
 	tests := x.covering(m.File, m.line)
 	if len(tests) == 0 {
@@ -244,7 +244,7 @@ func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdic
 			case !r.failed:
 				batch = nil
 				continue
-			case i < 0: // the process has died, or no test is named
+			case i < 0: // the process died, or its output names no test
 				if !x.run(ctx, -1, batch).failed && ctx.Err() == nil {
 					return verdict{Killed: true, How: r.how()}
 				}
@@ -277,7 +277,7 @@ func (x *trial) isSound(ctx context.Context, t test) bool {
 // result is the result of a list of tests.
 type result struct {
 	failed, timedOut bool
-	test             string // the first that failed, or that did not end, if it is known
+	test             string // the first that failed or did not end, if known
 }
 
 func (r result) how() string {
@@ -317,11 +317,11 @@ func run(cmd *exec.Cmd) (string, error) {
 	return string(text), err
 }
 
-// cache keeps verdicts for the next call, and in a file of its own the suite.
+// cache keeps verdicts for the next call. It keeps the suite in a separate file.
 type cache struct {
 	file     string
 	suite    *suite
-	Source   string             // what the suite was measured for
+	Source   string             // the hash of the code for which the suite was measured
 	Verdicts map[string]verdict // by the text of the mutant
 }
 
@@ -347,7 +347,7 @@ func openCache(file string) (*cache, error) {
 	return c, json.Unmarshal(text, &c.suite)
 }
 
-// keep keeps a suite that was measured.
+// keep keeps a measured suite.
 func (c *cache) keep(s *suite, source string) error {
 	c.suite, c.Source = s, source
 	text, err := json.Marshal(s)

@@ -86,8 +86,8 @@ of two equal numbers each is the larger one
 `,
 }
 
-// A mutant is killed by a test that passes without it, also one in another package; a test that fails anyway kills
-// none. A second call uses what the first one has found.
+// A test that passes without the mutant kills it, also a test in another package; a test that fails anyway kills none. A second call uses
+// the verdicts of the first.
 func TestJob(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range small {
@@ -128,7 +128,7 @@ func TestBatches(t *testing.T) {
 	require.Equal(t, []string{"m", "ab", "cd", "ef", "g", "h"}, got)
 }
 
-// The tests of a line are those of all blocks that it is in; a line without a block is looked for up to two lines below.
+// The tests of a line are the tests of all blocks that contain it. For a line in no block the next two lines are tried.
 func TestCovering(t *testing.T) {
 	s := &suite{Tests: []test{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Blocks: map[string][]block{"x.go": {{3, 5, []int{2}}, {5, 7, []int{0, 2}}}}}
 	for line, want := range map[int]string{1: "c", 3: "c", 5: "a c", 7: "a c", 8: ""} {
@@ -141,7 +141,7 @@ func TestCovering(t *testing.T) {
 	require.Empty(t, s.covering("y.go", 3))
 }
 
-// The core is all of the root package and of package machine, without their tests.
+// The core consists of the root package and package machine, without tests.
 func TestCore(t *testing.T) {
 	files, err := core(root)
 	require.NoError(t, err)

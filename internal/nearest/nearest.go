@@ -9,13 +9,13 @@ import (
 const (
 	maxRunes = 64 // longer names are not compared
 	maxSlips = 3
-	compared = 1_000 // choices, of more: a message is not worth more time
+	compared = 1_000 // choices; comparing more is not worth the time for a message
 )
 
-// Name returns the choice that is nearest to the given name, and false if none is near. Upper and lower case and the
-// separators "_", "-", and " " do not count. Beyond that, one slip is allowed for every three letters, at most three: a
-// letter too many, a missing one, a wrong one, or two neighbours in the wrong order. Of equally near choices the first one
-// wins. A choice that was written correctly is no slip: the result is then false. Of many choices the first thousand are looked at.
+// Name returns the choice that is nearest to the given name, and false if none is near. Upper and lower case and the separators "_", "-",
+// and " " do not count. Beyond that, one slip is allowed for every three letters, at most three: a letter too many, a missing one, a wrong
+// one, or two neighbours in the wrong order. Of equally near choices the first one wins. If the name is exactly one of the choices, the
+// result is false. Name compares at most the first thousand choices.
 func Name(written string, choices []string) (string, bool) {
 	if utf8.RuneCountInString(written) > maxRunes {
 		return "", false
@@ -45,13 +45,13 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
 func fold(name string) []rune { return []rune(strings.ToLower(separators.Replace(name))) }
 
-// distance is the number of slips that lie between a and b (the optimal string alignment distance), or more than allowed
-// if there are more.
+// distance returns the number of slips between a and b (the optimal string alignment distance), or a number above allowed if there are more
+// than allowed.
 func distance(a, b []rune, allowed int) int {
 	if len(a)-len(b) > allowed || len(b)-len(a) > allowed {
 		return allowed + 1
 	}
-	var rows [3][maxRunes + 1]int // before last, last, this
+	var rows [3][maxRunes + 1]int // the row before the last, the last row, this row
 	before, last, this := &rows[0], &rows[1], &rows[2]
 	for j := range len(b) + 1 {
 		last[j] = j
@@ -72,7 +72,7 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			return allowed + 1 // later rows hold no smaller numbers: a swap costs no less than the row that it skips
+			return allowed + 1 // later rows have no smaller numbers: a swap costs no less than the row that it skips
 		}
 		before, last, this = last, this, before
 	}

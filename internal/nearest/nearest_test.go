@@ -31,7 +31,7 @@ func TestName(t *testing.T) {
 		{"perhaps", []string{"approved"}, ""}, // another word
 		{"ix", fields, ""},                    // too short to tell
 		{"x", []string{"a", "b"}, ""},         //
-		{"after", fields, ""},                 // it is there
+		{"after", fields, ""},                 // the name is one of the choices
 		{"approved", []string{"aproved", "approved"}, ""},
 		{"", fields, ""},
 		{"a", nil, ""},
@@ -62,7 +62,7 @@ func TestBound(t *testing.T) {
 	require.False(t, ok, "a choice beyond the bound was looked at")
 }
 
-// The bounded distance agrees with the definition, written as a recursion, wherever it does not exceed what is allowed.
+// The bounded distance agrees with a recursive definition wherever the distance does not exceed the bound.
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -1,4 +1,4 @@
-// Package notify wakes goroutines of this process when something has changed, by names.
+// Package notify wakes goroutines of this process when something with a given name has changed.
 package notify
 
 import "sync"
@@ -14,7 +14,7 @@ type entry struct {
 	waiting int
 }
 
-// Wait returns a channel that the next Notify of the name closes. stop must be called by who waits no longer.
+// Wait returns a channel that the next Notify of the name closes. The caller must call stop when it no longer waits.
 func (b *Board) Wait(name string) (changed <-chan struct{}, stop func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

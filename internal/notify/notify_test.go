@@ -18,7 +18,7 @@ func closed(c <-chan struct{}) bool {
 func TestBoard(t *testing.T) {
 	t.Parallel()
 	var b Board
-	b.Notify("a") // nobody waits
+	b.Notify("a") // no goroutine waits
 	first, stopFirst := b.Wait("a")
 	second, stopSecond := b.Wait("a")
 	other, stopOther := b.Wait("b")
@@ -29,7 +29,7 @@ func TestBoard(t *testing.T) {
 	require.True(t, closed(second))
 	require.False(t, closed(other))
 	third, stopThird := b.Wait("a")
-	stopSecond() // of a name that was told of: it does not count for those who came later
+	stopSecond() // stops a wait that was notified already, which must not affect later waits
 	require.False(t, closed(third))
 	b.Notify("a")
 	require.True(t, closed(third))

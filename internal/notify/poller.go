@@ -6,41 +6,41 @@ import (
 	"time"
 )
 
-// Sighting is a name that a look has found. A [Poller] calls the watchers of a name once for each of its versions.
+// Sighting is a name that Look has found. A [Poller] calls the watchers of a name once for each version.
 type Sighting struct {
 	Name    string
 	Version uint64
 }
 
-// Question is what a look is for, beside the names that have changed since the last one.
+// Question says which names a call of Look must report, beside the names that have changed since the last call.
 type Question struct {
-	All   bool     // all names: it is the first look, or the last one has failed, or a watcher watches all names from now on
-	Names []string // the names that are watched from now on
+	All   bool     // all names: this is the first call, the last call failed, or a new watcher watches all names
+	Names []string // the names of new watchers
 }
 
-// Poller looks for names at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls them at once. One goroutine
-// looks as long as there are watchers. The fields are set before the first watcher comes.
+// Poller calls Look at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls them at once. One goroutine
+// polls as long as there are watchers. The fields must be set before the first call of Watch.
 type Poller struct {
-	// Every is the time from one look to the next.
+	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names that are to be reported, so far as it is asked for them. It may return others, too, and unchanged if it is asked for nothing
-	// and nothing has changed. An error is followed by the next look, which is for all.
+	// Look returns the names that asked asks for. It may return other names, too. It may return unchanged if nothing is asked for and
+	// nothing has changed. After an error the next call asks for all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
-	// Rest, if it is not nil, is called after the last look, when there are no watchers any more. The next look may follow.
+	// Rest, if it is not nil, is called when the last watcher has left. A later watcher starts the polling again.
 	Rest func()
 
 	watchers Watchers
-	mu       sync.Mutex        // guards what follows
-	told     map[string]uint64 // the versions of names that were found by the last look
-	asked    Question          // what the next look is for
-	now      chan struct{}     // has an element if the next look is due
+	mu       sync.Mutex        // guards the fields below
+	told     map[string]uint64 // the versions of names that the last call of Look found
+	asked    Question          // for the next call of Look
+	now      chan struct{}     // has an element if the next call of Look is due
 	stop     context.CancelFunc
-	over     chan struct{} // closed when the last goroutine that was started has returned
+	over     chan struct{} // closed when the goroutine that was started last has returned
 	closed   bool
 }
 
-// Watch calls tell when the next look finds the name, and whenever its version has changed; an empty name stands for all. stop ends the watch; a
-// call may still be running then.
+// Watch calls tell when the next call of Look finds the name, and whenever the version of the name has changed; an empty name stands for
+// all names. stop ends the watch; a call of tell may still be running then.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()
@@ -69,7 +69,7 @@ func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	})
 }
 
-// hurry makes the next look due. The lock is held.
+// hurry makes the next call of Look due. The caller holds p.mu.
 func (p *Poller) hurry() {
 	if p.now == nil {
 		p.now = make(chan struct{}, 1)
@@ -80,7 +80,7 @@ func (p *Poller) hurry() {
 	}
 }
 
-// Hurry makes the next look due at once, for all names.
+// Hurry makes the next call of Look due at once, for all names.
 func (p *Poller) Hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,10 +88,10 @@ func (p *Poller) Hurry() {
 	p.hurry()
 }
 
-// Tell calls the functions for a name.
+// Tell calls the watchers of a name.
 func (p *Poller) Tell(name string) { p.watchers.Tell(name) }
 
-// Close ends the looking, and waits for the goroutine.
+// Close ends the polling, and waits for the goroutine.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -106,11 +106,11 @@ func (p *Poller) Close() {
 	}
 }
 
-// look looks until the context ends.
+// look polls until the context ends.
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
-		<-before // two goroutines would not agree on what was reported
+		<-before // wait for the former goroutine: two would not agree on what was reported
 	}
 	if p.Rest != nil {
 		defer p.Rest()
@@ -131,7 +131,7 @@ func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- s
 	}
 }
 
-// news looks, and returns the names that have new versions.
+// news calls Look, and returns the names that have new versions.
 func (p *Poller) news(ctx context.Context) (names []string) {
 	p.mu.Lock()
 	asked := p.asked

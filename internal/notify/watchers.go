@@ -8,13 +8,13 @@ import (
 // Watchers are functions that are called for names. The zero value is ready for use.
 type Watchers struct {
 	mu    sync.Mutex
-	names map[string][]*watcher // in the order in which they came
+	names map[string][]*watcher // in the order of Add
 	count int
 }
 
 type watcher struct{ tell func(name string) }
 
-// Add registers tell for a name, or for all if it is empty. stop removes it; a call may still be running then.
+// Add registers tell for a name, or for all names if it is empty. stop removes tell; a call of it may still be running then.
 func (w *Watchers) Add(name string, tell func(name string)) (stop func()) {
 	x := &watcher{tell}
 	w.mu.Lock()
@@ -35,14 +35,14 @@ func (w *Watchers) Add(name string, tell func(name string)) (stop func()) {
 	})
 }
 
-// Len is the number of watchers.
+// Len returns the number of watchers.
 func (w *Watchers) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.count
 }
 
-// Tell calls the functions for a name, on this goroutine and without a lock.
+// Tell calls the functions for a name, on the caller's goroutine and without holding w.mu.
 func (w *Watchers) Tell(name string) {
 	for _, x := range w.of(name) {
 		x.tell(name)

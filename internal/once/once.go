@@ -10,7 +10,7 @@ type Once struct {
 	done chan struct{} // closed when the function has returned; nil until it is called
 }
 
-// Do calls f if it is the first call, and else waits until the first call's f has returned, panicked or ended its goroutine.
+// The first call of Do calls f. Other calls wait until that f has returned, panicked or ended its goroutine.
 func (o *Once) Do(f func()) {
 	o.mu.Lock()
 	done := o.done

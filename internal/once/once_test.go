@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two that call Do while its function sleeps wait for it, and do not keep the clock from advancing.
+// Two goroutines that call Do while its function sleeps wait for it, and do not keep the clock from advancing.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -32,7 +32,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// A function that panics has been called.
+// A function that panics counts as called.
 func TestOncePanics(t *testing.T) {
 	t.Parallel()
 	var o Once

@@ -1,6 +1,6 @@
-// Package ordset is a set of small integers that knows its minimum: a bitmap with a summary bitmap over its words, and one
-// over that, and so on. Every operation touches at most two words a level, three levels for a quarter of a million
-// elements, and none allocates.
+// Package ordset is a set of small integers that knows its minimum: a bitmap with a summary bitmap over its words, another summary over
+// that one, and so on. Every operation touches at most two words a level, and has three levels for a quarter of a million elements. No
+// operation allocates.
 package ordset
 
 import "math/bits"
@@ -14,13 +14,13 @@ const (
 // Set holds integers from 0 up to the size it was made for. The zero value is a set for no elements.
 type Set struct {
 	words  []uint64         // level after level: bit i of level l says that word i of level l-1 is not zero
-	levels [maxLevels]int32 // where each begins
+	levels [maxLevels]int32 // where each level begins
 	depth  int32
 	len    int32
 
-	// The word with the smallest elements, word number base, is kept out of the levels. It is 0 only if the set is empty.
-	// So a set that holds one element at a time touches nothing else, and a set that is emptied goes to the levels once
-	// for 64 elements: 6 to 9 ns for an element in and out, instead of 12 to 16.
+	// front is the word with the smallest elements, word number base. It is not in the levels, and it is 0 only if the set is empty. So a
+	// set that holds one element at a time touches only front, and emptying a set touches the levels once for 64 elements: 6 to 9 ns for an
+	// element in and out, instead of 12 to 16.
 	base  int
 	front uint64
 }
@@ -28,7 +28,7 @@ type Set struct {
 // Make returns an empty set for the integers from 0 to n-1.
 func Make(n int) Set { return MakeIn(nil, n) }
 
-// New is Make for a set that is made when it is first needed: Len, Has, Min, PopMin and Remove treat a nil *Set as an empty one.
+// New is Make for a set that is allocated when first needed: Len, Has, Min, PopMin and Remove treat a nil *Set as an empty set.
 func New(n int) *Set {
 	s := Make(n)
 	return &s
@@ -45,7 +45,7 @@ func Words(n int) (total int) {
 	}
 }
 
-// MakeIn is Make for a set that keeps its elements in the given words, which are zero, if they are enough.
+// MakeIn is Make for a set that uses the given words, if they are enough. They must be zero.
 func MakeIn(space []uint64, n int) Set {
 	var s Set
 	total := 0
@@ -98,7 +98,7 @@ func (s *Set) Insert(i int) {
 func (s *Set) put(at int, elements uint64) {
 	old := s.words[at]
 	s.words[at] = old | elements
-	for l := int32(1); old == 0 && l < s.depth; l++ { // else the bits of the levels above are set already
+	for l := int32(1); old == 0 && l < s.depth; l++ { // otherwise the levels above are set already
 		word := s.word(l, at>>shift)
 		old = *word
 		*word = old | 1<<(at&(wordBits-1))
@@ -119,7 +119,7 @@ func (s *Set) drop(at int) {
 	}
 }
 
-// Remove takes i out, and reports whether it was in.
+// Remove removes i, and reports whether it was in the set.
 func (s *Set) Remove(i int) bool {
 	at, bit := i>>shift, uint64(1)<<(i&(wordBits-1))
 	switch {
@@ -145,7 +145,7 @@ func (s *Set) Remove(i int) bool {
 	return true
 }
 
-// Has reports whether i is in.
+// Has reports whether i is in the set.
 func (s *Set) Has(i int) bool {
 	if s == nil {
 		return false
@@ -178,7 +178,7 @@ func (s *Set) PopMin() (int, bool) {
 	return i, true
 }
 
-// take removes an element of the front.
+// take removes an element from front.
 func (s *Set) take(bit uint64) {
 	s.len--
 	if s.front &^= bit; s.front == 0 && s.len > 0 {
@@ -186,7 +186,7 @@ func (s *Set) take(bit uint64) {
 	}
 }
 
-// advance makes the lowest word of the levels the front.
+// advance moves the lowest word of the levels to front.
 func (s *Set) advance() {
 	at := 0
 	for l := s.depth - 1; l > 0; l-- {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAgainstMap drives sets of many sizes, the boundaries between levels among them, beside a map.
+// TestAgainstMap compares sets of many sizes, including the boundaries between levels, with a map.
 func TestAgainstMap(t *testing.T) {
 	for _, n := range []int{1, 2, 63, 64, 65, 4095, 4096, 4097, 262144, 262145} {
 		rng := rand.New(rand.NewPCG(1, uint64(n)))

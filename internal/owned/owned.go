@@ -1,5 +1,5 @@
-// Package owned shows the modules of this repository which owner of leases the options of runs name, see kahn.Lease.
+// Package owned lets the modules of this repository find the lease owner in the options of runs, see kahn.Lease.
 package owned
 
-// Of returns the owner that options name, which are a slice of kahn.Option; "" if they name none. Package kahn sets it.
+// Of returns the owner that options name, or "" if they name none. options is a []kahn.Option. Package kahn sets Of.
 var Of = func(options any) string { return "" }

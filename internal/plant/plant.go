@@ -1,6 +1,6 @@
-// Package plant compiles tests with bugs planted in the code that they test. All bugs of a list are in one binary, beside
-// the code as it is, and an environment variable switches on one of them: so a list is compiled once, whatever its length.
-// The repository is not touched: the go command reads the broken files through an overlay.
+// Package plant compiles tests with bugs planted in the code that they test. One binary contains all bugs of a list beside the original
+// code, and an environment variable switches one of them on. So a list is compiled once, whatever its length. The repository is not
+// touched: the go command reads the broken files through an overlay.
 package plant
 
 import (
@@ -25,7 +25,7 @@ import (
 
 // Bug is a piece of text in a function, and the text that replaces it while the bug is switched on.
 type Bug struct {
-	File string // from the root of the repository: in the root package or in one of its module
+	File string // relative to the root of the repository: in any package of the root module
 	Func string // a function, or a method as Type.Method; may be empty if Old occurs once in the file
 	Old  string
 	New  string
@@ -57,7 +57,7 @@ var plantedBug, _ = strconv.Atoi(os.Getenv("` + variable + `"))
 `
 )
 
-// CompileError says which bugs do not compile.
+// CompileError is returned if bugs do not compile.
 type CompileError struct {
 	Bugs []int // indices into the list
 	Text string
@@ -67,14 +67,14 @@ func (e *CompileError) Error() string {
 	return fmt.Sprintf("%d of the planted bugs do not compile:\n%s", len(e.Bugs), e.Text)
 }
 
-// Build compiles the tests of the package in the folder pkg, with all bugs planted in the repository in the
-// folder root, into the file binary. The error is a *CompileError if it is for certain bugs that they do not compile.
+// Build compiles the tests of the package in the folder pkg, with all bugs planted in the repository in the folder root, into the file
+// binary. It returns a *CompileError if it knows which bugs do not compile.
 func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "plant")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary folder does no harm
 	root, err = filepath.Abs(root)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		files[b.File] = append(files[b.File], i)
 	}
 	replace := map[string]string{}
-	lines := map[string][]int{} // by file, of which the compiler names the broken one: the bug that each line belongs to, or -1
+	lines := map[string][]int{} // by file: the bug that each line belongs to, or -1, to blame the lines in the compiler's errors
 	write := func(name, text string, owner []int) {
 		broken := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), path.Base(name)))
 		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))
@@ -113,7 +113,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		return err
 	}
 	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary}, flags...)
-	for _, dir := range slices.Sorted(maps.Keys(packages)) { // the others are compiled as usual, and need not be compiled again
+	for _, dir := range slices.Sorted(maps.Keys(packages)) { // other packages are compiled as usual, and come from the build cache
 		args = append(args, "-gcflags="+path.Join(Module, dir)+"=-e")
 	}
 	build := exec.CommandContext(ctx, "go", append(args, ".")...)
@@ -134,7 +134,7 @@ const Module = "github.com/seed-c794f7ef/kahn"
 
 var place = regexp.MustCompile(`(\d+_\w+\.go):(\d+):\d+: `)
 
-// blame finds the bugs that the compiler complains about.
+// blame returns the bugs that the compiler's errors are about.
 func blame(text string, lines map[string][]int) []int {
 	var broken []int
 	for _, m := range place.FindAllStringSubmatch(text, -1) {
@@ -147,9 +147,9 @@ func blame(text string, lines map[string][]int) []int {
 	return slices.Compact(broken)
 }
 
-// Command runs the binary in the folder of its package with the bug of this index switched on, or none if it is negative. It
-// gets 12 GB of address space at most, since a bug may make a loop that allocates without an end. Its tests have their usual sizes: they
-// are what must find the bugs.
+// Command returns a command that runs the binary in the folder of its package with the bug of this index switched on, or with no bug if the
+// index is negative. The process gets at most 12 GB of address space, since a bug may cause a loop that allocates without end. KAHN_LONG is
+// unset: the tests must find the bugs in their usual sizes.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
 	cmd.Dir = pkg
@@ -157,8 +157,8 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 	return cmd
 }
 
-// Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. With which one it
-// begins depends on the files in which bugs are planted: the sample of a commit is always the same, and another change tries others.
+// Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. The first bug depends
+// on the contents of the files with planted bugs: the sample of a commit is always the same, and a change of these files tries other bugs.
 func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	var files []string
 	for _, b := range bugs {
@@ -171,7 +171,7 @@ func Sample(root string, bugs []Bug) (chosen []int, err error) {
 		if err != nil {
 			return nil, err
 		}
-		_, _ = sum.Write(source) // it cannot fail
+		_, _ = sum.Write(source) // a hash cannot fail
 	}
 	first, step := int(sum.Sum32()%3), 3
 	if os.Getenv("KAHN_LONG") != "" {
@@ -201,8 +201,8 @@ func (t *text) write(s string, owner int) {
 	}
 }
 
-// plantAll puts, for each bug of a function, a broken copy of the body in front of the original. The copy that is switched
-// on ends the function, so that defer, recover and results have the same meaning as in the original.
+// plantAll inserts, for each bug of a function, a broken copy of the body before the original. The copy that is switched on ends the
+// function, so that defer, recover and results work as in the original.
 func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)
@@ -254,7 +254,7 @@ func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	return out, nil
 }
 
-// Find returns where the text occurs for the nth time, from 0, or -1.
+// Find returns the index of the nth occurrence of text, counted from 0, or -1.
 func Find(source, text string, nth int) int {
 	at := -1
 	for ; nth >= 0; nth-- {
@@ -267,7 +267,7 @@ func Find(source, text string, nth int) int {
 	return at
 }
 
-// FuncName names a function or, as Type.Method, a method.
+// FuncName returns the name of a function, or Type.Method for a method.
 func FuncName(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name

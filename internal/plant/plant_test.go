@@ -76,7 +76,7 @@ func TestFirstRow(t *testing.T) {
 }
 `
 
-// module writes a module with a root package of its own.
+// module writes a module with a root package.
 func module(t *testing.T) string {
 	root := t.TempDir()
 	for name, text := range map[string]string{
@@ -129,8 +129,8 @@ func TestBugsThatDoNotCompile(t *testing.T) {
 	assert.Equal(t, []int{0, 2}, broken.Bugs)
 }
 
-// The bugs of a package below the root are told from those of a file of the same name in the root. As long as that package does not compile the
-// root is not looked at.
+// Build distinguishes the bugs of a package below the root from bugs in a file of the same name in the root. The compiler does not reach
+// the root while that package does not compile.
 func TestBugsBelowTheRootThatDoNotCompile(t *testing.T) {
 	root := module(t)
 	bugs := []Bug{
@@ -166,7 +166,7 @@ func TestBugsThatAreNowhere(t *testing.T) {
 	}
 }
 
-// Each bug is tried with its test, in the sample's order: one whose test passes is an error.
+// Try tries each bug with its test, and returns an error for each bug whose test passes.
 func TestTry(t *testing.T) {
 	t.Setenv("KAHN_LONG", "1")
 	root := module(t)
@@ -200,7 +200,7 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// A sample is a third of the list, the same one for the same files, and over changes of the files every bug has its turn.
+// A sample is a third of the list, the same one for the same files. Over changes of the files every bug gets its turn.
 func TestSample(t *testing.T) {
 	root := t.TempDir()
 	bugs := []Bug{{File: "a.go"}, {File: "b.go"}, {File: "a.go"}, {File: "b.go"}, {File: "a.go"}, {File: "a.go"}, {File: "a.go"}}

@@ -17,21 +17,21 @@ import (
 type Case struct {
 	Bug
 	Name string // of the bug; may be empty
-	Test string // its name; subtests belong to it
+	Test string // its name, which includes its subtests
 }
 
-// Wanted skips a test of tests, unless the environment variable KAHN_SAMPLE is set, which .ci/run does, or KAHN_LONG: to compile the bugs of
-// a list takes as long as to compile the tests, and to try them takes longer than the tests.
+// Wanted skips a test of tests, unless the environment variable KAHN_SAMPLE, which .ci/run sets, or KAHN_LONG is set. Compiling the bugs of
+// a list takes as long as compiling the tests, and trying them takes longer than the tests.
 func Wanted(t interface{ Skip(args ...any) }) {
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 tries a third of the planted bugs, KAHN_LONG=1 all of them")
 	}
 }
 
-// atOnce is how many tests run at the same moment: most of the time they wait.
+// atOnce is how many tests run at the same time: they mostly wait.
 const atOnce = 6
 
-// spread chooses at most so many of a list, at equal distances.
+// spread chooses at most most elements of a list, at equal distances.
 func spread(list []int, most int) []int {
 	if len(list) <= most {
 		return list
@@ -43,9 +43,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder with all bugs planted, and runs, for at most `most` bugs of a [Sample], the test of
-// each. It returns an error that names every bug whose test passes. Without a bug these tests must pass. The folder root is the repository's, and
-// env is added to the environment of the tests.
+// Try compiles the tests of the package in the working folder with all bugs planted, and runs the tests of at most `most` bugs of a
+// [Sample]. It returns an error that names every bug whose test passes, or if a test fails without a bug. root is the folder of the
+// repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {
@@ -55,7 +55,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
+	defer func() { _ = os.RemoveAll(dir) }() // a leftover temporary folder does no harm
 	var bugs []Bug
 	var tests []string
 	for _, c := range cases {
@@ -101,7 +101,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	return errors.Join(append(missed, err, ctx.Err())...)
 }
 
-// failed reports whether a command has run and failed, such as the tests that find a bug: else it did not start.
+// failed reports whether a command ran and failed, as tests that find a bug do. Other errors mean that it did not start.
 func failed(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)

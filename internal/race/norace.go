@@ -1,6 +1,6 @@
 //go:build !race
 
-// Package race reports to tests of size whether the race detector is on, which takes ten times the time and memory.
+// Package race lets tests of large graphs know whether the race detector is on, which takes ten times the time and memory.
 package race
 
 // Enabled reports whether the program was built with the race detector.

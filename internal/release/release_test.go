@@ -23,13 +23,13 @@ const (
 	version = "v0.0.1-played"
 )
 
-// use is what a program of a user says of a module.
+// use is how a user's program uses a module.
 type use struct {
 	imports []string
-	text    string // statements that set the graph g or the options opts of the program's run
+	text    string // statements that change the graph g or the options opts of the program's run
 }
 
-// uses are the modules of a release that a user imports.
+// uses has the modules of a release that users import.
 var uses = map[string]use{
 	"":                {},
 	"expression":      {[]string{core + "/expression"}, `g.Evaluator, g.StrictGuards = expression.Evaluator{}, true; g.Add(kahn.Node{ID: "b", WhenExpr: "1 < 2"})`},
@@ -76,11 +76,11 @@ func check(err error) {
 // command is the module with the command, which a user installs.
 const command = "cmd/kahn"
 
-// small are modules without large dependencies.
+// small has the modules without large dependencies.
 var small = []string{"", "progress"}
 
-// built returns the modules whose user's program is compiled and run: the small ones and one more, which is another one when a file changes
-// that the sum is of; all if the environment variable KAHN_LONG is set.
+// built returns the modules whose user's program is compiled and run: the small modules and one more, which sum chooses, or all modules if
+// the environment variable KAHN_LONG is set. sum changes with the files that it is of.
 func built(sum uint32) []string {
 	large := slices.DeleteFunc(slices.Sorted(maps.Keys(uses)), func(module string) bool { return slices.Contains(small, module) })
 	if os.Getenv("KAHN_LONG") != "" {
@@ -89,19 +89,19 @@ func built(sum uint32) []string {
 	return append([]string{large[sum%uint32(len(large))]}, small...)
 }
 
-// TestRelease publishes a release of the last commit to a proxy in the file system, if the environment variable KAHN_SAMPLE is set, which .ci/run
-// does, or KAHN_LONG. It installs the command and runs it. For each module the go command resolves the packages of a user's program that requires
-// it alone, embedded files included; the programs of the modules that built names are compiled and run.
+// TestRelease publishes a release of the last commit to a proxy in the file system, and installs and runs the command. It needs the
+// environment variable KAHN_SAMPLE, which .ci/run sets, or KAHN_LONG. For each module the go command resolves the packages of a user's
+// program that requires only this module, including embedded files. The programs of the modules that built returns are compiled and run.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 plays a release, which unpacks and resolves all that the modules require; KAHN_LONG=1 compiles all of it, too")
 	}
 	sum := fnv.New32a()
-	for _, file := range append(goMods(), "internal/release/release.sh", command+"/version.go") { // the go command keeps no result for what these were before
+	for _, file := range append(goMods(), "internal/release/release.sh", command+"/version.go") { // read here, so that the go command's cached result depends on them
 		text, err := os.ReadFile(filepath.Join("../..", file))
 		require.NoError(t, err)
-		_, _ = sum.Write(text) // it cannot fail
+		_, _ = sum.Write(text) // a hash cannot fail
 	}
 	dir := t.TempDir()
 	clone, proxy := filepath.Join(dir, "clone"), filepath.Join(dir, "proxy")
@@ -124,7 +124,7 @@ func TestRelease(t *testing.T) {
 		"GOWORK=off", "GONOSUMDB=*", "GOMODCACHE=" + filepath.Join(dir, "modules"), "GOBIN=" + filepath.Join(dir, "bin"),
 		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(env["GOMODCACHE"], "cache", "download") + "," + env["GOPROXY"],
 	}
-	// -trimpath: the folder of the modules is another one each time, and what is compiled is not to depend on it.
+	// -trimpath: the modules are in another folder each time, and the build cache should not depend on it.
 	const goflags = "GOFLAGS=-modcacherw -trimpath"
 	for _, module := range slices.Sorted(maps.Keys(uses)) {
 		use := uses[module]
@@ -156,13 +156,13 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A module that requires what no user can fetch is not released: one that is not released, in each form that the go command writes.
+// The script refuses to release a module with a requirement that no user can fetch, in each form that the go command writes.
 func TestReleaseRefusesAModule(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 plays releases")
 	}
-	_, err := os.ReadFile("release.sh") // the go command keeps no result for what it was before
+	_, err := os.ReadFile("release.sh") // read here, so that the go command's cached result depends on it
 	require.NoError(t, err)
 	clone := filepath.Join(t.TempDir(), "clone")
 	run(t, ".", nil, "git", "clone", "-q", "--no-tags", strings.TrimSpace(run(t, ".", nil, "git", "rev-parse", "--show-toplevel")), clone)
@@ -183,7 +183,7 @@ func TestReleaseRefusesAModule(t *testing.T) {
 	}
 }
 
-// goMods are the files go.mod of a release.
+// goMods returns the files go.mod of a release.
 func goMods() (files []string) {
 	for _, module := range append(slices.Sorted(maps.Keys(uses)), command) {
 		files = append(files, filepath.Join(module, "go.mod"))
@@ -191,7 +191,7 @@ func goMods() (files []string) {
 	return files
 }
 
-// Without the long mode each module is compiled for some sum, and the small ones always.
+// Without the long mode each module is compiled for some sum, and the small modules always.
 func TestBuilt(t *testing.T) {
 	t.Setenv("KAHN_LONG", "")
 	tried := map[string]int{}
@@ -206,8 +206,8 @@ func TestBuilt(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(uses)), built(0))
 }
 
-// All lists of the modules agree: the workspace has those that are released and those that are not, the script tags the
-// former, RELEASE.md names both, the README installs the former, and each of them but the command has a list of its API.
+// All lists of modules agree. The workspace and RELEASE.md have released and unreleased modules, the script tags the released ones, the
+// README installs them, and each of them except the command has a list of its API.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	text := func(name string) string {
@@ -257,10 +257,10 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// path is the path of the module in a directory.
+// path returns the path of the module in a directory.
 func path(module string) string { return strings.TrimSuffix(core+"/"+module, "/") }
 
-// publish puts a module into the proxy, as it is at its tag.
+// publish puts a module into the proxy as of its tag.
 func publish(t *testing.T, clone, proxy, module string) {
 	at := filepath.Join(proxy, filepath.FromSlash(path(module)), "@v")
 	require.NoError(t, os.MkdirAll(at, 0o700))
@@ -270,7 +270,7 @@ func publish(t *testing.T, clone, proxy, module string) {
 	write(t, filepath.Join(at, version+".mod"), run(t, clone, nil, "git", "show", tag+":"+strings.TrimPrefix(module+"/go.mod", "/")))
 	args := []string{"archive", "--format=zip", "--prefix=" + path(module) + "@" + version + "/", "-o", filepath.Join(at, version+".zip"), tag + ":" + module, "--", "."}
 	for file := range strings.FieldsSeq(run(t, clone, nil, "git", "ls-tree", "-r", "--name-only", tag+":"+module)) {
-		if inner, ok := strings.CutSuffix(file, "/go.mod"); ok { // a module of its own is no part of this one
+		if inner, ok := strings.CutSuffix(file, "/go.mod"); ok { // a nested module is not part of this one
 			args = append(args, ":(exclude)"+inner)
 		}
 	}
@@ -281,7 +281,7 @@ func write(t *testing.T, file, text string) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
-// run runs a program in a folder, with variables beside those of the environment, and returns what it prints.
+// run runs a program in a folder, with additional environment variables, and returns what it prints.
 func run(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)

@@ -25,8 +25,8 @@ var draw = flag.Bool("draw", false, "write the drawing of the packages into ARCH
 
 const module = "github.com/seed-c794f7ef/kahn"
 
-// storeys are the packages from the top of the house to the bottom. Imports run down. A package stands for the folders below it, too, as
-// far as they are not listed themselves.
+// storeys are the packages from the top of the house to the bottom. Imports run down. A package also stands for the folders below it,
+// unless they are listed themselves.
 var storeys = []struct{ name, packages string }{
 	{"programs", "bench cmd/kahn examples verify"},
 	{"pages", "inspector"},
@@ -41,7 +41,7 @@ var storeys = []struct{ name, packages string }{
 	{"helpers", "internal"},
 }
 
-// storeyOf returns the listed package that a folder belongs to, and its storey, -1 if there is none. The folder of the root is "kahn".
+// storeyOf returns the listed package that a folder belongs to, and its storey, or -1 if there is none. The folder of the root is "kahn".
 func storeyOf(dir string) (pkg string, storey int) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		for i, s := range storeys {
@@ -53,10 +53,10 @@ func storeyOf(dir string) (pkg string, storey int) {
 	return "", -1
 }
 
-// imports are the packages that each package imports.
+// imports has the packages that each package imports.
 type imports map[string]map[string]bool
 
-// add notes an import of a folder. It returns an error for an arrow that runs up, or along a storey.
+// add records an import of a folder. It returns an error if the import runs up, or along a storey.
 func (im imports) add(dir, imported string) error {
 	rest, own := strings.CutPrefix(imported, module)
 	if !own || rest != "" && rest[0] != '/' {
@@ -89,7 +89,7 @@ func (im imports) leads(from, to string) bool {
 	return false
 }
 
-// arrows are the imports of a package that do not follow from others.
+// arrows returns the imports of a package that other imports do not imply.
 func (im imports) arrows(pkg string) string {
 	direct := slices.Sorted(maps.Keys(im[pkg]))
 	return strings.Join(slices.DeleteFunc(slices.Clone(direct), func(to string) bool {
@@ -97,7 +97,7 @@ func (im imports) arrows(pkg string) string {
 	}), " ")
 }
 
-// drawing has a line for the packages of a storey that point to the same others.
+// drawing returns the house as text: a line for the packages of a storey with the same imports.
 func (im imports) drawing() string {
 	var b strings.Builder
 	for _, s := range storeys {
@@ -121,7 +121,7 @@ func (im imports) drawing() string {
 	return b.String()
 }
 
-// readImports reads the imports of all packages, tests aside.
+// readImports reads the imports of all packages, except those of tests.
 func readImports(t *testing.T, root string) imports {
 	im := imports{}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
@@ -160,7 +160,7 @@ func readImports(t *testing.T, root string) imports {
 	return im
 }
 
-// TestRoomsOfPackages holds the drawing of the packages in ARCHITECTURE.md to their imports, none of which runs up.
+// TestRoomsOfPackages compares the drawing of the packages in ARCHITECTURE.md with their imports, and checks that no import runs up.
 func TestRoomsOfPackages(t *testing.T) {
 	t.Parallel()
 	const file, before, after = "../../ARCHITECTURE.md", "```house\n", "```\n"
@@ -186,7 +186,7 @@ func folderOf(pkg string) string {
 	return pkg
 }
 
-// Every arrow that does not run down is refused.
+// Every import that does not run down is refused.
 func TestStoreys(t *testing.T) {
 	t.Parallel()
 	allowed, refused := 0, 0
@@ -212,7 +212,7 @@ func TestStoreys(t *testing.T) {
 	require.NoError(t, imports{}.add("machine", module+"ish/machine"), "another module")
 }
 
-// TestFamilies holds the table of families in ARCHITECTURE.md to the rooms: together its patterns name every file, each once.
+// TestFamilies compares the table of families in ARCHITECTURE.md with the rooms: its patterns name every file exactly once.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../ARCHITECTURE.md")
@@ -266,8 +266,8 @@ func TestArchitectureIsShort(t *testing.T) {
 	}
 }
 
-// goroutines are the files of the root that contain go statements. Each goroutine ends when its task has. Timers call their functions on
-// goroutines, too.
+// goroutines has the files of the root that contain go statements. Each goroutine ends with its task. Timers also call their functions on
+// goroutines.
 var goroutines = map[string]string{
 	"run_worker.go":     "workers",
 	"run_compensate.go": "attempts to undo a node",

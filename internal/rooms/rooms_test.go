@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rooms are the rooms of the root package, each with its files.
+// rooms maps the rooms of the root package to their files.
 var rooms = map[string]string{
 	"vocabulary": "status.go",
 	"errors":     "errors.go",
@@ -33,12 +33,12 @@ var rooms = map[string]string{
 	"host":       "doc.go signal.go result.go option.go mock.go",
 }
 
-// wall tells what a room may use: whole rooms, and beyond these single names, "file.go:name", or all names of a file, "file.go:*".
+// wall says what a room may use: whole rooms, and beyond these single names, "file.go:name", or all names of a file, "file.go:*".
 type wall struct{ rooms, names string }
 
-// walls are the rooms that may not use everything. Rooms run and runner may. From the steps to the stores the rooms use each other: what a run
-// does for its steps, its events, its snapshots and its store happens in one critical section. There a wall says by which names a room
-// reaches into the stores and the runner, which most runs do without.
+// walls has the rooms that may not use everything; run and runner may. The rooms from the steps to the stores use each other, since a run
+// serves its steps, events, snapshots and store in one critical section. Their walls list the names that they use of the stores and the
+// runner, which most runs do without.
 var walls = map[string]wall{
 	"vocabulary": {},
 	"errors":     {"vocabulary", "result.go:Request store.go:ErrRejected expand.go:expandError map.go:MapError gate.go:suspendError"},
@@ -81,11 +81,11 @@ func roomOf(file string) string {
 	return ""
 }
 
-// arrows returns the forbidden uses, "a.go uses name of b.go", in order, and the names that walls let through and that are used, each as
-// "room file.go:name".
+// arrows returns the forbidden uses, "a.go uses name of b.go", in order. let has the used names that walls allow, each as "room
+// file.go:name".
 func arrows(fset *token.FileSet, files []*ast.File) (forbidden []string, let map[string]bool) {
 	info := types.Info{Uses: map[*ast.Ident]types.Object{}}
-	config := types.Config{Importer: nothing{}, Error: func(error) {}} // other packages are not looked at
+	config := types.Config{Importer: nothing{}, Error: func(error) {}} // other packages are ignored
 	pkg, _ := config.Check("kahn", fset, files, &info)
 	name := func(p token.Pos) string { return filepath.Base(fset.Position(p).Filename) }
 	found := map[string]bool{}
@@ -111,7 +111,7 @@ func arrows(fset *token.FileSet, files []*ast.File) (forbidden []string, let map
 	return slices.Sorted(maps.Keys(found)), let
 }
 
-// nothing imports no package.
+// nothing is an importer that imports no package.
 type nothing struct{}
 
 func (nothing) Import(path string) (*types.Package, error) {
@@ -148,7 +148,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// anyFile is a file of a room.
+// anyFile returns a file of a room.
 func anyFile(room string) string {
 	return strings.ReplaceAll(strings.Fields(rooms[room])[0], "*", "planted")
 }
@@ -167,7 +167,7 @@ func planted(t *testing.T, in, from, name string) []string {
 	return forbidden
 }
 
-// TestWalls plants, in each room, a use of each other room: those behind a wall are found, the others are not.
+// TestWalls plants, in each room, a use of each other room. Exactly the uses behind a wall must be found.
 func TestWalls(t *testing.T) {
 	t.Parallel()
 	held := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Check says what is wrong with the end of a run.
+// Check returns what is wrong with the end of a run.
 func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.Event) (wrong []string) {
 	wrong = w.Wrong
 	ends, reported := map[string]kahn.Status{}, map[string]bool{}
@@ -57,7 +57,7 @@ func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 			(n.Compensation == kahn.CompensationFailed) != (n.CompensationErr != nil) || (n.CompensationErr != nil) != reported[n.ID]:
 			wrong = append(wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", n.ID, n.Status, n.Compensation, w.Undone[n.ID], n.CompensationErr))
 		}
-		for path, e := range w.Ended { // of what follows the node, and is inside it
+		for path, e := range w.Ended { // of successors of the node and nodes inside them
 			if top := topOf(path); w.Begun[n.ID] > 0 && slices.Contains(plan.Ancestors(top), n.ID) && (e == 0 && !reported[path] || e > w.Begun[n.ID]) {
 				wrong = append(wrong, fmt.Sprintf("%s was undone before %s", n.ID, path))
 			}
@@ -66,7 +66,7 @@ func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 	return append(wrong, phases(g, events)...)
 }
 
-// enclosing are the paths of the composites around a node.
+// enclosing returns the paths of the composites around a node.
 func enclosing(path string) (list []string) {
 	for i := range len(path) {
 		switch path[i] {
@@ -79,7 +79,7 @@ func enclosing(path string) (list []string) {
 	return list
 }
 
-// topOf is the outermost node that a path leads into.
+// topOf returns the outermost node of a path.
 func topOf(path string) string {
 	if i := strings.IndexAny(path, "/[#"); i >= 0 {
 		return path[:i]
@@ -87,7 +87,8 @@ func topOf(path string) string {
 	return path
 }
 
-// phases checks that nothing is undone before all nodes of the run but cleanup nodes have ended, and that these and the end node do not begin meanwhile.
+// phases checks that nothing is undone before all nodes except cleanup nodes have ended, and that no cleanup node or end node begins while
+// nodes are being undone.
 func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
 	late := map[string]bool{}
 	plan, _ := g.Compile()

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Graph is a random graph whose nodes may be undone, and the options of its run.
+// Graph returns a random graph whose nodes may be undone.
 func (w *World) Graph(r *rand.Rand, depth int) *kahn.Graph {
 	g := new(kahn.Graph)
 	n := 2 + r.IntN(7)
@@ -109,7 +109,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		n.Loop = &kahn.Loop{MaxIterations: 3, OnLimit: []kahn.LoopLimit{kahn.LoopFail, kahn.LoopStop}[r.IntN(2)], While: while(1 + r.IntN(4))}
 	case 2:
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), FailFast: r.IntN(3) == 0}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}
-		return // it has no compensation but its items'
+		return // a map has no compensation of its own, only its items have
 	case 3:
 		n.Do, n.Groups, n.Key, n.Sub = nil, nil, "", w.Graph(r, depth-1)
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), Limit: r.IntN(3)}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}
@@ -130,7 +130,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 			w.Begun[s.Path()] = w.Clock
 			w.Clock++
 			w.Ended[s.Path()] = w.Clock
-			for path := range w.keys { // everything inside
+			for path := range w.keys { // undo everything inside
 				if strings.HasPrefix(path, s.Path()+"/") || strings.HasPrefix(path, s.Path()+"#") {
 					if w.HasUndone(path); w.Begun[path] > 0 {
 						w.Ended[path] = w.Clock
@@ -144,7 +144,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	}
 }
 
-// Conditions are random options of a run, and a host that may stop it.
+// Conditions returns random options of a run, and a host that may stop the run.
 func Conditions(r *rand.Rand, cancel func()) (opts []kahn.Option, host func(*kahn.Run)) {
 	opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)]}
 	if r.IntN(3) == 0 {

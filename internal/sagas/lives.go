@@ -13,22 +13,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Trial is a random saga over a store, whose process dies with some of its writes. The next process continues the run.
+// Trial is a random saga over a store. Its process dies at some of its writes, and the next process continues the run.
 type Trial struct {
 	Seed   uint64
 	Depth  int    // of composites
-	Deaths []int  // for each life that ends in a death, the number of the write, from 1, with which the process dies; one more life follows
-	Kept   bool   // the store still has the write with which a process dies
+	Deaths []int  // for each life that ends in a death, the number of the write, from 1, at which the process dies; one more life follows
+	Kept   bool   // the store has the write at which a process dies
 	Run    string // the id of the run
 
-	// Away passes the time until another process may take the run over whose lease the dead process has.
+	// Away waits until another process may take over the run, whose lease the dead process holds.
 	Away func(dead store.Lease)
 	// CheckEvents is kahntest.CheckEvents.
 	CheckEvents func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 }
 
-// EachDeath has random sagas performed whose processes die with each of their writes, or with some of them, now and then twice. It returns how many
-// have died, and how many nodes were undone in their runs.
+// EachDeath performs random sagas whose processes die at each of their writes, or at some of them, occasionally twice in a run. It returns
+// how many processes died, and how many nodes were undone in their runs.
 func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcome) (died, undone int) {
 	for depth := range 3 {
 		for i := range graphs {
@@ -56,7 +56,7 @@ func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcom
 	return died, undone
 }
 
-// Outcome is how a Trial ended.
+// Outcome says how a Trial ended.
 type Outcome struct {
 	Writes int // of the last life
 	Result *kahn.Result
@@ -65,7 +65,7 @@ type Outcome struct {
 	Wrong  []string
 }
 
-// String says what is wrong, with the events.
+// String returns what is wrong, with the events.
 func (o *Outcome) String() string {
 	var b strings.Builder
 	if o.Result != nil {
@@ -96,7 +96,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 		}
 		run, err := kahn.Start(ctx, g, nil, append(slices.Clone(opts), kahn.Durable(m), kahn.RunID(x.Run), kahn.StoreEvents())...)
 		switch {
-		case errors.Is(err, kahn.ErrFinished): // the last write of the life before was written
+		case errors.Is(err, kahn.ErrFinished): // the store has the last write of the life before
 			o.Result, o.Err = kahn.ReadResult(ctx, g, s, x.Run, opts...)
 		case err != nil:
 			return failed(err)
@@ -123,7 +123,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 	}
 }
 
-// stored are the events of a run.
+// stored returns the stored events of a run.
 func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.Event, err error) {
 	for {
 		page, err := store.ReadEvents(ctx, s, run, uint64(len(events)), 1000)
@@ -134,16 +134,16 @@ func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.
 	}
 }
 
-// doomed is a store whose process dies with one of its writes, which it has still written, or not.
+// doomed is a store whose process dies at one of its writes. kept says whether that write is stored.
 type doomed struct {
 	store.EventStore
 	lease  store.Lease
 	writes int
-	last   int // the write with which it dies; 0 for none
+	last   int // the write at which the process dies; 0 for none
 	kept   bool
 	dies   func()
 	dead   bool
-	wrong  []string // what the store reported about compensations although its records do not show it
+	wrong  []string // reports of the store about compensations that contradict its records
 }
 
 var errDied = fmt.Errorf("%w: the process has died", store.ErrUnusable)
@@ -189,7 +189,7 @@ func (m *doomed) Release(ctx context.Context, l store.Lease) error {
 	return m.EventStore.Release(ctx, l)
 }
 
-// misledBy says how the state of a run's compensations in a store, by which List finds runs, differs from what the records of its nodes say.
+// misledBy returns how a run's Compensation in a store, by which List finds runs, differs from the records of its nodes.
 func misledBy(ctx context.Context, s store.Store, run string) string {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -203,7 +203,7 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		if status != kahn.Running || !covered { // else it is undone with the composite around it
+		if status != kahn.Running || !covered { // otherwise it is undone with the composite around it
 			has[status] = true
 		}
 	}

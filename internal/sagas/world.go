@@ -1,5 +1,5 @@
-// Package sagas performs random graphs whose nodes have compensations, and says what is wrong with how they end: an effect that is neither undone nor
-// reported, an order that is not the reverse of the edges, a key for idempotency that is used twice.
+// Package sagas performs random graphs whose nodes have compensations, and reports what is wrong with their ends: an effect that is neither
+// undone nor reported, an order that is not the reverse of the edges, an idempotency key that is used twice.
 package sagas
 
 import (
@@ -17,40 +17,41 @@ const ms = time.Millisecond
 
 var errSoldOut = errors.New("sold out")
 
-// World is what steps change outside: an effect for each node that may be undone, by path. The functions of the nodes of a [World.Graph] change it, and note
-// what is wrong with their calls.
+// World is the outside world that steps change: an effect for each node that may be undone, by path. The functions of the nodes in
+// [World.Graph] change it, and record what is wrong with their calls.
 type World struct {
 	Seed uint64
-	// Adapt changes a node of a random graph, before and after it may become a composite; it may be nil.
+	// Adapt changes a node of a random graph, before and after the node may become a composite. It may be nil.
 	Adapt func(n *kahn.Node, whole bool)
 
-	Mu     sync.Mutex      // of the rest
+	Mu     sync.Mutex      // guards the fields below
 	Has    map[string]bool // effects that are there
 	Undone map[string]int  // calls of compensations
-	Begun  map[string]int  // by path: the number of its first compensation, among all begins and ends
+	Begun  map[string]int  // by path: when its first compensation began, in Clock ticks
 	Ended  map[string]int
 	Clock  int
 	Wrong  []string
 
 	life int  // of the run
-	dead bool // the process has died: what its steps do has no effect any more
+	dead bool // the process has died: its steps no longer have effects
 	keys map[string]*keysOf
 }
 
-// keysOf are the keys for idempotency that the calls for a node have had.
+// keysOf has the idempotency keys of the calls for a node.
 type keysOf struct {
 	does, undoes string // the last ones
-	undone       bool   // since the last call of the step
-	life         int    // in which it was undone
+	undone       bool   // the node was undone since the last call of the step
+	life         int    // the life in which the node was undone
 	spent        map[string]bool
 }
 
-// New returns a world in which nothing has happened. What happens follows from the seed, and from the times at which steps are stopped.
+// New returns a world in which nothing has happened. The seed, and the times at which steps are stopped, determine what happens.
 func New(seed uint64) *World {
 	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}}
 }
 
-// Called notes the key of a call: all calls of a step have one, until the node was undone, and so have all calls that undo it.
+// Called records the key of a call. All calls of a step must have the same key until the node is undone, and so must all calls that undo
+// the node.
 func (w *World) Called(s *kahn.Step) {
 	k, key := w.keys[s.Path()], s.IdempotencyKey()
 	if k == nil {
@@ -61,7 +62,7 @@ func (w *World) Called(s *kahn.Step) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
 	}
 	if s.Compensating() {
-		if k.undone && key != k.undoes { // of another attempt of a composite around it, in which the step was about to be called
+		if k.undone && key != k.undoes { // a new attempt of a composite around the node, in which the step was about to be called
 			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
 		}
 		switch {
@@ -88,7 +89,7 @@ func (w *World) Called(s *kahn.Step) {
 	k.does = key
 }
 
-// HasUndone notes that what a node has done was undone.
+// HasUndone records that the effect of a node was undone.
 func (w *World) HasUndone(path string) {
 	delete(w.Has, path)
 	if k := w.keys[path]; k != nil {

@@ -3,7 +3,7 @@ package saturate
 
 import "math"
 
-// Add returns a+b; a sum that does not fit is the largest or the smallest number.
+// Add returns a+b, or the largest or smallest int64 if the sum overflows.
 func Add(a, b int64) int64 {
 	sum := a + b
 	switch {

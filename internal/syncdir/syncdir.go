@@ -1,5 +1,4 @@
-// Package syncdir makes the names in folders durable: a file that was created or renamed is there after a loss of power only if its folder
-// was synced.
+// Package syncdir makes the names in folders durable: a created or renamed file survives a power failure only if its folder was synced.
 package syncdir
 
 import (
@@ -9,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Sync makes the names in a folder durable, where the system can.
+// Sync makes the names in a folder durable, if the system can.
 func Sync(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -17,7 +16,7 @@ func Sync(dir string) error {
 	}
 	err = f.Sync()
 	if runtime.GOOS == "windows" || errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		err = nil // it cannot sync folders
+		err = nil // the system cannot sync folders
 	}
 	return errors.Join(err, f.Close())
 }

@@ -13,19 +13,19 @@ import (
 
 const ms = time.Millisecond
 
-// Maker makes random graphs: what Rand yields, and the fields, decide what is in them.
+// Maker makes random graphs. Rand and the other fields decide what they contain.
 type Maker struct {
 	Rand     *rand.Rand
 	Inline   bool          // with guards, conditions and gates
 	Timeless bool          // without retries and timeouts
-	Patient  bool          // without timeouts, and steps are retried as often as they fail: attempts that are cut short count, too
+	Patient  bool          // without timeouts, and steps are retried as often as they fail, since interrupted attempts count, too
 	Data     bool          // with parameters, merges and ports
 	Waits    bool          // with more gates, some of which have a timeout
 	Cleanups bool          // always with cleanup nodes, and more of them
-	Tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
+	Tick     time.Duration // delays and timeouts are small multiples of it, so that many end at the same instant; 0 means random times
 	Expands  bool          // steps, too, return graphs
-	Calm     bool          // without anything that makes a status depend on what happens first
-	Fine     bool          // delays and timeouts that hardly ever end at the same instant
+	Calm     bool          // statuses do not depend on what happens first
+	Fine     bool          // delays and timeouts hardly ever end at the same instant
 }
 
 // Graph makes a graph of a few nodes, some of which are composites down to the given depth.
@@ -47,7 +47,7 @@ func (x Maker) Graph(depth int) *kahn.Graph {
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
 		c := rng.IntN(10)
-		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // else a stopped run would have no waiting nodes
+		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // otherwise a stopped run would have no waiting nodes
 		if rng.IntN(4) == 0 && depth > 0 {
 			n.Groups = []string{"g"}
 		}
@@ -119,7 +119,7 @@ func (x Maker) delay(n int) time.Duration {
 	return time.Duration(1+x.Rand.IntN(n)) * ms
 }
 
-// inlined adds a guard or inputs to be judged inline to a node, or turns it into a condition or a gate.
+// inlined adds a guard to a node, or turns the node into a condition or a gate.
 func (x Maker) inlined(n *kahn.Node) {
 	pass := x.Rand.IntN(4) > 0
 	switch x.Rand.IntN(8) {
@@ -139,8 +139,8 @@ func (x Maker) inlined(n *kahn.Node) {
 	}
 }
 
-// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. Which edges an early join has waited for
-// depends on the order of their ends, so a node with one gets parameters only where that order is determined.
+// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. The edges that an early join has waited
+// for depend on the order in which predecessors end, so a node with such a join gets parameters only if that order is determined.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return
@@ -182,8 +182,8 @@ func numbers(n int) []int {
 
 var errStep = errors.New("the step broke")
 
-// Step makes a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on
-// the salt and their path.
+// Step returns a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on the salt and the
+// path.
 func Step(salt uint64) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		path := s.Path()
@@ -191,7 +191,7 @@ func Step(salt uint64) kahn.StepFunc {
 		d := time.Duration(h.IntN(40)) * ms
 		switch h.IntN(12) {
 		case 0:
-			time.Sleep(d + 30*ms) // whatever its context says
+			time.Sleep(d + 30*ms) // ignores its context
 			return nil, ctx.Err()
 		case 1:
 			time.Sleep(d)
@@ -210,7 +210,7 @@ func Step(salt uint64) kahn.StepFunc {
 	}
 }
 
-// takes is a step that takes a while, unless it is stopped.
+// takes returns a step that takes the time d, unless it is stopped.
 func takes(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		select {

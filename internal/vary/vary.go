@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Texts are strings that need escapes in JSON, or are long, empty or broken.
+// Texts has strings that need escapes in JSON, or are long, empty or invalid UTF-8.
 var Texts = []string{
 	"", "plain", `"quoted" \ back`, "<script>&amp;</script>", "\x00\x01\b\f\n\r\t\x1f\x7f", "é€😀", "\u2028\u2029\ufffd", "\xff\xfe broken \xc3", strings.Repeat("x", 3000),
 }
@@ -20,8 +20,8 @@ func JSON(variant int) json.RawMessage {
 	return json.RawMessage([]string{`{"a": [1, 2] }`, `"<x>"`, `null`, "1"}[variant%4])
 }
 
-// Set sets a value, its exported fields and elements included, to one of many. own is called first, with the address of each value: it
-// returns true for a type that it has set by itself.
+// Set sets a value, including its exported fields and elements, to one of many variants. It calls own, if not nil, with the address of each
+// value first; own returns true if it has set the value itself.
 func Set(t testing.TB, v reflect.Value, variant int, own func(at any, variant int) bool) {
 	at := v.Addr().Interface()
 	if own != nil && own(at, variant) {
