@@ -323,8 +323,8 @@ func (m StopMode) manner() machine.StopManner {
 
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: a step that waits for something costs only its
 // goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
-// Under Limit(1) nothing else starts during such a test, not even in composites, so that the order of events depends only on the graph, on
-// the results and durations of its steps, and on events from outside.
+// Under Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the
+// results and durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -413,10 +413,10 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs lets the events node.completed, and the events that end a run, carry the output up to the given number of bytes, as plain
-// JSON, or as the run's [Codec] writes it if that is not [Types]. For a longer output they carry only its length. Zero means 32 KiB; the
-// run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs. The output is encoded separately for
-// each reader and sink, when it receives the event.
+// EventOutputs makes the events node.completed, and the events that end a run, carry the output, up to the given number of bytes. The
+// output is plain JSON, or the text of the run's [Codec] if that is not [Types]. For a longer output they carry only its length. Zero means
+// 32 KiB; the run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs. The output is encoded
+// separately for each reader and sink, when it receives the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
 		if most < 0 {
@@ -469,9 +469,8 @@ func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: its nodes are
-// cancelled, its cleanup and end nodes run, and the run ends. Without this option the run is left, see [Durable], and continues from its
-// store.
+// CancelWithContext makes the end of the caller's context cancel a durable run, like a run without a store. Its nodes are cancelled, its
+// cleanup and end nodes run, and the run ends. Without this option the run is left, see [Durable], and continues from its store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
@@ -495,9 +494,10 @@ func Random(source func() float64) Option {
 	return optionFunc(func(c *config) error { c.random = source; return nil })
 }
 
-// CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments: parameters, upstream
-// values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View] shows, and
-// the contributions to a registered merge. Without it steps share values and must not change them. A nil function copies nothing.
+// CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments. It copies parameters,
+// upstream values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View]
+// shows, and the contributions to a registered merge. Without it steps share values and must not change them. A nil function copies
+// nothing.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

@@ -22,8 +22,8 @@ type Result struct {
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated.
 	Degraded bool
-	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], because the caller's context of a durable run
-	// ended, or because its store did not answer before its lease ran out. If the context ended, the error matches [ErrLeft]. If the store
+	// Left is true for a suspended run that was left. [Run.Leave] or [Runner.Shutdown] left it, or the caller's context of a durable run
+	// ended, or the run's store did not answer before its lease ran out. If the context ended, the error matches [ErrLeft]. If the store
 	// did not answer, the error matches [ErrStore], and the nodes are in their stored states.
 	Left bool
 	// Cause says why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run that failed only
@@ -50,8 +50,8 @@ type Result struct {
 	//   - triggers that are unknown, or that do not lead to a source of the nodes that they lead to;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
-	// Abandoned are the ids, in composites the paths, of the nodes whose steps ignored the end of their context, or whose guards, merges or
-	// tests did not return when they were stopped or the run was left. Their goroutines are still running.
+	// Abandoned are the ids, in composites the paths, of abandoned nodes: their steps ignored the end of their context, or their guards,
+	// merges or tests did not return when the node was stopped or the run was left. Their goroutines are still running.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
@@ -634,9 +634,9 @@ type Cause struct {
 	// is its own origin. Nodes with the same origins may share the slice, which must not be modified. It is computed on request, in time
 	// that grows with the edges that let the failure through.
 	Origins []string
-	// Err is the [*NodeError] of a node that failed by itself, or that was stopped by itself or with the run; it unwraps to the step's
-	// error or to the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing: the origins
-	// have the errors.
+	// Err is a [*NodeError] if the node failed by itself, or if it was stopped alone or with the run. It unwraps to the step's error or to
+	// the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing: the origins have the
+	// errors.
 	Err error
 }
 

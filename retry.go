@@ -228,11 +228,10 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides what follows after a failed attempt, counted from 1. It returns the delay before the next attempt, or in refused why there
-// is none; refused is zero if there is a next attempt. cause is what [CauseOf] returns for err, or the kind of what else ended the attempt,
-// such as its timeout. u is drawn from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and
-// runs use it, too. A run also does not retry if the wait cannot end before the deadlines of the node and the run, or if the node or the
-// run is being stopped.
+// Next decides what follows after a failed attempt, counted from 1. If another attempt follows, it returns the delay before it; otherwise
+// refused says why none does. cause is what [CauseOf] returns for err, or the kind of what else ended the attempt, such as its timeout. u
+// is drawn from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and runs use it, too. A
+// run also does not retry if the wait cannot end before the deadlines of the node and the run, or if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {

@@ -77,7 +77,7 @@ type runNest struct {
 	tree     *tree // nil for a run without composites that is not nested
 	outer    *Run  // nil for a run that is not nested
 	turn     *turn // its place in the tree; nil without a tree
-	began    int64 // ns since start, which is that of the outermost run
+	began    int64 // ns since start; start is the outermost run's
 	bound    int64 // when the run's Timeout passes, in ns since start; may be negative; 0 means never
 	touched  bool  // see tree
 	heldBack bool  // the run is in durable.heldBack
@@ -186,7 +186,7 @@ type remarks struct {
 	outlasting      map[*Gate]bool    // in the outermost run: gates that a warning names because they outlast it
 	labels          map[string]string // of the outermost run: set by steps; not written to
 	usage           *runUsage         // of the outermost run: what was used; nil if nothing
-	holders         map[any][]place   // in the outermost run: the nodes that answers of Why have named, by what the nodes hold
+	holders         map[any][]place   // in the outermost run: the holders that Why has found, by the resource that they hold
 }
 
 // remarked returns the remarks for reading.
@@ -642,7 +642,7 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 	return r.st.Status(ref), true
 }
 
-// outermost returns the run in which this one is nested, at whatever depth, or the run itself.
+// outermost returns the outermost run around this one, or the run itself.
 func (r *Run) outermost() *Run {
 	if r.outer == nil {
 		return r
@@ -816,8 +816,8 @@ func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	return started
 }
 
-// texts are values of a node as the codec has written them: what it waits with, its saved state and the signal. Each is nil until the codec
-// has written it.
+// texts are values of a node as the codec has written them: the info of its wait, its saved state and the signal. Each is nil until the
+// codec has written it.
 type texts struct{ info, saved, signal json.RawMessage }
 
 // known returns the texts, or empty texts for nil.

@@ -90,7 +90,7 @@ func (r *Run) allowUndo() {
 	}
 }
 
-// effect reports whether a node perhaps, and whether it certainly, has had an effect outside the run. The caller holds the run's lock.
+// effect reports whether a node may have had an effect outside the run, and whether it certainly has. The caller holds the run's lock.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
 	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
@@ -703,7 +703,7 @@ func (r *Run) compensation() Compensation {
 	return CompensationNone
 }
 
-// Compensation returns how far the run has undone what its nodes have done, at every depth: [CompensationRunning] while nodes are undone,
+// Compensation returns the state of the run's compensations, at every depth. It is [CompensationRunning] while nodes are undone,
 // [CompensationFailed] if some node could not be undone, and [CompensationDone] if nodes were undone, even if they have run again since. A
 // store can filter runs by it, see [store.Filter].
 func (r *Run) Compensation() Compensation {

@@ -230,7 +230,7 @@ func (r *Run) random() float64 {
 }
 
 // amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was asked to
-// stop, and whether another attempt follows, because the failure is retried or leaving the run interrupted the attempt.
+// stop, and whether another attempt follows. Another one follows if the failure is retried, or if leaving the run interrupted the attempt.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {
@@ -610,7 +610,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 // defaultMaxCrashes is the bound without the option MaxCrashes.
 const defaultMaxCrashes = 3
 
-// MaxCrashes bounds how often in a row the process may die during attempts of one node. If it dies once more, the node fails with
+// MaxCrashes bounds how often in a row the process may die during attempts of one node. If it dies one more time, the node fails with
 // [CauseCrashed] when the run continues, so that a step cannot take its process down forever. This failure is not retried; catch edges,
 // error boundaries, ContinueOnFail and Fallback apply to it, and the Fallback may take the process down as often again. Only a [Durable]
 // run counts crashes. A life that was left because its store did not answer counts as a crash for the attempts in flight. An attempt that

@@ -62,9 +62,9 @@ func (r *Run) Counts() map[Status]int {
 	return named
 }
 
-// Node returns the current state of a node: its status and attempts, and once it has ended what the [Result] will say, with the origins
-// known so far. The Duration of a running node ends now. In composites path is the node's path, such as "S/x", "M[2]" or "L#1/x", see
-// [Event]; the ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
+// Node returns the current state of a node: its status and attempts, and after its end the same as the [Result], with the origins known so
+// far. The Duration of a running node ends now. In composites path is the node's path, such as "S/x", "M[2]" or "L#1/x", see [Event]; the
+// ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -241,7 +241,7 @@ func (at place) child() *Run {
 // PathError is the error for a path that leads to no node of a run, or not yet, or no longer. It matches [ErrUnknownNode].
 type PathError struct {
 	Path string
-	// Within is the path of the composite that has no node for the rest of the path; empty for the graph itself.
+	// Within is the path of the composite in which the remaining path names no node; empty for the graph itself.
 	Within string
 	// Reason is why the composite has no nodes to look at, such as "has not begun"; empty if it has nodes.
 	Reason string
@@ -360,12 +360,12 @@ func (r *Run) astray(path, rest string) *PathError {
 	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
 }
 
-// Inputs returns what the step of a node was given or, as far as it is known, would be given now. For a composite these are the root inputs
-// of its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs
-// returns an error if the copying function panics, and the errors of [Run.Node].
+// Inputs returns the inputs that a node's step was given or, if it has not begun, the inputs known so far. For a composite these are the
+// root inputs of its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs].
+// Inputs returns an error if the copying function panics, and the errors of [Run.Node].
 //
-// params are the parameters by name, as in [Step.Params]. open are the parameters that may still change, in alphabetical order: an edge
-// that delivers to the parameter is open, or its delivered values have not been merged.
+// params are the parameters by name, as in [Step.Params]. open are the parameters that may still change, in alphabetical order: an edge to
+// the parameter has not delivered yet, or its delivered values have not been merged.
 func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
 	at, lost := r.locate(path)
@@ -514,8 +514,8 @@ type SnapshotNode struct {
 }
 
 // Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The
-// error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle, without Kind,
-// Label, Tier and origins, and without the details of a skip besides its kind; they are in the order of declaration, or from a store in the
+// error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle. They lack
+// Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration, or from a store in the
 // order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)

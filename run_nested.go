@@ -384,13 +384,13 @@ func (r *Run) performsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
 
-// tree is the state that a run and the runs nested in it share besides the lock: the slots of Limit, which leaf nodes hold and composites
-// do not, and the list of runs that a critical section has touched. Only a run whose plan has composites, or whose nodes have been
-// expanded, has a tree. The common lock guards it.
+// tree is the state that a run and the runs nested in it share besides the lock. It has the slots of Limit, which leaf nodes hold and
+// composites do not, and the list of runs that a critical section has touched. Only a run whose plan has composites, or whose nodes have
+// been expanded, has a tree. The common lock guards it.
 //
-// With one slot the order of all nodes is determined, by three rules: a worker takes the first task of the whole tree, not of its own run;
-// tasks without a slot come before tasks with one; and while a worker evaluates something without a slot, no worker takes a task. So the
-// next event depends only on the state of the tree, whichever worker comes first.
+// With one slot, three rules determine the order of all nodes. A worker takes the first task of the whole tree, not of its own run. Tasks
+// without a slot come before tasks with one. While a worker evaluates something without a slot, no worker takes a task. So the next event
+// depends only on the state of the tree, whichever worker comes first.
 type tree struct {
 	root    *Run
 	cfg     *config // shared by the nested runs; nil before the first one

@@ -16,9 +16,9 @@ import (
 type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
-	// next returns the next task of a worker, and whether single.alone counts the worker meanwhile. In the same critical section it also
-	// reaches the gates and begins the composites that come before the task, so that the order in which nested runs begin depends on
-	// nothing else.
+	// next returns the next task of a worker, and whether single.alone counts the worker while it performs the task. In the same critical
+	// section it also reaches the gates and begins the composites that come before the task, so that the order in which nested runs begin
+	// depends on nothing else.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task of next, if only gates can be taken then.
 	onlyGates(r *Run, now int64)
@@ -101,8 +101,8 @@ type single struct {
 	off         []*putOff    // results that were put off
 }
 
-// slotOrder is the order of a run with one slot and without nested runs: gates come in the order of their nodes, and a worker that
-// evaluates a task without a slot does so alone.
+// slotOrder is the order of a run with one slot and without nested runs. Gates come in the order of their nodes. While a worker evaluates a
+// task without a slot, no other task runs.
 type slotOrder struct{ freeOrder }
 
 func (slotOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
@@ -127,7 +127,7 @@ func (slotOrder) slotlessDue(r *Run) bool {
 	return r.single.alone > 0 || r.single.unwritten > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
-// evaluated ends the worker's evaluation alone, so that other workers can continue.
+// evaluated is called after the worker has evaluated a task alone, so that other workers can continue.
 func (w *worker) evaluated() {
 	if w.alone {
 		w.alone = false
@@ -135,8 +135,8 @@ func (w *worker) evaluated() {
 	}
 }
 
-// halts reports whether nothing may begin now: a worker evaluates something alone, will do so after a write of the store, or an interrupted
-// attempt has not returned.
+// halts reports whether nothing may begin now, because a worker evaluates a task alone, because such a task waits for a write of the store,
+// or because an interrupted attempt has not returned.
 func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.unwritten > 0 || q.interrupts()) }
 
 // interrupts reports whether an interrupted attempt has not returned.
@@ -144,7 +144,7 @@ func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// needsNoSlot reports whether a node is performed without a slot, and so alone, in a run with one slot.
+// needsNoSlot reports whether a node is performed without a slot. In a run with one slot no other task runs meanwhile.
 func (r *Run) needsNoSlot(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }

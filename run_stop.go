@@ -62,8 +62,8 @@ func (r *Run) isAtRest() bool {
 }
 
 // CancelNode asks one node to stop. Its dependents are aborted after it has stopped. The error matches [ErrUnknownNode] if there is no such
-// node, [ErrFinished] if the run has ended, and [ErrTransition] if the node is terminal or the end node, or if the run is pending. If the
-// run is at rest, CancelNode posts the request in its store or returns [ErrAtRest], like [Run.Signal].
+// node, and [ErrFinished] if the run has ended. It matches [ErrTransition] if the node is terminal or the end node, or if the run is
+// pending. If the run is at rest, CancelNode posts the request in its store or returns [ErrAtRest], like [Run.Signal].
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -289,8 +289,8 @@ func (r *Run) stopError(kind CauseKind) error {
 	return nil
 }
 
-// collectStops arms the grace of the attempts that are asked to stop. It marks their nodes' records, which hold the cause of the stop, for
-// the same transaction as the event that caused the stop, so that after a crash the next life stops these nodes. The attempts' contexts end
+// collectStops arms the grace of the attempts that are asked to stop. The records of their nodes, with the cause of the stop, go into the
+// same transaction as the event that caused the stop, so that after a crash the next life stops these nodes. The attempts' contexts end
 // when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
@@ -588,7 +588,7 @@ func (r *Run) lend(group string, ref machine.Ref) {
 	}
 }
 
-// in returns the node of r that the place is or is inside of; noRef if there is none.
+// in returns the node of r that is, or that contains, the node at this place; noRef if there is none.
 func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {

@@ -204,8 +204,8 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a served run that has nothing to do for longer than it may keep its place; it continues when its first alarm is due. doze is
-// called after every change of the run or of a nested run. The caller holds the run's lock.
+// doze leaves a served run that has nothing to do for longer than it may keep its place. The run continues when its first alarm is due.
+// doze is called after every change of the run or of a nested run. The caller holds the run's lock.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -507,9 +507,9 @@ func (r *Run) wallClock() time.Time {
 	return time.Now()
 }
 
-// RetryNow ends the backoff of a node: its next attempt is ready at once. path is as for [Run.Node]. RetryNow returns a [*PathError]
-// if path names no node, and an error that matches [ErrTransition] if the node is not backing off, [ErrFinished] if the run has
-// ended, and [ErrAtRest] if the run is at rest.
+// RetryNow ends the backoff of a node: its next attempt is ready at once. path is as for [Run.Node]. RetryNow returns a [*PathError] if
+// path names no node. The error matches [ErrTransition] if the node is not backing off, [ErrFinished] if the run has ended, and [ErrAtRest]
+// if the run is at rest.
 func (r *Run) RetryNow(path string) error {
 	var lost *PathError
 	err := ErrFinished

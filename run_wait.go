@@ -202,9 +202,10 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 // [ErrFinished] if the run has ended. It is a [*ChoiceError] if the value is not one of the choices of a [Gate].
 //
 // A run that came to rest, because it was left or because [Runner.Serve] put it away, continues elsewhere. If its store is a [store.Inbox],
-// Signal posts the answer there, as [PrepareSignal] and Post do, and the process that continues the run takes it; a Runner that serves the
-// store takes it at once. In the inbox an ID stands for one request of the run, whatever node it names. Signal checks the answer first if
-// this life of the run knew the gate; otherwise the run checks it when it continues. The error is [ErrAtRest] if the store is not an Inbox.
+// Signal posts the answer there, as [PrepareSignal] and Post do. The process that continues the run takes the answer; a Runner that serves
+// the store takes it at once. In the inbox an ID identifies one request of the run, regardless of the node. Signal checks the answer first
+// if this life of the run knew the gate; otherwise the run checks it when it continues. The error is [ErrAtRest] if the store is not an
+// Inbox.
 //
 // A signal with a [Decision].ID may be repeated, even after the run has ended or continued in another life: the same ID and value under the
 // same name is one answer, and no error. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the IDs of
@@ -212,8 +213,8 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 //
 // Signal on a durable run returns when the answer is stored. If the run is left before, the error matches [ErrStore] and the answer may be
 // stored or not; a repeated signal with the same ID shows which. The store must not wait for Signal's caller. A durable run that waits for
-// its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx bounds only this wait: if it ends first, Signal
-// returns its cause, and the answer may still be stored.
+// its turn at a [Runner] stores the answer when it begins, so Signal waits until then. The context bounds only this wait: if it ends first,
+// Signal returns its cause, and the answer may still be stored.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -383,8 +384,8 @@ func (x *takenSignals) take(s *signal, in *writing) {
 }
 
 // repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. It returns an error
-// if the signal has the ID of an earlier one and another value, unless the transaction of the earlier one failed: then its caller learns
-// that the signal may not be stored.
+// if the signal has the ID of an earlier one but another value. If the transaction of the earlier one failed, it returns that transaction
+// instead, so that the caller learns that the signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -533,7 +534,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	}
 }
 
-// Leave ends the run as it stands: nothing more is started, and when the running attempts have returned, Wait returns a Result in status
+// Leave ends the run as it stands: nothing more is started. When the running attempts have returned, Wait returns a Result in status
 // [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard, a
 // merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node; it is
 // called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node left to start,
@@ -547,8 +548,8 @@ func (r *Run) Leave() {
 	})
 }
 
-// leave makes the run, and the runs nested in it, start nothing more. A stopped run is not left, nor are its nested runs: it continues to
-// its end, with its cleanup. So if a run is being left, it was not stopped, and the run around it is being left too. The exception is a
+// leave makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to
+// their end, with their cleanup. So if a run is being left, it was not stopped, and the run around it is being left too. The exception is a
 // stopped run that undoes what its nodes have done, which may take long: over a store or under a Coordinator it is left.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
@@ -748,9 +749,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits: this run may be a fork or come from
-// another store, or the answer may have come before the node was known. If no store can answer, the step is entered again, and AwaitRun
-// returns the reason to it.
+// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. The waiting run may be a fork or
+// come from another store, or the answer may have come before the node was known. If no store can answer, the step is entered again, and
+// AwaitRun returns the reason to it.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()

@@ -108,8 +108,8 @@ const (
 const whyMost = 20
 
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists
-// of a Why have at most 20 entries. Why looks only at the node and its neighbours, with one exception: for a node that waits for a slot it
-// searches all nodes of the run for the holders, unless the holders of an earlier answer still hold their slots.
+// of a Why have at most 20 entries. Why looks only at the node and its neighbours. But for a node that waits for a slot it searches all
+// nodes of the run for the holders, unless the holders of an earlier answer still hold their slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -353,8 +353,8 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 type heldBy struct{ run *Run }
 
 // nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it; total is the number of holders.
-// Callers may ask about many nodes, so it keeps the holders that it found, and searches all nodes again only if one of these holds the
-// resource no more, or if the number of holders has changed.
+// Callers may ask about many nodes, so it keeps the holders that it found. It searches all nodes again only if a known holder no longer
+// holds the resource, or if the number of holders has changed.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]

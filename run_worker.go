@@ -46,9 +46,9 @@ const (
 )
 
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. Two workers that
-// alternate on the lock move every cache line of the run back and forth, and parking and waking cost more than a step: without yielding, a
+// alternate on the lock move every cache line of the run back and forth, and parking and waking cost more than a step. Without yielding, a
 // node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms, or if maxYielding others
-// are yielding: each yield passes through the scheduler's whole queue, which may hold as many entries as the run has ready sub-graphs.
+// are yielding. Each yield passes through the scheduler's whole queue, which may be as long as the run has ready sub-graphs.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -784,7 +784,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 		switch {
 		case r.current(step.ref) != step: // abandoned: the run no longer counts this worker
 			w.dropFlight()
-			r.release(w.now) // dispatch what the alarms have made ready
+			r.release(w.now) // dispatches the nodes that the alarms have made ready
 			return false, false
 		case r.isLost():
 			w.dropFlight()

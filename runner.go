@@ -103,8 +103,8 @@ const defaultHistory = 100
 // can be waited for, cancelled and left; if it never begins, none of its steps is called, not even cleanup nodes and the end node. If the
 // caller's context ends while the run is pending, the run is cancelled; a durable run stays pending in its store.
 //
-// Start returns the errors of the function Start, [ErrBadOption] if a bound or a rate of the Runner is invalid, [ErrDuplicateRun] if a run
-// with this id is known and has not ended, and [ErrShutdown] after Shutdown.
+// Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
+// [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
 func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	return Start(ctx, g, step, rn.options(opts)...)
 }
@@ -166,8 +166,8 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step then returns an error,
 // its node is ready again when the run continues, and the attempt does not count against MaxAttempts; if it completes, its output is kept.
 // Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return, are left behind and named
-// in Result.Abandoned: stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node do not run, since
-// the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
+// in Result.Abandoned. Then stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node do not run,
+// since the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
 //
 // A run that is stopped, before or meanwhile, is not left: it ends as usual, with its cleanup. Attempts that it lets finish, see [Drain],
 // are interrupted when ctx ends.
@@ -525,11 +525,11 @@ type given struct {
 	opts []Option // without the Runner's options
 }
 
-// Redrive reruns a part of an ended run that the Runner remembers: the named nodes, or without names all nodes that failed, were aborted or
-// were cancelled, and all nodes that follow them; see the option [Redrive]. The new run has the old run's id, graph, step function and
-// options, and replaces it in the registry. Its log continues the old log, so [Run.Events] yields the old events, too. If the old run has a
-// key, see [Idempotent], the new run is the run of that key from now on. ctx is the new run's context, by says who asks and may be empty,
-// and opts, such as [KeepDescendants] and [DespiteHandlers], apply to this redrive alone.
+// Redrive reruns a part of an ended run that the Runner remembers, see the option [Redrive]: the named nodes and all nodes that follow
+// them. Without names it begins with all nodes that failed, were aborted or were cancelled. The new run has the old run's id, graph, step
+// function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] yields the old events, too. If the
+// old run has a key, see [Idempotent], the new run is the run of that key from now on. The new run's context is ctx. The Request says who
+// asks, and may be empty. The options, such as [KeepDescendants] and [DespiteHandlers], apply only to this redrive.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
 // redriven in its store. Other errors are as for [Start] and the option Redrive.
@@ -785,8 +785,8 @@ func (i *idempotent) same(r *idempotent) bool {
 // key's run has another graph or other inputs.
 //
 // If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. A durable run that was left
-// because its caller's context ended continues with the callers that have joined it, or with the next caller that has the same key and
-// store and gives no other [RunID].
+// because its caller's context ended continues for the callers that have joined it. If there are none, it continues for the next caller
+// with the same key and store that gives no other [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {

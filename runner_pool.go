@@ -492,7 +492,7 @@ func (r *Run) leavePool() {
 		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
 		k.share.forget(k)
-		k.Drop() // when no run is left, this also returns what is shared with other processes
+		k.Drop() // after the last run has left, this also returns the grants from other processes' limits
 	}
 	r.shared = nil
 }

@@ -26,9 +26,9 @@ import (
 // that.
 //
 // A dead process loses its grants with the lease. A process that is stopped, or does not reach the store, for longer than the lease begins
-// nothing meanwhile, but its running steps exceed the limit until they end: in runs over a store for at most one [Lease], since such runs lose
-// theirs, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is being stopped start above
-// the limits.
+// nothing meanwhile, but its running steps exceed the limit until they end. In runs over a store this lasts at most one [Lease], since such
+// runs lose their own leases, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is
+// being stopped start above the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
@@ -377,7 +377,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	check := now-f.checked >= int64(grantCheck) || len(x.stakes) == 0
 	waiting := x.waiting[0].Len() + x.waiting[1].Len()
 	grows := 0
-	if f.got { // the nodes have used all of it, since they still lack some
+	if f.got { // the nodes have used everything, since they still lack some
 		grows = 2 * f.wants
 	}
 	f.wants = 0

@@ -25,10 +25,10 @@ type Service struct {
 	// name: each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a
 	// hash is performed by the first version.
 	Workflows []Workflow
-	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended,
-	// when a request is posted, and, if the store is a [store.DueNotifier], when another process has created a run. Zero means 50 ms, or 10
-	// s for a store that notifies; a negative Poll is refused. If the store does not notify, a run that another process creates may begin
-	// this much later.
+	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and
+	// when a request is posted. If the store is a [store.DueNotifier], it queries when another process has created a run, too. Zero means
+	// 50 ms, or 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, a run that another process
+	// creates may begin this much later.
 	Poll time.Duration
 	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store. Each process
 	// should have the same bound. KeyRunsOf, unless it is nil, returns the bound of a key instead; Serve calls it for every decision, from
@@ -45,8 +45,8 @@ type Service struct {
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not
 	// begin: that request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit
 	// changes are stored with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls
-	// Admit from several goroutines, and may call it again for a run that has not begun, here or in another process, but never for a run
-	// that has begun. ctx ends with the lease.
+	// Admit from several goroutines. Until a run has begun Admit may be called for it again, here or in another process; afterwards it is
+	// not. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
 	// Retention says which ended runs are removed, with their events; none if it is empty. Each process removes them every PruneEvery, in
 	// batches; zero means 1 min. Each process should have the same Retention. Before it returns, Serve waits for the current batch.
@@ -54,12 +54,12 @@ type Service struct {
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any more are removed from it: see [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// OnError is called with each error that keeps runs from continuing: a run cannot begin, or its store did not answer; no live process
+	// OnError is called with each error that keeps runs from continuing. A run cannot begin, or its store did not answer; no live process
 	// performs the runs of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; or another process
 	// has the same name, see [Lease]. The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors
-	// of [Start]. If an error persists, OnError is called again after a while. It is called from several goroutines. run is the id of the
-	// run, or "" if the error is about a queue or the store; q is the run's queue, or zero if the error is about the store. The text of err
-	// names both. If OnError is nil, the error is logged as a warning by [slog.Default].
+	// of [Start]. If an error persists, OnError is called again after a while. It is called from several goroutines. Its first argument is
+	// the id of the run, or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is
+	// about the store. The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -102,23 +102,23 @@ const (
 )
 
 // Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due
-// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store: each run is
-// performed by one of them, and after a process has died and its leases have run out, its runs continue in another process.
+// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. Each run is
+// performed by one of them. After a process has died and its leases have run out, its runs continue in another process.
 //
 // Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. In the second case the runs
 // in flight continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that rests, because it waits for
-// a signal or a time, see Service.RestAfter, ends in this process with [RunSuspended], releases its lease and costs nothing; it continues
-// when it is due.
+// a signal or a time, see Service.RestAfter, ends in this process with [RunSuspended] and releases its lease. It costs nothing until it is
+// due and continues.
 //
 // Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one name of [Lease],
 // which belongs into Runner.Options. If another process uses the name, Serve reports that and performs nothing until that process is gone.
-// If a run cannot begin, its store fails, or it rests with a request that cannot be read, see [ErrUndecoded], Serve tries the run again
-// after a second, and then after pauses that double up to a minute. In the last case it also tries again when another request is posted for
-// the run.
+// Serve tries a run again if it cannot begin, if its store fails, or if it rests with a request that cannot be read, see [ErrUndecoded]. It
+// does so after a second, and then after pauses that double up to a minute. A run with an unreadable request is also tried again when
+// another request is posted for it.
 //
-// Before it performs anything, Serve returns [ErrBadOption] for a Service without a Store or Workflows, with a negative Poll, with a
-// version twice, with two owners, or with an option for a single run, and the errors of [Graph.Compile] and [Start] about graphs and
-// options. If the store cannot be used any more, see [ErrUnusable], Serve returns an error that matches [ErrStore]. If a newer program has
+// Before it performs anything, Serve returns the errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption]
+// for a Service without a Store or Workflows, with a negative Poll, with a version twice, with two owners, or with an option for a single
+// run. If the store cannot be used any more, see [ErrUnusable], Serve returns an error that matches [ErrStore]. If a newer program has
 // migrated the store's schema, Serve takes no more runs, and when its runs have ended or rest it returns an error that matches ErrStore and
 // [store.ErrNewerSchema].
 func (rn *Runner) Serve(ctx context.Context, s Service) error {

@@ -67,7 +67,7 @@ type snapshotFile struct {
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"`  // for gates that the run has not reached
-	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, except in those of older versions
+	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, unless an older version wrote them
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
 	Forked    string            `json:"forked,omitempty"`         // only in a store: the run whose results it began with
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // only in a store

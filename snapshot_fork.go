@@ -27,12 +27,12 @@ const (
 	KeepDescendants RedriveMode = 1 << iota
 	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the
 	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode the error matches
-	// [ErrHandlers] and lists the handlers and what each has handled. A handler is a completed node that ran over a catch edge, under
-	// [OneFailed] or [AllFailed], or only on branches that an error boundary took after it had asked for the status or the error of a
-	// failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, named or not, or if it
-	// repeats what a handler has handled and keeps the handler, see [KeepDescendants], even in a composite that begins anew. A fork is
-	// refused if it repeats what was handled and keeps an earlier result. Runs of older versions do not record what a boundary has asked
-	// for: they count it as having asked for all nodes that it follows.
+	// [ErrHandlers] and lists the handlers and what each has handled. A handler is a completed node that ran over a catch edge, or under
+	// [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the
+	// status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler,
+	// named or not, even in a composite that begins anew. It is also refused if it repeats a handled failure and keeps the handler, see
+	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. Runs of older versions do not record
+	// what a boundary has asked for: they count it as having asked for all nodes that it follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without it a named composite in which a node
 	// failed continues inside, like an unnamed composite that failed.
@@ -394,7 +394,7 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the nodes that follow the nodes that run again, except those that Keep keeps, and the end node.
+// spread adds the end node and all nodes that follow a node that runs again, except the nodes that Keep keeps.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -473,8 +473,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part returns the node that a path names, or the composite that the path leads into and the rest of the path. at may be nil; else it has
-// the nodes of a snapshot, some of which may have been expanded.
+// part returns the node that a path names, or the composite that the path leads into and the remaining path. If at is not nil, it has the
+// nodes of a snapshot, some of which may have been expanded.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -589,7 +589,7 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take splits the nodes of a snapshot into those to keep and those that begin anew, and makes the composites that continue inside run.
+// take removes the nodes that begin anew from the nodes of a snapshot, and puts the composites that continue inside into status running.
 // epoch is the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
@@ -724,7 +724,7 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 
 // Fork begins a new run with results of another run, which it does not change. The new run has its own id, see [RunID], and the old run's
 // inputs unless it is given others. A node keeps its result, with everything inside it, if it completed, was skipped or was superseded, and
-// if the graph, which may be another one, declares it as before, with the same in-edges and the same inside. All other nodes run, and so do
+// if its declaration is unchanged, with the same in-edges and the same inside. The graph may be another one. All other nodes run, and also
 // the named nodes, given by paths, and every node that follows a node that runs. Composites that have not completed continue inside, as in
 // a [Redrive]. An expanded node begins anew; if it keeps its result, the store does not get its inside. [ForkPreview] lists the nodes that
 // run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed. The error matches [ErrUnknownNode] if

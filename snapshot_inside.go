@@ -735,8 +735,8 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer leaves a signal in the snapshot for the node. text is the encoded value if it is known. given reports whether the signal came with
-// the options of this life; if so, deadlines that have passed come first.
+// answer leaves a signal in the snapshot for the node. text is the encoded value if it is known. If given is set, the signal came with the
+// options of this life, and a deadline that has passed comes first.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}

@@ -37,9 +37,9 @@ func Resume(s *Snapshot) Option {
 // cancelled, and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All
 // other nodes keep their results. The nodes start anew: attempts count from 1, guards and conditions are evaluated again.
 //
-// Composites continue inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, all others run
-// again with the nodes that follow them inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs
-// again, if its declaration has changed, if it is named and completed with no failure inside, or if [Anew] is given. Names are paths, see
+// Composites continue inside, at every depth. Items, nodes and iterations that completed or were skipped keep their results; all others run
+// again with the nodes that follow them inside. Timeouts and tolerances begin anew. A composite begins anew if a node before it runs again,
+// if its declaration has changed, if it is named and completed with no failure inside, or if [Anew] is given. Names are paths, see
 // [Step.Path]: "charge", "S/charge", the item "M[3]". An iteration "L#2" repeats the loop from there; it must be the first or the last one,
 // or any one with Loop.Collect. The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a
 // failure that is repeated: see [DespiteHandlers]. A [Request] says who asks; the Result and the events run.status.changed and

@@ -501,8 +501,8 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
 }
 
-// handled lists, at every depth, the nodes that have handled failures and forbid a redrive or a fork that runs the failed nodes again.
-// before reports whether a fork keeps the result of a node before the composite around them.
+// handled appends, at every depth, the nodes that have handled failures and so forbid a redrive or a fork that runs the failed nodes again.
+// If before is set, a fork keeps the result of a node before the composite around them.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)

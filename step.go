@@ -364,9 +364,9 @@ func (s *Step) IdempotencyKey() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Param returns the value of a parameter. It is the value that edges delivered, merged if there are several; else the node's static value;
-// else, for a declared port or a node without predecessors, the root input of that name; else the port's default. ok distinguishes a null
-// from no value.
+// Param returns the value of a parameter. It is the first of these values that exists: the value that edges delivered, merged if there are
+// several; the node's static value; for a declared port or a node without predecessors, the root input of that name; the port's default. ok
+// distinguishes a null from no value.
 func (s *Step) Param(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Params[name]
@@ -734,8 +734,8 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Until that run has ended, it returns an error that the step must return: the
-// node waits, suspended, and then the step is entered again, in the same attempt, and gets the status:
+// AwaitRun returns the status of another run that has ended. Until that run has ended, it returns an error that the step must return. The
+// node waits, suspended. When the run has ended, the step is entered again, in the same attempt, and gets the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
@@ -785,9 +785,9 @@ func cycleText(cycle []string) string {
 	return strings.Join(append(list, list[0]), ", which awaits ")
 }
 
-// Queued returns when the attempt became ready to start: when the last predecessor that its join waited for ended, when its backoff ended,
-// or when the signal came that the step waited for. Between this time and the event node.started, the attempt was checked, and waited for
-// slots, for tokens and for the store. Call Queued only while the attempt runs.
+// Queued returns when the attempt became ready to start, because the last predecessor that its join waited for ended, its backoff ended, or
+// the awaited signal arrived. Between this time and the event node.started, the attempt was checked, and waited for slots, for tokens and
+// for the store. Call Queued only while the attempt runs.
 func (s *Step) Queued() time.Time {
 	if c := s.given(); c != nil {
 		return c.Queued
@@ -836,7 +836,7 @@ func (s *Step) predecessors() []Predecessor {
 }
 
 // Epoch returns the epoch of the lease under which the run is performed. It is a fencing token for other systems, since it grows with each
-// life of the run: a receiver of requests from steps can refuse an epoch lower than one it has seen, because that request comes from a
+// life of the run. A receiver of requests from steps can refuse an epoch lower than one that it has seen: such a request comes from a
 // process that has lost the run without noticing. Epoch returns 0 for a run that is not [Durable].
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {

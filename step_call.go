@@ -60,8 +60,8 @@ type Call struct {
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is what [Step.View] shows, including the iteration, which Step has too. [Step.Call] fills in all ancestors of the node; a host
-	// may remove those that the step does not use, to make the call smaller. Where Config or Root of the View is nil, the View shows the
+	// View is what [Step.View] shows, including the iteration, which Step has too. [Step.Call] fills in all ancestors of the node. To make
+	// the call smaller, a host may remove ancestors that the step does not use. Where Config or Root of the View is nil, the View shows the
 	// Call's, except that a Compensating Call does not lend its Config.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets the run's; nil means nil [Types].
@@ -127,8 +127,8 @@ type reporter interface {
 }
 
 // NewStep returns a Step whose methods return what the Call says. Its context is ctx, which the host ends when the attempt must stop; nil
-// means [context.Background]. to receives what the step emits, logs and counts, for example the [*Step] of the attempt in the process of
-// the run; nil drops it.
+// means [context.Background]. The last argument receives the step's deltas, logs and token counts; in the process of the run it may be the
+// attempt's [*Step]. If it is nil, they are dropped.
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -221,7 +221,7 @@ func (s *Step) CallWithoutView() Call {
 // view returns what [Step.View] shows.
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // otherwise the Call's Config may be that of the compensation
+	if d.Config == nil && !c.Compensating { // otherwise the Call's Config may be the compensation's
 		d.Config = c.Config
 	}
 	if d.Root == nil {

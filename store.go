@@ -43,16 +43,16 @@ var (
 // waiting nodes.
 //
 // Each attempt is recorded before its step is called. The results of its end become visible, to readers of events and to the steps of other
-// nodes, after its transaction has been committed. All changes that happen while a transaction is being written go into the next one: it
-// holds the end of a step together with the starts of the nodes that this made ready, for many nodes at once.
+// nodes, after its transaction has been committed. All changes that happen while a transaction is being written go into the next one. So
+// one transaction holds the end of a step together with the starts of the nodes that it made ready, and often the ends and starts of many
+// nodes.
 //
 // A write that the store does not answer is repeated until the lease runs out, see [Lease], except the first write of a life and a write
-// answered with [ErrUnusable]. Then the run is left, as by [Run.Leave], with an error that matches [ErrStore]: uncommitted changes are not
-// published and did not happen, nothing more is started, not even cleanup nodes and the end node, and the Result says what the store has.
-// The next process that starts the run continues from there. The run fails with [CauseStoreError] if the store answers that the run belongs
-// to another owner, or that the write contradicts the stored state. If the store answers with [ErrRejected] because of a step's output, the
-// run is left, too, and when it is started again the step's node fails permanently with [CauseStoreRejected]; if it rejects anything else,
-// the run fails.
+// answered with [ErrUnusable]. Then the run is left, as by [Run.Leave], with an error that matches [ErrStore]. Uncommitted changes are not
+// published and did not happen. Nothing more is started, not even cleanup nodes and the end node. The Result shows the stored state. The
+// next process that starts the run continues from there. The run fails with [CauseStoreError] if the store answers that the run belongs to
+// another owner, or that the write contradicts the stored state. If the store rejects a step's output with [ErrRejected], the run is left,
+// too; when it is started again, the step's node fails permanently with [CauseStoreRejected]. If it rejects anything else, the run fails.
 //
 // The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count;
 // cleanup nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. If the
@@ -76,10 +76,11 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that wait when the run begins, or that will wait: nodes of a run that continues from a snapshot or a store,
-// and gates that the run has not reached, or reaches again in a redrive, in composites only if these have begun. Each signal names its node
-// by id, by path in a composite, or by token. In a node that was expanded only waiting nodes are answered, and the answer is checked when
-// the graph is known. A gate keeps the deadline of its first wait; a deadline that has passed fails the gate before any signal arrives.
+// EarlySignals answers nodes that wait when the run begins, or that will wait. These are nodes of a run that continues from a snapshot or a
+// store, and gates that the run has not reached or reaches again in a redrive. Gates in composites can be answered only if the composites
+// have begun. Each signal names its node by id, by path in a composite, or by token. In a node that was expanded only waiting nodes are
+// answered, and the answer is checked when the graph is known. A gate keeps the deadline of its first wait; a deadline that has passed
+// fails the gate before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that takes no answer, [ErrDuplicateGate] if two signals name the same node,
 // and a [*ChoiceError] if a signal is not one of the choices of a [Gate]. No step has run then.
@@ -313,8 +314,8 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 // ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
 // error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the run's.
 // If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the run
-// has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a node that did not end in the run:
-// ReadResult calls no step.
+// has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches [ErrBadValue] if a changed
+// graph has a node that did not end in the run.
 //
 // The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. It begins with the first attempt
 // and lasts until the last one has ended.
@@ -786,20 +787,20 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 }
 
 // Adopt makes a stored run that has begun under another version of its graph continue with this one. A node keeps its result, with
-// everything inside it, if three things hold: it completed, was skipped or was superseded; its hash is the same in both plans, see
+// everything inside it, under three conditions. It completed, was skipped or was superseded; its hash is the same in both plans, see
 // [Plan.Hash]; and it follows no node that runs. All other nodes run anew: attempts count from 1, and a gate that waits asks again, with a
 // new deadline. Composites that have not ended, and are declared as before, continue inside by the same rule, as in a [Redrive]. An
 // answered gate keeps its answer, and early answers to gates that the run has not reached stay. Nodes that the graph no longer has are
 // removed from the run. [AdoptPreview] returns all this beforehand. Go functions have no hash: a node whose function has changed keeps its
 // result, unless its declaration changes, too, such as its Config.
 //
-// Adopt performs nothing: one transaction removes what the run loses and stores the new plan, and makes the run due. Then the run is in the
+// Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. Then the run is in the
 // queue of the new plan, see [Runner.Serve], or continues with Execute. If the transaction fails, the run is unchanged. For a run that has
 // not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
 //
-// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun; [ErrFinished] if the run has
-// ended, is being stopped or undoes nodes (redrive or fork it instead); [ErrGraphChanged] if the run belongs to another workflow;
-// [ErrUnknownRun] if it is not stored; and [ErrMissingInput] if the new graph needs inputs that the run does not have.
+// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the
+// run has ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another
+// workflow, [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
 	p, err := g.compiled()
 	if err != nil {

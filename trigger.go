@@ -26,9 +26,9 @@ type fired struct {
 	text    json.RawMessage // the payload as the codec has written it; nil if it has not
 }
 
-// Fire runs only the part of the graph that the trigger leads to: all nodes that follow, at any distance, the node with this id, which must
-// be of [KindTrigger], and the end node. All other nodes are pruned: they and their edges are not part of the run, and Result.Pruned names
-// them. [PruneClosure] prunes less.
+// Fire runs only the part of the graph that the trigger leads to: all nodes that follow the trigger at any distance, and the end node. The
+// trigger is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the
+// run, and Result.Pruned names them. [PruneClosure] prunes less.
 //
 // Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output is null. If no
 // trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].

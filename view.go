@@ -15,12 +15,13 @@ import (
 // ancestors. An ancestor may still be running behind a join that decides early; it shows its current status then.
 //
 // For a node that is not an ancestor, the methods return [Idle], nil and nil, and the guard or condition that asked fails with
-// [ErrNotAncestor]: a guard as its GuardErrors say, a condition or the test of a loop with [CauseConditionError]. [View.Has] asks without
-// an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same way, with
-// [ErrUnknownInput]. A node that a trigger has pruned may be asked for. The View of a [Step] returns [Idle], nil and nil without an error.
+// [ErrNotAncestor]. A guard fails as its GuardErrors say; a condition or the test of a loop fails with [CauseConditionError]. [View.Has]
+// asks without an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same
+// way, with [ErrUnknownInput]. A node that a trigger has pruned may be asked for. The View of a [Step] returns [Idle], nil and nil without
+// an error.
 //
-// A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of an ancestor that failed, was
-// aborted or was cancelled and asks for neither its status nor its error: see [View.Unread].
+// A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
+// ancestor without asking for the ancestor's status or error, too: see [View.Unread].
 type View struct {
 	data  *ViewData // for a View that was made from data and has no run; else nil
 	run   *Run
@@ -176,9 +177,9 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
-// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads the output of this ancestor and
-// asks for neither its status nor its error. Without the error, a default in place of the failed node's output would decide unnoticed. The
-// error matches [ErrUnreadFailure] and names the node and its cause.
+// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads only the output of this ancestor,
+// and not its status or error. Without the error, a default instead of the failed node's output would decide unnoticed. The error matches
+// [ErrUnreadFailure] and names the node and its cause.
 //
 // Unread returns nil for an ancestor that has not failed, been aborted or been cancelled, or that failed under ContinueOnFail; for a
 // superseded node; and for a node that is not an ancestor. It returns nil in a guard that is a text and whose GuardErrors allow. An
@@ -292,7 +293,7 @@ func (v View) reads(kind, name string) {
 	}
 }
 
-// slips are the possible mistakes of one evaluation of a guard or a condition, in what it asked its View for. K identifies nodes.
+// slips are possible mistakes of one evaluation of a guard or a condition, in its questions to its View. K identifies nodes.
 type slips[K comparable] struct {
 	err   error // from the first question about something that it may not see
 	seen  []K   // the failed nodes whose outputs it read, in order
@@ -397,11 +398,11 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
 }
 
-// Param returns a parameter of the step as a T. It converts a number from JSON, such as 3.0, to an integer if it is one, and a list from
-// JSON, or the output of a map, to a list of its elements, none of which may be null. Otherwise the error matches [ErrType] if the value
-// has another type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or the value
-// is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly]
-// instead.
+// Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a
+// list from JSON, or the output of a map, to a list of T's elements; no element may be null. Otherwise the error matches [ErrType] if the
+// value has another type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or the
+// value is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches
+// [ErrTooEarly] instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
 	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })

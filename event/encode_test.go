@@ -73,7 +73,7 @@ func ofEvent(at any, variant int) bool {
 	return true
 }
 
-// likeJSON compares the encoding of an event with that of package encoding/json for the same fields.
+// likeJSON compares the encoding of an event with package encoding/json's encoding of the same fields.
 func likeJSON(t *testing.T, e Event) {
 	got, err := e.MarshalJSON()
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ import (
 )
 
 // Event is one fact about a run. The events of a run are in one total order: run.started comes first, and the event that ends the run comes
-// last; a node's events follow its life, and a predecessor's end precedes its consequences.
+// last. A node's events follow its life, and a predecessor's end precedes its consequences.
 //
 // In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload; the file
 // schema.json of this package describes it.
@@ -46,9 +46,9 @@ type Event struct {
 	// predecessor that decided the node, the start of the node's wave, or the failure that stopped the node. For later events of the node
 	// it is the node's last event, not counting deltas and logs. The parent may come from before the run was resumed.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, preceded in a composite by the way to it: "S/x"
-	// is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1, and one
-	// more with each redrive.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, in a composite with the composite's path before
+	// it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1,
+	// and one more with each redrive.
 	Node    string
 	Path    string
 	Attempt int

@@ -302,7 +302,7 @@ func FuzzEventJSON(f *testing.F) {
 	})
 }
 
-// TestEngineNames: the names are those that engines use for their own events.
+// TestEngineNames: EngineName returns names that engines use for their own events.
 func TestEngineNames(t *testing.T) {
 	produced := map[string]event.Type{}
 	for kind := range declaredTypes(t) {
@@ -340,7 +340,7 @@ func TestEngineNames(t *testing.T) {
 	}
 }
 
-// TestExecutionTags: the tags are those of the table execution_tags, with the documented metadata.
+// TestExecutionTags: the tags match the table execution_tags, with the documented metadata.
 func TestExecutionTags(t *testing.T) {
 	want := map[string]string{
 		"node.queued":        `node_queued {"attempt":1,"wave":0}`,

@@ -17,8 +17,8 @@ type SkipReason struct {
 	Node string
 	// Label is, for condition_branch, the label of the edge that was not taken; empty for a catch edge. In JSON label.
 	Label string
-	// Answer is, for condition_branch, what the condition answered: its label or labels, separated by ", ", or without a label the answer
-	// as text, shortened to about a kilobyte. It is empty if the condition failed, or for a catch edge. In JSON answer.
+	// Answer is, for condition_branch, the condition's answer: its label or labels, separated by ", ". If the answer has no label, it is
+	// the answer as text, shortened to about a kilobyte. It is empty if the condition failed, or for a catch edge. In JSON answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. In JSON portId.
 	Port string

@@ -19,8 +19,8 @@ type storedJSON struct {
 	Payload json.RawMessage `json:"payload"`
 }
 
-// MarshalStored encodes the event for a store, see kahn.StoreEvents. Its form is that of MarshalJSON with the same payload, but without the
-// run, the workflow and the id.
+// MarshalStored encodes the event for a store, see kahn.StoreEvents: like MarshalJSON, with the same payload, but without the run, the
+// workflow and the id.
 func (e Event) MarshalStored() ([]byte, error) {
 	return e.marshal(func(w *writer, _ *int) {
 		w.Open()

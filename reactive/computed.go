@@ -39,9 +39,9 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 	return c
 }
 
-// Load returns the value or the error. It is for code outside callbacks: if the scope has changed since the last Load, Load takes the lock,
-// and in a callback of the scope it returns an error that matches [ErrTracker]. In a disposed scope it returns the last value or error, or
-// [ErrDisposed] if there is none, without calling the function.
+// Load returns the value or the error. It is for code outside callbacks: if the scope has changed since the last Load, Load takes the lock.
+// In a callback of the scope it would wait for itself, and returns an error that matches [ErrTracker]. In a disposed scope it returns the
+// last value or error, or [ErrDisposed] if there is none, without calling the function.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // effects that run here belong to changes by other callers, and so do their errors
+	var ignored error // effects that run here belong to changes by other callers, who should get their errors
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}

@@ -12,8 +12,8 @@
 // values that they read with it. Several writes in a [Batch] count as one change.
 //
 // Callbacks never see inconsistent values, and each runs at most once for a batch. A change does not spread beyond a computed whose value
-// stays the same. The cost of a change is proportional to the affected part of the dependency graph: each edge is visited once, only
-// necessary callbacks run, and nothing is allocated while the dependencies stay the same.
+// stays the same. The cost of a change is proportional to the affected part of the dependency graph: each edge is visited once, and only
+// necessary callbacks run. Nothing is allocated while the dependencies stay the same.
 //
 // Signals that change together belong to a [Scope], which has one lock. The package starts no goroutines: callbacks run on the goroutine
 // that caused the change.
