@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The bundle is small, every file of it is served, and the page has no script or style of its own that the policy would refuse.
+// The bundle is small, every file of it is served, and the page has no inline script or style, which the policy would block.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	h := Handler(free(Options{Runner: &kahn.Runner{}}))

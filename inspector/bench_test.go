@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// busyRun performs a run of 10,000 steps that do nothing but take 1 ms, with pages open on it, and returns how long it took.
+// busyRun performs a run of 10,000 steps that each take 1 ms, with pages open on it, and returns how long it took.
 func busyRun(t testing.TB, pages int) time.Duration {
 	g := layered("busy", 100, 100, func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil })
 	rn := &kahn.Runner{}
@@ -31,7 +31,7 @@ func busyRun(t testing.TB, pages int) time.Duration {
 	return res.Duration
 }
 
-// What 50 open pages cost a busy run, by the wall clock.
+// BenchmarkPages measures the cost of 50 open pages for a busy run, in wall-clock time.
 func BenchmarkPages(b *testing.B) {
 	for _, pages := range []int{0, 1, 50} {
 		b.Run(fmt.Sprint(pages), func(b *testing.B) {
@@ -42,8 +42,8 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// TestPagesCostLittle: what the handler does for pages that are open on a busy run, in events read and rows made, does not depend on how many pages
-// there are, and is a small number for each step. BenchmarkPages measures the time.
+// TestPagesCostLittle: the handler's work for open pages on a busy run, in events read and rows made, does not depend on the number of
+// pages, and is small for each step. BenchmarkPages measures the time.
 func TestPagesCostLittle(t *testing.T) {
 	t.Parallel()
 	const nodes = 30 * 100

@@ -23,27 +23,27 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// play is a graph and how it is run. With left another process runs it over the store of the service, and leaves it when these nodes wait.
+// play is a graph and the way to run it. With left, another process runs it over the service's store, and leaves it when these nodes wait.
 type play struct {
 	graph func() *kahn.Graph
 	opts  []kahn.Option
 	left  []string
 }
 
-// stand is a service with a page, and with what a test does to it: it starts runs, and cuts connections.
+// stand is a service with a page and with controls for tests: it starts runs, and cuts connections.
 type stand struct {
 	*desk
 	stage  map[string]play
 	memory *store.Memory
 	count  atomic.Int64
-	held   sync.Map // the leases that another process has, by run
+	held   sync.Map // leases that another process holds, by run
 }
 
 func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(r.URL.Path, "/stage/"); name {
 	case "cut":
 		s.server.CloseClientConnections()
-	case "hold": // another process has a run, and does not answer
+	case "hold": // another process has a run, and does not respond
 		id := r.URL.Query().Get("run")
 		lease, _, err := s.memory.Acquire(r.Context(), id, "another process", time.Hour)
 		if err != nil {
@@ -60,7 +60,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, id)
 	case "take": // another process cancels a run of the store
 		if lease, ok := s.held.LoadAndDelete(r.URL.Query().Get("run")); ok {
-			_ = s.memory.Release(r.Context(), lease.(store.Lease)) // else the run cannot be started
+			_ = s.memory.Release(r.Context(), lease.(store.Lease)) // otherwise the run cannot be started
 		}
 		run, err := kahn.Start(context.Background(), order(), nil, kahn.RunID(r.URL.Query().Get("run")), kahn.Durable(s.memory))
 		if err != nil {
@@ -68,7 +68,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		run.Cancel()
-		_, _ = run.Wait() // the page shows how it has ended
+		_, _ = run.Wait() // the page shows how it ended
 	default:
 		play := s.stage[name]
 		start, opts := s.rn.Start, append(slices.Clone(play.opts), kahn.RunID(fmt.Sprint(name, "-", s.count.Add(1))))
@@ -81,11 +81,11 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		for _, path := range play.left {
-			_, _ = run.WaitFor(r.Context(), path, kahn.Suspended, kahn.Retrying) // else the page shows another status
+			_, _ = run.WaitFor(r.Context(), path, kahn.Suspended, kahn.Retrying) // otherwise the page shows another status
 		}
 		if play.left != nil {
 			if len(play.left) == 0 {
-				_, _ = run.Wait() // it ends there
+				_, _ = run.Wait() // it ends in that process
 			}
 			run.Leave()
 			_, _ = run.Wait()
@@ -94,7 +94,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// buffered is a proxy on the way that passes an answer on when it has all of it.
+// buffered is a proxy that passes on a response only when it is complete.
 func buffered(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		held := &holding{header: w.Header()}
@@ -114,10 +114,10 @@ type holding struct {
 
 func (h *holding) Header() http.Header            { return h.header }
 func (h *holding) WriteHeader(code int)           { h.code = code }
-func (h *holding) Flush()                         {} // it says that it has, and has not
+func (h *holding) Flush()                         {} // claims to flush, but does not
 func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
 
-// refund is an order whose goods are not there, and whose payment nobody returns; the first of two.
+// refund is an order whose goods are missing and whose refund fails, the first of two times.
 func refund() *kahn.Graph {
 	var calls atomic.Int64
 	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no truck") }
@@ -132,7 +132,7 @@ func refund() *kahn.Graph {
 	)
 }
 
-// spends asks a model twice, since its first answer is an error, and waits for somebody. One of the names of what it uses is as long as a name can be.
+// spends asks a model twice, since the first answer is an error, and then waits for a signal. One name in its usage has the maximum length.
 func spends() *kahn.Graph {
 	return (&kahn.Graph{Name: "spends"}).Add(
 		kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -172,7 +172,8 @@ func storm() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "after", After: []string{"gust0", "gust9"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }})
 }
 
-// chatter logs 2,000 lines a second for six seconds, after a node that has logged one and 8,000 of its own.
+// chatter logs 2,000 lines a second for six seconds. Before that, one node logs one line, and chatter itself logs
+// 8,000.
 func chatter() *kahn.Graph {
 	return (&kahn.Graph{Name: "chatter"}).Add(
 		kahn.Node{ID: "early", Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -200,13 +201,14 @@ func chatter() *kahn.Graph {
 	)
 }
 
-// Texts that would be markup, and texts that hide what they are: by marks that turn the direction of a line, and by control characters.
+// Texts that would be markup, and texts that hide their content with marks that change the direction of a line or with control
+// characters.
 const (
 	markup  = `<img src=x onerror="window.broken=1"><script>window.broken=1</script>`
 	flipped = "rtl\u202egnp.exe\u2066\x1b[2J\u200b"
 )
 
-// hostile has such texts wherever a text of a run is shown, and very long ones.
+// hostile has such texts, and very long ones, wherever a page shows a text of a run.
 func hostile() *kahn.Graph {
 	say := func(v any, err error) kahn.StepFunc {
 		return func(_ context.Context, s *kahn.Step) (any, error) {
@@ -231,7 +233,7 @@ func hostile() *kahn.Graph {
 	)
 }
 
-// hostilePage is a page whose host has such texts, too: names of workflows, of users and of stored runs.
+// hostilePage is a page whose host has such texts, too: names of workflows, users and stored runs.
 func hostilePage(t *testing.T, o Options) http.Handler {
 	t.Helper()
 	memory := &store.Memory{}
@@ -245,7 +247,7 @@ func hostilePage(t *testing.T, o Options) http.Handler {
 	return Handler(free(o))
 }
 
-// crews has members of a group before and after a node that is not in it.
+// crews has members of a group before and after a node outside the group.
 func crews(do kahn.StepFunc) *kahn.Graph {
 	g := &kahn.Graph{Name: "crews", Groups: []kahn.Group{{Name: "db"}, {Name: "mail"}}}
 	return g.Add(
@@ -256,7 +258,7 @@ func crews(do kahn.StepFunc) *kahn.Graph {
 	)
 }
 
-// many sends 10,000 letters, of which the first attempts in a run fail for two, which is tolerated.
+// many sends 10,000 letters. In a run the first attempts fail for two of them, which is tolerated.
 func many() *kahn.Graph {
 	var again sync.Map
 	letters := make([]int, 10_000)
@@ -286,11 +288,11 @@ func composites(do kahn.StepFunc) *kahn.Graph {
 		kahn.Node{ID: "sub", Sub: inner},
 		kahn.Node{ID: "loop", After: []string{"sub"}, Sub: item, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}},
 		kahn.Node{ID: "sub2", After: []string{"sub"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(item, nil, nil) }},
-		kahn.Node{ID: "end", After: []string{"loop", "sub2", "sub"}, Do: do}, // sub comes before it by way of loop
+		kahn.Node{ID: "end", After: []string{"loop", "sub2", "sub"}, Do: do}, // sub comes before it through loop
 	)
 }
 
-// rounds has a loop that asks in each of its iterations, and after it a sub-graph with a node of the same id.
+// rounds has a loop with a gate in each iteration, followed by a sub-graph with a node of the same id.
 func rounds() *kahn.Graph {
 	again := func(kahn.View) (bool, error) { return true, nil }
 	ask := (&kahn.Graph{}).Add(kahn.Node{ID: "ask", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"again"}}})
@@ -299,7 +301,8 @@ func rounds() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "last", After: []string{"loop"}, Sub: same}, kahn.Node{ID: "loop", Sub: ask, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}})
 }
 
-// paths has a critical path by dependencies, fetch and write, that differs from that by slots if there is one slot: write waits for other.
+// paths has a critical path by dependencies, fetch and write, that differs from the critical path by slots if there is one slot: write
+// then waits for other.
 func paths() *kahn.Graph {
 	g := &kahn.Graph{Name: "paths"}
 	return g.Add(
@@ -309,7 +312,7 @@ func paths() *kahn.Graph {
 	)
 }
 
-// takes does nothing for some time.
+// takes returns a step that does nothing for some time.
 func takes(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, _ *kahn.Step) (any, error) {
 		select {

@@ -71,7 +71,7 @@ func TestPage(t *testing.T) {
 		"rounds":     {graph: rounds},
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
 		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},
-		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not know its plan
+		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not have its plan
 		"short":      {graph: short},
 		"refund":     {graph: refund},
 		"refunds":    {graph: refund, left: []string{}}, // another process has performed it

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// What the decoder of queries accepts keeps to the table: no text without a parameter, no number beyond its bounds.
+// A query that the decoder accepts fits the table: no text without a parameter, no number out of its bounds.
 func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint8, raw string) {
 		x := &routes[int(at)%len(routes)]
@@ -48,7 +48,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// What the decoder of bodies accepts is the same when it is encoded and decoded again.
+// A body that the decoder accepts does not change when it is encoded and decoded again.
 func FuzzBody(f *testing.F) {
 	var bodies []func() any
 	for i := range routes {
@@ -71,7 +71,7 @@ func FuzzBody(f *testing.F) {
 		}
 		again := fresh()
 		if s, ok := body.(*signalBody); ok && s.Value == nil {
-			return // the endpoint refuses it
+			return // the endpoint rejects it
 		}
 		if err := parseBody(text, again); err != nil {
 			t.Fatalf("%s becomes %s: %v", data, text, err)
@@ -82,7 +82,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// A mount is found in any path without a panic, and what is left of the path is its end.
+// A mount is found in any path without a panic, and the remaining path is a suffix of the path.
 func FuzzMount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, path string) {
 		if rest, _ := within(pattern, path); len(rest) > len(path) || path[len(path)-len(rest):] != rest {

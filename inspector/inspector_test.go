@@ -25,7 +25,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// desk is a Runner with a run of every kind of node, and a server of its handler.
+// desk is a Runner with a run with every kind of node, and a server of its handler.
 type desk struct {
 	t      *testing.T
 	rn     *kahn.Runner
@@ -80,7 +80,7 @@ func (d *desk) graph() *kahn.Graph {
 	)
 }
 
-// newDesk starts the run and waits until nothing moves.
+// newDesk starts the run and waits until it rests.
 func newDesk(t *testing.T, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: &kahn.Runner{}, audit: &syncBuffer{}}
@@ -112,7 +112,7 @@ func newDesk(t *testing.T, change func(*Options)) *desk {
 	return d
 }
 
-// storeOf is a store with one run, which nobody has performed.
+// storeOf returns a store with one run that no process has performed.
 func storeOf(t *testing.T, g *kahn.Graph) store.Admin {
 	t.Helper()
 	memory := &store.Memory{}
@@ -143,7 +143,7 @@ func (d *desk) ask(method, path, body string, change ...func(*http.Request)) (in
 	return res.StatusCode, data, res.Header
 }
 
-// get decodes the answer of an endpoint, which has to conform to the description.
+// get decodes the response of an endpoint, which must conform to the description.
 func get[T any](d *desk, path string, params ...string) (answer T) {
 	d.t.Helper()
 	code, body, _ := d.ask(http.MethodGet, path+queried(params...), "")
@@ -153,7 +153,7 @@ func get[T any](d *desk, path string, params ...string) (answer T) {
 	return answer
 }
 
-// refusal decodes a refusal.
+// refusal decodes an error response.
 func (d *desk) refusal(want int, method, path, body string, change ...func(*http.Request)) *fault {
 	d.t.Helper()
 	code, data, _ := d.ask(method, path, body, change...)
@@ -164,7 +164,7 @@ func (d *desk) refusal(want int, method, path, body string, change ...func(*http
 	return reply.Error
 }
 
-// post makes an action that has to be accepted.
+// post performs an action that must be accepted.
 func (d *desk) post(path, body string, params ...string) []byte {
 	d.t.Helper()
 	code, data, _ := d.ask(http.MethodPost, path+queried(params...), body, as("ann"))
@@ -190,7 +190,7 @@ func queried(params ...string) string {
 
 func (d *desk) id() string { return d.run.ID() }
 
-// The state of a graph tells how far its composites are: sub-graphs, maps, loops and nodes that a step has expanded.
+// The state of a graph shows the progress of its composites: sub-graphs, maps, loops and expanded nodes.
 func TestInsides(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -212,7 +212,7 @@ func TestInsides(t *testing.T) {
 	require.Equal(t, map[int]insideCounts{1: {Counts: both}, 2: {Iteration: 3, Counts: both}, 3: {Counts: both}}, get[stateReply](d, "api/v1/state", "run", "composites").Insides)
 }
 
-// layered has layers of nodes that follow three of the layer before.
+// layered has layers of nodes, each of which follows three nodes of the preceding layer.
 func layered(name string, layers, width int, do kahn.StepFunc) *kahn.Graph {
 	g := &kahn.Graph{Name: name}
 	for id, after := range graphs.Layered(layers, width) {
@@ -260,7 +260,7 @@ func TestList(t *testing.T) {
 	require.Len(t, get[runsReply](d, "api/v1/runs", "status", "failed", "workflow", "other 1").Runs, 2)
 	require.Len(t, get[runsReply](d, "api/v1/runs", "q", "ORD").Runs, 1)
 
-	// A client that knows the answer gets none.
+	// A client that already has the response gets no body.
 	code, _, header := d.ask(http.MethodGet, "api/v1/runs?status=failed", "")
 	require.Equal(t, http.StatusOK, code)
 	code, body, _ := d.ask(http.MethodGet, "api/v1/runs?status=failed", "", func(q *http.Request) { q.Header.Set("If-None-Match", header.Get("ETag")) })
@@ -374,7 +374,7 @@ func TestLogAndTimeline(t *testing.T) {
 	require.Contains(t, spans, "each[0]/x")
 }
 
-// Two answer one gate: the second is told who was first, of a gate inside of a map, too.
+// If two clients answer a gate, the second sees who was first, also for a gate in a map.
 func TestSignal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -395,7 +395,7 @@ func TestSignal(t *testing.T) {
 	require.Contains(t, d.audit.String(), "outcome=answered")
 }
 
-// A request that is repeated with its key is performed once, at the same time, too.
+// A request that is repeated with its key is performed once, even concurrently.
 func TestIdempotency(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -414,7 +414,7 @@ func TestIdempotency(t *testing.T) {
 	}
 	require.Len(t, get[runsReply](d, "api/v1/runs").Runs, 2)
 	require.Equal(t, "key_reused", d.refusal(http.StatusUnprocessableEntity, http.MethodPost, "api/v1/start?workflow=orders", `{"inputs":1}`, key).Code)
-	// Another actor's key is another key.
+	// The same key from another actor is a different key.
 	d.ask(http.MethodPost, "api/v1/start?workflow=orders", `{}`, key, as("ann"))
 	require.Len(t, get[runsReply](d, "api/v1/runs").Runs, 3)
 	require.Equal(t, "no orders today", d.refusal(http.StatusConflict, http.MethodPost, "api/v1/start?workflow=orders", `{"inputs":"no"}`).Message)
@@ -468,7 +468,8 @@ func checkEvents(t *testing.T, d *desk, res *kahn.Result) {
 	require.NoError(t, kahntest.CheckEvents(d.graph(), res, events))
 }
 
-// The reason of a failure reads as the run itself says it, and has no error for who may not see it.
+// The reason of a failure reads as the run itself describes it. Clients that may not see data get it without the
+// error.
 func TestWhyFailed(t *testing.T) {
 	t.Parallel()
 	var hide atomic.Bool

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// An answer has as many nodes of a graph as the page draws, and says how many there are.
+// A response has as many nodes of a graph as the page draws, and the number of all.
 func TestGraphOfManyNodes(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}

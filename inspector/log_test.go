@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// talks is a run of one node that has logged n lines, of which every 1,000th is a warning, and of one before it that has logged one.
+// talks is a run with two nodes. The first has logged one line, the second n lines, every 1,000th of them a warning.
 func talks(t *testing.T, n int, opts ...kahn.Option) *kahn.Runner {
 	t.Helper()
 	rn := &kahn.Runner{}
@@ -43,7 +43,7 @@ func talks(t *testing.T, n int, opts ...kahn.Option) *kahn.Runner {
 	return rn
 }
 
-// A log that is longer than a page is read from its end backwards and from its start forwards, without a gap and without a line twice, with filters, too.
+// A log longer than a page can be read backwards from its end and forwards from its start, without gaps and duplicates, also with filters.
 func TestLogPages(t *testing.T) {
 	t.Parallel()
 	memory := &store.Memory{}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// died puts a run into the memory as it is when the process that performs it dies: while a step is at work, after a node that has ended.
+// died puts a run into memory in the state it has when its process dies: while a step is running, after another node has ended.
 func died(memory *store.Memory, id string, g *kahn.Graph, atWork chan struct{}) error {
 	own := &store.Memory{}
 	run, err := kahn.Start(context.Background(), g, nil, kahn.RunID(id), kahn.Durable(own))
@@ -30,7 +30,7 @@ func died(memory *store.Memory, id string, g *kahn.Graph, atWork chan struct{}) 
 	return err
 }
 
-// works has a step that ends at once if nobody waits to hear that it is at work.
+// works has a step that ends at once if no one receives from atWork.
 func works(atWork chan struct{}) *kahn.Graph {
 	return (&kahn.Graph{Name: "works"}).Add(
 		kahn.Node{ID: "first", Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
@@ -45,7 +45,7 @@ func works(atWork chan struct{}) *kahn.Graph {
 	)
 }
 
-// A run whose process has died says so, and since when. Its time does not grow, and it goes on here.
+// A run whose process has died says so, and since when. Its duration does not grow, and it continues here.
 func TestProcessThatDied(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -97,7 +97,8 @@ func short() *kahn.Graph {
 	)
 }
 
-// A run that took less than a millisecond has a time, live and stored; a cleanup node that has run was reached by its edges, whatever was before it.
+// A run of less than a millisecond has a duration, live and stored. A cleanup node that has run was reached by its edges, whatever came
+// before it.
 func TestShortRuns(t *testing.T) {
 	t.Parallel()
 	g := short()
@@ -121,7 +122,7 @@ func TestShortRuns(t *testing.T) {
 	}
 }
 
-// A gate that tells nothing has no info, in a store either.
+// A gate without info has no info, in a store either.
 func TestGateWithoutInfo(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)

@@ -23,7 +23,7 @@ var writing = flag.Bool("write", false, "write openapi.json anew")
 // object is a JSON object of the description.
 type object = map[string]any
 
-// describe makes the description of the endpoints from the table that the handler serves.
+// describe builds the description of the endpoints from the handler's table.
 func describe() object {
 	d := describer{schemas: object{}}
 	paths := object{}
@@ -98,7 +98,7 @@ func paramSchema(p param) object {
 	return s
 }
 
-// enums are the texts of the types that have few.
+// enums are the possible texts of types that have few.
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[kahn.Status]():         nodeStatuses,
 	reflect.TypeFor[kahn.RunStatus]():      runStatuses,
@@ -164,7 +164,7 @@ func (d *describer) fields(t reflect.Type, properties object, required *[]string
 	}
 }
 
-// The file openapi.json is what the table of endpoints and the types of their answers say, no more and no less.
+// The file openapi.json matches the table of endpoints and the types of their replies exactly.
 func TestOpenAPI(t *testing.T) {
 	want, err := json.MarshalIndent(describe(), "", "  ")
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// conforms reports how a JSON value breaks a schema of the description.
+// conforms reports how a JSON value violates a schema of the description.
 func conforms(all, schema object, v any, at string) []string {
 	if ref, ok := schema["$ref"].(string); ok {
 		name := ref[strings.LastIndexByte(ref, '/')+1:]
@@ -246,7 +246,7 @@ func conforms(all, schema object, v any, at string) []string {
 	return nil
 }
 
-// requireConforms checks an answer against the file.
+// requireConforms checks a response against the file.
 func requireConforms(t *testing.T, method, path string, body []byte) {
 	t.Helper()
 	var all, answer any

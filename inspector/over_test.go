@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// serveRunner is a desk over a Runner.
+// serveRunner returns a desk over a Runner.
 func serveRunner(t *testing.T, rn *kahn.Runner, o Options) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: rn, audit: &syncBuffer{}}
@@ -30,7 +30,8 @@ func serveRunner(t *testing.T, rn *kahn.Runner, o Options) *desk {
 	return d
 }
 
-// A run that was left does nothing any more: nothing is offered that can only fail, and what is asked for is refused.
+// A run that was left no longer does anything: the page offers no action that must fail, and the handler rejects such
+// actions.
 func TestLeftRun(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -49,7 +50,7 @@ func TestLeftRun(t *testing.T) {
 	require.NotNil(t, get[previewReply](d, "api/v1/redrive", "run", d.id()).Nodes)
 }
 
-// Pages are told that a run was left, that another run has its id, and that a redrive has set nodes back.
+// Pages are notified when a run was left, when another run has its id, and when a redrive has set nodes back.
 func TestStreamOfAnotherLife(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -81,7 +82,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 	})
 }
 
-// What changes between the moment in which a page joins and the first look is told.
+// Changes between the moment when a page joins and the first look are sent.
 func TestStreamFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +91,7 @@ func TestStreamFromTheBeginning(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p := openTab(t.Context(), Handler(free(Options{Runner: rn})), "r")
-		synctest.Wait() // it has joined, and no tick has passed
+		synctest.Wait() // it has joined before the first tick
 		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		time.Sleep(time.Second)
 		nodes := messages[nodesMessage](t, p, "nodes")
@@ -113,7 +114,7 @@ func TestStreamThatCannotBeEncoded(t *testing.T) {
 	require.Contains(t, d.audit.String(), "stream=runs")
 }
 
-// Numbers of an answer arrive as they were sent, or are refused.
+// Numbers in answers arrive unchanged, or are rejected.
 func TestNumbersOfAnswers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]any{
@@ -131,7 +132,7 @@ func TestNumbersOfAnswers(t *testing.T) {
 	require.Equal(t, "the number 9007199254740993 would be changed: send it as a string", f.Message)
 }
 
-// An action that is repeated when its run is forgotten is answered as the first time.
+// An action that is repeated after its run is forgotten gets the same response.
 func TestReplayOfAForgottenRun(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{History: -1}
@@ -148,7 +149,7 @@ func TestReplayOfAForgottenRun(t *testing.T) {
 	require.Equal(t, "unknown_run", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/cancel?run=r", "{}").Code)
 }
 
-// Answers that are on their way are not forgotten for later ones, and those that are done are, the oldest first.
+// Responses in flight are not dropped for later ones; completed responses are, the oldest first.
 func TestRepliesAreBounded(t *testing.T) {
 	t.Parallel()
 	var x replies
@@ -170,7 +171,7 @@ func TestRepliesAreBounded(t *testing.T) {
 	require.Len(t, x.order, maxReplies)
 }
 
-// A page of the timeline has the ends of its attempts, and after a redrive the times begin with the earlier life.
+// A page of the timeline has the ends of its attempts. After a redrive the times begin with the earlier life.
 func TestTimelineIsWhole(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -202,7 +203,7 @@ func TestTimelineIsWhole(t *testing.T) {
 	require.Equal(t, reply.Now, get[timelineReply](d, "api/v1/timeline", "run", "r").Now, "it has ended")
 }
 
-// Values that package json cannot encode without an end of the stack, or of the memory, are told by their types.
+// Values that would exhaust the stack or the memory of package json are represented by their types.
 func TestDeepValues(t *testing.T) {
 	t.Parallel()
 	type link struct{ Next *link }
@@ -252,7 +253,8 @@ func TestDeepValues(t *testing.T) {
 	}
 }
 
-// A redrive of what was answered is refused, with what has answered it in the preview, until the operator asks for it in spite of that.
+// A redrive that would repeat handled failures is refused, and the preview names the handlers, until the operator asks for it
+// explicitly.
 func TestRedriveDespiteHandlers(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}})
@@ -298,14 +300,14 @@ func TestPreviewOfARedrive(t *testing.T) {
 	require.Equal(t, []string{"end"}, get[previewReply](d, "api/v1/redrive", "run", "fine").Nodes)
 }
 
-// A preview costs what the graph has, in whatever order that is declared.
+// A preview costs work in proportion to the graph, whatever the order of declaration.
 func TestPreviewIsLinear(t *testing.T) { // not parallel: it counts allocations
 	rn := &kahn.Runner{}
 	d := serveRunner(t, rn, Options{})
 	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	const n = 20_000
 	g := &kahn.Graph{}
-	for i := range n { // from its end to its beginning
+	for i := range n { // from the end of the chain to its beginning
 		x := kahn.Node{ID: fmt.Sprint("n", i), Do: ok}
 		if i < n-1 {
 			x.After = []string{fmt.Sprint("n", i+1)}
@@ -321,7 +323,7 @@ func TestPreviewIsLinear(t *testing.T) { // not parallel: it counts allocations
 	require.Less(t, begun, 40.0*n, "allocations")
 }
 
-// A path is found by looking into the nodes on the way alone, however many of its characters might end a part.
+// A path is found by looking only into the nodes on the way, however many characters might end a part.
 func TestLongPathsAreFound(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -346,7 +348,7 @@ func TestLongPathsAreFound(t *testing.T) {
 	require.True(t, slices.Contains(get[nodeReply](d, "api/v1/node", "run", "r", "path", "s").Actions, "redrive"))
 }
 
-// A run without events is shown all the same: its changes, and how it has ended.
+// A run without events is shown, too: its changes, and how it ended.
 func TestRunWithoutEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -22,7 +22,7 @@ import (
 
 const secret = "S3CRET"
 
-// secrets is a run that says a secret in every place where user code can say something, and a store with another one.
+// secrets is a run with a secret in every place where user code can put a text, and a store with another such run.
 func secrets(t *testing.T, o Options) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: &kahn.Runner{}, audit: &syncBuffer{}}
@@ -81,7 +81,7 @@ func secrets(t *testing.T, o Options) *desk {
 // sentinels are errors of package kahn that a function of the host may wrap.
 var sentinels = map[string]error{"bad_value": kahn.ErrBadValue, "graph_changed": kahn.ErrGraphChanged, "not_due": kahn.ErrNotDue, "not_ended": kahn.ErrDuplicateRun, "unknown_node": kahn.ErrUnknownNode}
 
-// Errors of the host that wrap one of package kahn have its code, and their texts are those of the host.
+// Errors of the host that wrap an error of package kahn have that error's code, and the host's texts.
 func TestErrorsOfTheHostThatWrapASentinel(t *testing.T) {
 	t.Parallel()
 	without := Options{Authorize: func(_ *http.Request, a Action) error {
@@ -108,7 +108,7 @@ func TestErrorsOfTheHostThatWrapASentinel(t *testing.T) {
 	}
 }
 
-// everything asks for every answer about every node, in both runs, refusals included.
+// everything requests every response about every node, in both runs, including error responses.
 func (d *desk) everything(each func(where, body string)) {
 	for i := range routes {
 		x := &routes[i]
@@ -136,7 +136,7 @@ func (d *desk) everything(each func(where, body string)) {
 						}
 					}
 					if x.path == "api/v1/cancel" || x.path == "api/v1/abort" || x.path == "api/v1/leave" || x.path == "api/v1/node/cancel" {
-						continue // the run is to stay as it is
+						continue // the run must stay unchanged
 					}
 					if x.path == "api/v1/signal" && path == "asks" {
 						continue
@@ -152,7 +152,7 @@ func (d *desk) everything(each func(where, body string)) {
 	}
 }
 
-// What only ViewData shows is in no answer, in no refusal and in no header for clients without it.
+// For clients without ViewData, data is in no response, no error response and no header.
 func TestNothingLeaksWithoutViewData(t *testing.T) {
 	t.Parallel()
 	d := secrets(t, Options{Authorize: func(_ *http.Request, a Action) error {
@@ -164,7 +164,7 @@ func TestNothingLeaksWithoutViewData(t *testing.T) {
 	d.everything(func(where, body string) { require.NotContains(t, body, secret, where) })
 }
 
-// A Redact that hides everything hides everything.
+// A Redact that hides everything hides everything, everywhere.
 func TestNothingLeaksPastRedact(t *testing.T) {
 	t.Parallel()
 	d := secrets(t, Options{Redact: func(*http.Request, Value) any { return "hidden" }})
@@ -186,7 +186,7 @@ func TestNothingLeaksPastRedact(t *testing.T) {
 	}
 }
 
-// What a stream tells needs View alone.
+// Everything in a stream needs only View.
 func TestNothingLeaksThroughTheStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestNothingLeaksThroughTheStream(t *testing.T) {
 	})
 }
 
-// The ETag of an answer is that of what the client may see: it does not tell whether something hidden has changed.
+// The ETag of a response depends only on what the client may see: it does not reveal whether hidden data has changed.
 func TestETagTellsNothingHidden(t *testing.T) {
 	t.Parallel()
 	for _, may := range []bool{false, true} {
@@ -227,7 +227,7 @@ func TestETagTellsNothingHidden(t *testing.T) {
 				return nil
 			}
 		})
-		for path, shows := range map[string]bool{ // whether the answer has values
+		for path, shows := range map[string]bool{ // whether the response has values
 			"api/v1/node" + queried("run", d.id(), "path", "fetch"): true,
 			"api/v1/gates":                          false,
 			"api/v1/state" + queried("run", d.id()): false,
@@ -252,7 +252,7 @@ func TestETagTellsNothingHidden(t *testing.T) {
 		}
 	}
 
-	// A tag is no way around Authorize.
+	// An ETag does not bypass Authorize.
 	refuse := false
 	d := newDesk(t, func(o *Options) {
 		o.Authorize = func(*http.Request, Action) error {
@@ -270,7 +270,8 @@ func TestETagTellsNothingHidden(t *testing.T) {
 	}
 }
 
-// Functions of the host that panic refuse, and each action leaves a record, whatever becomes of its goroutine.
+// Functions of the host that panic make the handler refuse. Each action leaves an audit record, even if its goroutine
+// ends.
 func TestFunctionsOfTheHostThatPanic(t *testing.T) {
 	t.Parallel()
 	var authorize, actor bool
@@ -308,7 +309,7 @@ func TestFunctionsOfTheHostThatPanic(t *testing.T) {
 	require.NoError(t, err)
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("Idempotency-Key", "ends")
-	if res, err := http.DefaultClient.Do(q); err == nil { // net/http answers with an empty body, or cuts the connection
+	if res, err := http.DefaultClient.Do(q); err == nil { // net/http responds with an empty body, or cuts the connection
 		require.NoError(t, res.Body.Close())
 	}
 	again := d.refusal(http.StatusInternalServerError, http.MethodPost, "api/v1/start?workflow=ends", "{}", func(q *http.Request) { q.Header.Set("Idempotency-Key", "ends") })

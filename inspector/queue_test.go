@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// stranding is a store with pending runs of two workflows, of which the second has two versions.
+// stranding is a store with pending runs of two workflows. The second workflow has two versions.
 func stranding(t *testing.T, runs map[*kahn.Graph][]string) *store.Memory {
 	t.Helper()
 	memory := &store.Memory{}
@@ -44,7 +44,7 @@ func versions(t *testing.T) (orders, first, second *kahn.Graph, queues map[*kahn
 	return orders, first, second, queues
 }
 
-// all reads all pages of the stored runs, two runs a page, and returns their ids.
+// all reads all pages of the stored runs, two runs per page, and returns the ids.
 func (d *desk) all(params ...string) (ids []string) {
 	d.t.Helper()
 	for after := ""; ; {
@@ -59,7 +59,8 @@ func (d *desk) all(params ...string) (ids []string) {
 	}
 }
 
-// Runs whose queue no live process works are marked with the queue and since when, and listed by themselves.
+// Runs whose queue no live process serves are marked with the queue and its last service, and can be listed
+// separately.
 func TestUnclaimable(t *testing.T) {
 	t.Parallel()
 	orders, first, second, queues := versions(t)
@@ -108,7 +109,7 @@ func TestUnclaimable(t *testing.T) {
 	}
 }
 
-// Runs that this process performs are not marked, whether or not it serves their queue. Others of the queue are.
+// Runs that this process performs are not marked, whether or not it serves their queue. Other runs of the queue are.
 func TestUnclaimableHere(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -133,7 +134,7 @@ func (forgetful) Queues(context.Context) ([]store.QueueState, error) {
 	return nil, errors.New("password in the connection string")
 }
 
-// A store that does not tell its queues lists nothing as if all were well.
+// If a store cannot list its queues, the list looks as if every queue were served.
 func TestQueuesThatFail(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = forgetful{x.memory} })

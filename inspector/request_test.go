@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// resumed has another process go on with the run, and returns it when it waits at its gate again.
+// resumed makes another process continue the run, and returns the run when it waits at its gate again.
 func (x *elsewhere) resumed() *kahn.Run {
 	x.t.Helper()
 	run, err := kahn.Start(x.t.Context(), x.graph, nil, kahn.RunID("order 17"), kahn.Durable(x.memory))
@@ -29,7 +29,7 @@ func (x *elsewhere) resumed() *kahn.Run {
 	return run
 }
 
-// act makes an action with a key of its own, and returns the status that the answer has.
+// act performs an action with a key of its own, and returns the status in the response.
 func (x *elsewhere) act(path, body, key string) string {
 	x.t.Helper()
 	code, data, _ := x.ask(http.MethodPost, path, body, as("ann"), func(q *http.Request) { q.Header.Set("Idempotency-Key", key) })
@@ -43,7 +43,8 @@ func (x *elsewhere) act(path, body, key string) string {
 
 const approvePath = "api/v1/signal?path=review%2Fapprove&run=order+17"
 
-// held takes the lease of the run, as a process that has stopped to answer does, and returns what releases it.
+// held takes the lease of the run, like a process that no longer responds, and returns a function that releases the
+// lease.
 func (x *elsewhere) held() (release func()) {
 	x.t.Helper()
 	lease, _, err := x.memory.Acquire(x.t.Context(), "order 17", "another process", time.Hour)
@@ -51,13 +52,13 @@ func (x *elsewhere) held() (release func()) {
 	return func() { require.NoError(x.t, x.memory.Release(x.t.Context(), lease)) }
 }
 
-// requests are those that the page lists of the run.
+// requests returns the requests that the page lists for the run.
 func (x *elsewhere) requests() []requestRow {
 	x.t.Helper()
 	return get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 }
 
-// Requests for a run that another process performs reach that process, once for each key, whatever handler the action was asked of.
+// Requests for a run that another process performs reach that process, once for each key, whichever handler received the action.
 func TestRequestsReachThePerformer(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -68,7 +69,7 @@ func TestRequestsReachThePerformer(t *testing.T) {
 	require.Equal(t, "requested", x.act(approvePath, `{"value":"ship","comment":"ok"}`, "k2"))
 	_, err = run.WaitFor(t.Context(), "review", kahn.Completed)
 	require.NoError(t, err)
-	_, _ = run.Wait() // canceled flaky aborts what needs it
+	_, _ = run.Wait() // canceling flaky aborts the nodes that need it
 	approve, err := run.Node("review/approve")
 	require.NoError(t, err)
 	require.Equal(t, []any{"ship", "ann", "ok"}, []any{approve.Decision.Value, approve.Decision.Actor, approve.Decision.Comment})
@@ -82,7 +83,7 @@ func TestRequestsReachThePerformer(t *testing.T) {
 	require.Empty(t, x.requests(), "they have had their effect")
 }
 
-// A request waits, and is listed, until the run takes it. The same action, asked of another handler, is the same request.
+// A request waits, and is listed, until the run takes it. The same action on another handler is the same request.
 func TestRequestWaits(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -113,7 +114,8 @@ func TestRequestWaits(t *testing.T) {
 	require.Equal(t, "finished", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/node/cancel?path=last&run=order+17", "{}").Code)
 }
 
-// What the run would refuse is refused before it is posted, with what it would take. What the run itself refuses is listed with the reason.
+// A request that the run would refuse is rejected before it is posted, with the possible choices. A request that the run itself refuses is
+// listed with the reason.
 func TestRequestRefused(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -135,20 +137,20 @@ func TestRequestRefused(t *testing.T) {
 	}
 	require.Empty(t, x.requests())
 
-	// Without the plan the choices are not known. Any process may post what it cannot perform.
+	// Without the plan the choices are unknown. Any process may post requests for actions that it cannot perform.
 	blind := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Workflows = nil })
 	require.Empty(t, blind.requests())
 	require.Equal(t, "requested", blind.act(approvePath, `{"value":"burn"}`, "k"))
 	require.Len(t, blind.requests(), 1)
 	blind.resumed()
 	require.Eventually(t, func() bool {
-		list := blind.requests() // a run that was loaded is kept for a moment
+		list := blind.requests() // a loaded run is cached for a moment
 		return len(list) == 1 && list[0].Status == store.RequestRefused
 	}, loadTime, tick)
 	require.Contains(t, blind.requests()[0].Refused, "choose one of")
 }
 
-// A client that may not view data learns that there are requests, and nothing of what they say.
+// A client that may not view data sees that there are requests, but not their contents.
 func TestRequestsWithoutData(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(_ *elsewhere, o *Options) {
@@ -166,14 +168,14 @@ func TestRequestsWithoutData(t *testing.T) {
 	require.Equal(t, requestRow{Kind: store.KindSignal, Path: "review/approve", Status: store.RequestWaiting, Posted: list[0].Posted}, list[0])
 }
 
-// brokenInbox takes no request.
+// brokenInbox fails to take requests.
 type brokenInbox struct{ *store.Memory }
 
 func (brokenInbox) Post(context.Context, string, store.Request) (bool, error) {
 	return false, errors.New("password in the connection string")
 }
 
-// A request that the store does not confirm may be repeated with its key.
+// A request that the store did not confirm may be repeated with its key.
 func TestRequestIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = brokenInbox{x.memory} })
@@ -185,7 +187,7 @@ func TestRequestIsNotConfirmed(t *testing.T) {
 	require.Contains(t, x.audit.String(), "password in the connection string")
 }
 
-// remote is a store that reaches its runs itself. Its run is performed by another process.
+// remote is a store that reaches its runs itself. Another process performs its run.
 type remote struct {
 	*store.Memory
 	run *kahn.Run
@@ -231,7 +233,7 @@ func (x *remote) CancelNode(_ context.Context, id, node string) error {
 	return run.CancelNode(node)
 }
 
-// A store that reaches its runs itself answers gates and stops runs; nothing is performed here, and nothing is posted.
+// A store that reaches its runs itself answers gates and stops runs; this process performs and posts nothing.
 func TestController(t *testing.T) {
 	t.Parallel()
 	db := &remote{}

@@ -66,7 +66,7 @@ func TestSchedules(t *testing.T) {
 	require.NoError(t, <-served)
 }
 
-// What a function of the host says about a tick is for those who may see data; without a Scheduler there are no schedules.
+// What a function of the host says about a tick is data. Without a Scheduler there are no schedules.
 func TestSchedulesArePrivate(t *testing.T) {
 	t.Parallel()
 	var s *schedule.Scheduler

@@ -16,10 +16,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// goodQuery is a query that a route accepts, for the run of a desk.
+// goodQuery returns a query that a route accepts, for a desk's run.
 func goodQuery(d *desk, x *route) []string { return queryOf(x, d.id()) }
 
-// queryOf is a query that a route accepts, for a run.
+// queryOf returns a query that a route accepts, for a run.
 func queryOf(x *route, run string) []string {
 	var params []string
 	for _, p := range x.params {
@@ -39,7 +39,7 @@ func queryOf(x *route, run string) []string {
 	return params
 }
 
-// goodBody is a body that a route accepts.
+// goodBody returns a body that a route accepts.
 func goodBody(x *route) string {
 	switch {
 	case x.method == http.MethodGet:
@@ -52,7 +52,7 @@ func goodBody(x *route) string {
 	return `{}`
 }
 
-// Every endpoint refuses every hostile request, with the headers that keep a browser safe, and performs nothing.
+// Every endpoint rejects every hostile request, with the headers that protect a browser, and performs nothing.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	header := func(name, value string) func(*http.Request) {
@@ -152,7 +152,7 @@ func TestHostileRequests(t *testing.T) {
 			}
 			recorded := len(d.audit.String())
 			code, data, headers := d.ask(a.method, a.path, a.body, req, func(q *http.Request) {
-				if q.Method != http.MethodPost { // what a DELETE or PUT could carry
+				if q.Method != http.MethodPost { // what a DELETE or a PUT could send
 					q.Header.Set("Content-Type", "application/json")
 				}
 				req(q)
@@ -162,7 +162,7 @@ func TestHostileRequests(t *testing.T) {
 			var reply faultReply
 			require.NoError(t, json.Unmarshal(data, &reply), at)
 			require.Equal(t, a.code, reply.Error.Code, at)
-			if slices.Contains([]string{"not_json", "no_key", "bad_body"}, a.code) && !x.open { // a request for an action
+			if slices.Contains([]string{"not_json", "no_key", "bad_body"}, a.code) && !x.open { // the request is an action
 				require.Contains(t, d.audit.String()[recorded:], "outcome="+a.code, at)
 			}
 			require.Contains(t, headers.Get("Content-Security-Policy"), "default-src 'none'", at)
@@ -175,7 +175,7 @@ func TestHostileRequests(t *testing.T) {
 	require.Equal(t, string(before), string(after))
 }
 
-// What Authorize refuses is not answered: for every endpoint and every set of actions.
+// A request that Authorize refuses gets no data: tested for every endpoint and every set of actions.
 func TestAuthorize(t *testing.T) {
 	t.Parallel()
 	var may []Action
@@ -200,7 +200,7 @@ func TestAuthorize(t *testing.T) {
 			require.Equal(t, fault{Code: "forbidden", Message: "you may not do this", Action: missing}, *f)
 		}
 	}
-	for i := range routes { // no run and no node is told apart from one that there is not
+	for i := range routes { // the response for a hidden run or node does not differ from the one for an unknown run or node
 		x := &routes[i]
 		for _, missing := range []Action{View, x.action} {
 			if missing == "" {
@@ -223,7 +223,7 @@ func TestAuthorize(t *testing.T) {
 	require.Contains(t, d.audit.String(), "outcome=forbidden")
 	require.NotContains(t, d.audit.String(), "outcome=done")
 
-	// Without ViewData there are neither values nor texts of user code.
+	// Without ViewData the response has neither values nor texts of user code.
 	may = []Action{View}
 	for _, path := range []string{"fetch", "flaky", "approve"} {
 		code, body, _ := d.ask(http.MethodGet, "api/v1/node"+queried("run", d.id(), "path", path), "")
@@ -234,7 +234,7 @@ func TestAuthorize(t *testing.T) {
 	}
 }
 
-// What a step tells about its wait is data.
+// The info of a waiting step is data.
 func TestAuthorizeInfo(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -261,7 +261,7 @@ func TestAuthorizeInfo(t *testing.T) {
 	_, _ = run.Wait()
 }
 
-// Redact is asked before anything of user code leaves, and its panic withholds.
+// Redact is called before anything of user code leaves the handler. If it panics, the value is withheld.
 func TestRedact(t *testing.T) {
 	t.Parallel()
 	kinds := map[ValueKind]bool{}
@@ -306,7 +306,7 @@ func TestMount(t *testing.T) {
 		{"/", "/api/v1/info", "api/v1/info"},
 		{"/t/{tenant}/", "/t/a%2Fb/api/v1/info", "api/v1/info"},
 		{"/t/{rest...}", "/t/api/v1/info", "api/v1/info"},
-		{"/debug/kahn/", "/api/v1/info", "api/v1/info"}, // below http.StripPrefix
+		{"/debug/kahn/", "/api/v1/info", "api/v1/info"}, // behind http.StripPrefix
 		{"", "/api/v1/info", "api/v1/info"},
 	} {
 		rest, ok := within(c.pattern, c.path)
@@ -340,7 +340,7 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// An option that cannot be is named.
+// An invalid option is named.
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
@@ -365,7 +365,7 @@ func (panics) MarshalJSON() ([]byte, error) { panic("no JSON") }
 
 type loops struct{ Next *loops }
 
-// Values of user code may be anything: the answer is JSON of bounded size, and a download of the whole.
+// Values of user code may be anything: the response is JSON of bounded size, and a download has the whole value.
 func TestHostileValues(t *testing.T) {
 	t.Parallel()
 	ring := &loops{}
@@ -416,7 +416,8 @@ func TestHostileValues(t *testing.T) {
 	require.LessOrEqual(t, len(node.Errors[0]), shownText)
 }
 
-// A function of the host that panics or ends its goroutine gets an answer, and the next one with its key gets the same.
+// If a function of the host panics or ends its goroutine, the client gets a response, and the next request with the
+// same key gets the same.
 func TestHostilePanics(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(o *Options) {

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// slowStore counts what is loaded, and may be damaged.
+// slowStore counts loaded runs, and may return damaged ones.
 type slowStore struct {
 	*store.Memory
 	loads  int
@@ -39,7 +39,8 @@ func (s *slowStore) Load(ctx context.Context, id string) (*store.Run, error) {
 	return run, err
 }
 
-// Pages that ask for the same run at once have it loaded once, and what the store says of its troubles is for the log.
+// When several pages ask for the same run at once, it is loaded once. Details of the store's errors go only to the
+// log.
 func TestStoredRunIsLoadedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,7 +74,7 @@ func TestStoredRunIsLoadedOnce(t *testing.T) {
 				}
 			})
 		}
-		leave() // the others get the answer all the same
+		leave() // the other requests get the response nevertheless
 		pages.Wait()
 		require.Equal(t, 1, db.loads)
 		time.Sleep(2 * shelfTime)
@@ -100,7 +101,7 @@ func TestStoredRunIsLoadedOnce(t *testing.T) {
 	})
 }
 
-// Of two people who answer a stored run at the same time the second is told who was first, and answers to two gates are both taken.
+// If two people answer a stored run at the same time, the second sees who was first. Answers to two gates are both accepted.
 func TestStoredAnswersAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	g := (&kahn.Graph{Name: "order"}).Add(kahn.Node{ID: "one", Kind: kahn.KindGate}, kahn.Node{ID: "two", Kind: kahn.KindGate}, kahn.Node{ID: "review", Kind: kahn.KindGate}, kahn.Node{ID: "flaky", Kind: kahn.KindGate})
@@ -127,7 +128,7 @@ func TestStoredAnswersAtTheSameTime(t *testing.T) {
 	require.Equal(t, map[int]int{http.StatusAccepted: 2, http.StatusConflict: 1}, codes)
 }
 
-// A Perform that hangs keeps the actions on its run waiting, as long as their clients do, and those on no other run.
+// If a Perform hangs, actions on its run wait as long as their clients do. Actions on other runs do not wait.
 func TestPerformThatHangs(t *testing.T) {
 	t.Parallel()
 	hangs, free := make(chan struct{}), make(chan struct{})
@@ -184,7 +185,7 @@ func TestPerformThatHangs(t *testing.T) {
 	require.Contains(t, []int{http.StatusAccepted, http.StatusConflict}, code, "the turn has come")
 }
 
-// A refusal that passes is not kept for the key.
+// A temporary error is not kept for the key.
 func TestRepeatedAfterALease(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })
@@ -199,10 +200,10 @@ func TestRepeatedAfterALease(t *testing.T) {
 	require.Empty(t, header.Get("Idempotent-Replay"))
 }
 
-// stuckStore confirms no commit as long as it is stuck.
+// stuckStore confirms no commit while it is stuck.
 type stuckStore struct {
 	*store.Memory
-	stuck chan struct{} // closed when it is not any more; nil: it is not
+	stuck chan struct{} // closed when it is no longer stuck; nil: it is not stuck
 }
 
 func (s *stuckStore) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
@@ -212,7 +213,7 @@ func (s *stuckStore) Commit(ctx context.Context, lease store.Lease, c store.Comm
 	return s.Memory.Commit(ctx, lease, c)
 }
 
-// An answer that the store is slow to confirm is no answer yet, and its repetition is the same answer.
+// An answer that the store is slow to confirm is not confirmed to the client. Repeating it is the same answer.
 func TestAnswerThatIsConfirmedLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

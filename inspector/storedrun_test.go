@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// elsewhere is a run that another process has begun and left, and a handler over its store.
+// elsewhere is a run that another process began and left, and a handler over its store.
 type elsewhere struct {
 	*desk
 	memory *store.Memory
@@ -32,7 +32,8 @@ type elsewhere struct {
 // noInbox is a store that takes no requests.
 type noInbox struct{ store.Admin }
 
-// order is a run with a gate in a sub-graph, a map, a failure that is tolerated, a backoff, and a node that waits for all.
+// order is a run with a gate in a sub-graph, a map, a tolerated failure, a backoff, and a node that waits for all of
+// these.
 func order() *kahn.Graph {
 	ok := func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil }
 	inner := new(kahn.Graph).Add(
@@ -61,7 +62,7 @@ func newElsewhere(t *testing.T, g *kahn.Graph, change func(*elsewhere, *Options)
 	run, err := kahn.Start(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory))
 	require.NoError(t, err)
 	if _, known := run.NodeStatus("review"); known {
-		for _, path := range []string{"review", "flaky", "each", "mail"} { // else Leave keeps those from starting that have not begun
+		for _, path := range []string{"review", "flaky", "each", "mail"} { // otherwise Leave keeps nodes from starting that have not begun
 			if _, known := run.NodeStatus(path); known {
 				_, err = run.WaitFor(t.Context(), path, kahn.Suspended, kahn.Retrying, kahn.Completed, kahn.Failed)
 				require.NoError(t, err)
@@ -94,7 +95,7 @@ func (x *elsewhere) status(id string) kahn.RunStatus {
 	return stored.Status
 }
 
-// A run that only the store has is shown like one of the Runner, by its plan.
+// A run that only the store has is shown like a run of the Runner, by its plan.
 func TestStoredRun(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -157,7 +158,8 @@ func TestStoredRun(t *testing.T) {
 	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodGet, "api/v1/node"+queried("run", "order 17", "path", "review/x"), "").Code)
 }
 
-// Without its plan a run is shown as its nodes, and the answer says what is missing and why. Nothing can be done with it.
+// Without its plan a run is shown as a list of its nodes, and the response says what is missing and why. No action is
+// possible.
 func TestStoredRunWithoutPlan(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Workflows, o.Runner, o.Store = nil, nil, noInbox{x.memory} })
@@ -184,7 +186,7 @@ func TestStoredRunWithoutPlan(t *testing.T) {
 	require.Equal(t, kahn.RunSuspended, x.status("order 17"))
 }
 
-// An answer to a stored run is judged before anything runs, and is in the store when it is accepted.
+// An answer to a stored run is checked before anything runs, and is in the store when it is accepted.
 func TestStoredSignal(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })
@@ -209,7 +211,7 @@ func TestStoredSignal(t *testing.T) {
 	require.Contains(t, x.audit.String(), "action=signal actor=ann")
 }
 
-// A run that has not begun is cancelled without a step; one that waits goes on, and is cancelled.
+// A run that has not begun is cancelled without a step; a waiting run continues, and is cancelled.
 func TestStoredCancel(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -244,7 +246,7 @@ func TestStoredCancel(t *testing.T) {
 	require.Equal(t, "finished", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/cancel"+queried("run", "order 17"), "{}").Code)
 }
 
-// A stored run that was left in the middle is not taken for one that waits for an answer, and goes on here.
+// A stored run that was left in the middle does not count as waiting for an answer, and continues here.
 func TestStoredRunThatWasLeft(t *testing.T) {
 	t.Parallel()
 	first := make(chan struct{})
@@ -286,7 +288,7 @@ func TestStoredRunThatWasLeft(t *testing.T) {
 	require.Equal(t, []any{0, 1, 2}, res.Output)
 }
 
-// A stored run that has ended is redriven and forked here, after a preview.
+// A stored run that has ended can be redriven and forked here, after a preview.
 func TestStoredRedriveAndFork(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map
@@ -321,7 +323,7 @@ func TestStoredRedriveAndFork(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, kahn.Request{Actor: "ann", Reason: "mended"}, res.RedriveRequest)
 	require.Equal(t, kahn.RunCompleted, x.status("order 17"))
-	// A run of the Runner is forked, too.
+	// A run of the Runner can be forked, too.
 	require.NoError(t, json.Unmarshal(x.post("api/v1/fork", `{"nodes":["c"]}`, "run", "order 18"), &made))
 	run, _ = x.rn.Run(made.Run)
 	_, err = run.Wait()
@@ -330,7 +332,7 @@ func TestStoredRedriveAndFork(t *testing.T) {
 	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/fork"+queried("run", "order 17"), `{"nodes":["z"]}`).Code)
 }
 
-// Values of a store are read by the codec, judged by Redact, and shown to clients that may view_data alone.
+// Values of a store are decoded by the codec, passed to Redact, and shown only to clients that may view_data.
 func TestStoredValues(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -372,13 +374,13 @@ func TestStoredValues(t *testing.T) {
 	}
 }
 
-// brokenCodec reads nothing.
+// brokenCodec fails to read values.
 type brokenCodec struct{}
 
 func (brokenCodec) Encode(any) (json.RawMessage, error) { return nil, kahn.ErrNotEncodable }
 func (brokenCodec) Decode(json.RawMessage) (any, error) { panic("no") }
 
-// A run without a name is forked by its own plan, whatever other plans have no name.
+// A run without a name is forked by its own plan, even if other plans have no name either.
 func TestForkWithoutAName(t *testing.T) {
 	t.Parallel()
 	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
@@ -390,7 +392,8 @@ func TestForkWithoutAName(t *testing.T) {
 	require.Equal(t, "plan_unknown", unknown.refusal(http.StatusConflict, http.MethodGet, "api/v1/fork"+queried("run", "order 17"), "").Code)
 }
 
-// A stored run that is answered and has to wait for others is answered when it begins. A run that is pending takes no answers before.
+// If an answered stored run must wait for other runs, the answer is confirmed when it begins. A pending run takes no answers before
+// that.
 func TestStoredSignalBehindOthers(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, _ *Options) { x.rn.MaxRuns = 1 })
@@ -418,7 +421,7 @@ func TestStoredSignalBehindOthers(t *testing.T) {
 	require.Equal(t, kahn.Completed, stored.Nodes["review/approve"].Status)
 }
 
-// Where the store has the events of a run, its log and its timeline are those that the run had.
+// If the store has the events of a run, its log and its timeline are the same as the live run's.
 func TestStoredEvents(t *testing.T) {
 	t.Parallel()
 	memory := &store.Memory{}
@@ -434,7 +437,7 @@ func TestStoredEvents(t *testing.T) {
 	want := get[logReply](live, "api/v1/log", "run", "r", "level", "debug")
 	have := get[logReply](stored, "api/v1/log", "run", "r", "level", "debug")
 	require.NotEmpty(t, want.Lines)
-	for i := range want.Lines { // a stored event has the error of the step, without the node around it
+	for i := range want.Lines { // a stored event has the step's error, without the node around it
 		want.Lines[i].Text = strings.Replace(want.Lines[i].Text, `node "b": step_error: `, "", 1)
 	}
 	require.Equal(t, want, have)
@@ -451,7 +454,7 @@ func TestStoredEvents(t *testing.T) {
 	require.Equal(t, want.Last, get[runRow](stored, "api/v1/run", "run", "r").Last)
 }
 
-// states is a store that has the states of runs as snapshots, and no records.
+// states is a store that has the states of runs as snapshots instead of records.
 type states struct{ *store.Memory }
 
 func (s states) Load(ctx context.Context, run string) (*store.Run, error) {
@@ -466,7 +469,7 @@ func (s states) ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, e
 	return kahn.ReadSnapshot(ctx, s.Memory, run)
 }
 
-// A store without records shows the run as its snapshot has it.
+// A store without records shows the run in the state of its snapshot.
 func TestStoreOfSnapshots(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = states{x.memory} })
@@ -482,7 +485,7 @@ func TestStoreOfSnapshots(t *testing.T) {
 	}
 }
 
-// mailing sends a letter for each item, and fails for the second one until it is mended.
+// mailing sends a letter for each item, and fails for the second one until that is mended.
 func mailing(mended *sync.Map) *kahn.Graph {
 	return (&kahn.Graph{Name: "letters"}).Add(
 		kahn.Node{ID: "each", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"ann", "bob", "eve"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -495,7 +498,7 @@ func mailing(mended *sync.Map) *kahn.Graph {
 	)
 }
 
-// Paths name what is in composites in a redrive and in its preview, and an item offers its redrive.
+// Paths name nodes in composites in a redrive and in its preview, and an item offers its redrive.
 func TestRedriveByPath(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map
@@ -517,7 +520,8 @@ func TestRedriveByPath(t *testing.T) {
 	x.post("api/v1/redrive", `{"nodes":["each[0]"]}`, "run", "order 17")
 }
 
-// A stored run that has ended and that another process performs is asked to run again: the page shows the request until that process has taken it.
+// A redrive of an ended stored run that another process performs is posted as a request. The page shows the request until that process has
+// taken it.
 func TestStoredRedriveByRequest(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map
@@ -535,7 +539,7 @@ func TestStoredRedriveByRequest(t *testing.T) {
 	rows := get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 	require.Len(t, rows, 1)
 	require.Equal(t, []any{store.KindRedrive, store.RequestWaiting, "ann", "he has moved"}, []any{rows[0].Kind, rows[0].Status, rows[0].By, rows[0].Comment})
-	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // that process
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // the other process
 	require.NoError(t, err)
 	require.Equal(t, kahn.Request{Actor: "ann", Reason: "he has moved"}, res.RedriveRequest)
 	require.Equal(t, kahn.RunCompleted, x.status("order 17"))

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// tab is a client of the stream, without a network: the messages in the order in which they were flushed.
+// tab is a client of the stream, without a network. It has the messages in the order in which they were flushed.
 type tab struct {
 	mu       sync.Mutex
 	header   http.Header
@@ -66,7 +66,7 @@ func (p *tab) close() {
 	<-p.returned
 }
 
-// messages are the messages of one kind so far.
+// messages returns the messages of one kind so far.
 func messages[T any](t *testing.T, p *tab, kind string) (list []T) {
 	t.Helper()
 	p.mu.Lock()
@@ -85,8 +85,8 @@ func messages[T any](t *testing.T, p *tab, kind string) (list []T) {
 	return list
 }
 
-// A tab is told what changes in the list and in its run, and when all tabs are closed nothing of the handler is left: the bubble fails
-// if a goroutine is.
+// A tab receives the changes in the list and in its run. When all tabs are closed the handler has no goroutine left: otherwise the
+// bubble fails.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestStream(t *testing.T) {
 			var steps []string
 			for _, m := range messages[nodesMessage](t, p, "nodes") {
 				for _, n := range m.Nodes {
-					if n.Status != "r" { // a message may be made while a step is at work, which takes no time
+					if n.Status != "r" { // a message may be made while a step is running, which takes no time
 						steps = append(steps, fmt.Sprint(n.Path, n.Status, n.Attempt))
 					}
 				}
@@ -128,7 +128,7 @@ func TestStream(t *testing.T) {
 				require.Equal(t, []string{"ac1", "bt1", "bc2"}, steps)
 			}
 		}
-		// Another run takes the place of the one that is remembered.
+		// Another run replaces the remembered one.
 		second, err := rn.Start(t.Context(), g, nil, kahn.RunID("two"))
 		require.NoError(t, err)
 		_, _ = second.Wait()
@@ -142,7 +142,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// A stream is asked again whether it is allowed, and ends when it is not; no more than MaxStreams are open.
+// A stream checks its permission repeatedly, and ends when it is withdrawn; no more than MaxStreams are open.
 func TestStreamReauthorized(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestStreamReauthorized(t *testing.T) {
 	})
 }
 
-// A tab that cannot keep up is told to read everything again, and holds no more than maxPending.
+// A tab that cannot keep up gets a reset, and holds no more than maxPending.
 func TestSlowTab(t *testing.T) {
 	t.Parallel()
 	h := &hub{handler: &handler{Options: Options{Runner: &kahn.Runner{}}}}
@@ -182,7 +182,7 @@ func TestSlowTab(t *testing.T) {
 	require.Equal(t, [][]byte{reset}, h.take(p))
 }
 
-// A run with more changes in one tick than a message has, and one whose log does not reach back, make the tab read again.
+// A tab gets a reset if its run has more changes in one tick than fit into a message, or a log that does not reach back.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// The work for 50 tabs of a busy run is that for one: the events are read once, and what is told is encoded once.
+// 50 tabs of a busy run take the same work as one: events are read once, and messages are encoded once.
 func TestManyTabs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestManyTabs(t *testing.T) {
 			for range tabs {
 				open = append(open, openTab(t.Context(), h, run.ID()))
 			}
-			time.Sleep(time.Second) // all of them are open
+			time.Sleep(time.Second) // all are open
 			close(begin)
 			_, err = run.Wait()
 			require.NoError(t, err)
@@ -246,6 +246,6 @@ func TestManyTabs(t *testing.T) {
 			steps = append(steps, h.hub.steps)
 		}
 		require.Greater(t, steps[0], int64(300))
-		require.InDelta(t, steps[0], steps[1], 10) // a tick may come before or after the events of its moment
+		require.InDelta(t, steps[0], steps[1], 10) // a tick may come before or after the events of the same moment
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 const testToken = "0123456789abcdef-token"
 
-// free lets everybody in, for tests of what the handler does for those who are.
+// free lets everyone in, for tests of what admitted clients can do.
 func free(o Options) Options {
 	if o.Authorize == nil {
 		o.Authorize = func(*http.Request, Action) error { return nil }
@@ -22,7 +22,7 @@ func free(o Options) Options {
 	return o
 }
 
-// asked makes a request of a handler.
+// asked sends a request to a handler.
 func asked(h http.Handler, method, path, body string, change func(*http.Request)) *httptest.ResponseRecorder {
 	q := httptest.NewRequest(method, path, strings.NewReader(body))
 	q.Host = "localhost:8080"
@@ -42,7 +42,8 @@ func bearer(token string) func(*http.Request) {
 	return func(q *http.Request) { q.Header.Set("Authorization", "Bearer "+token) }
 }
 
-// Without Authorize only those pass who have the token, wherever they are and whatever passes them on: a proxy on this machine looks like one of its users.
+// Without Authorize only clients with the token are admitted, wherever they are and through whatever proxy: a proxy on this machine looks
+// like one of its users.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	audit := &syncBuffer{}
@@ -69,7 +70,7 @@ func TestToken(t *testing.T) {
 			require.Contains(t, w.Body.String(), `"token_needed"`)
 		}
 	}
-	for _, path := range []string{"/", "/assets/notices.txt"} { // what asks for it
+	for _, path := range []string{"/", "/assets/notices.txt"} { // the page that asks for the token
 		require.Equal(t, http.StatusOK, asked(h, http.MethodGet, path, "", nil).Code, path)
 	}
 	for _, remote := range []string{"127.0.0.1:5000", "10.0.0.1:5000"} {
@@ -83,7 +84,8 @@ func TestToken(t *testing.T) {
 	require.NotContains(t, audit.String(), testToken)
 }
 
-// The cookie is set once the token was given, is out of the reach of scripts and other sites, and does not tell the token.
+// The cookie is set once the client sent the token. Scripts and other sites cannot reach the cookie, and it does not
+// reveal the token.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	audit := &syncBuffer{}
@@ -122,7 +124,7 @@ func TestSession(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, asked(decided, http.MethodPost, "/"+sessionPath, good, nil).Code)
 }
 
-// A token that nobody has given is generated, is another one for each handler, and is in the log once.
+// Without a token, each handler generates its own and logs it once.
 func TestGeneratedToken(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
@@ -139,7 +141,7 @@ func TestGeneratedToken(t *testing.T) {
 	}
 }
 
-// A request for a host that is neither this machine nor named is refused, also with the token: another site may have made its name point here.
+// A request is rejected if its host is neither this machine nor listed, even with the token: another site may have pointed its name here.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	plain := Handler(Options{Runner: &kahn.Runner{}, Token: testToken})

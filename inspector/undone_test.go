@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoDesk is a service whose page has a run "stuck", of which a refund has failed.
+// undoDesk is a service whose page has a run "stuck" with a failed refund.
 func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 	t.Helper()
 	x := &refunds{fails: map[string]error{"stuck": kahn.Permanent(errBroken)}}
@@ -50,18 +50,18 @@ func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 	return d, x
 }
 
-// performs stands for the function that performs the runs of a workflow.
+// performs stands for a workflow's Perform function.
 func performs(context.Context, ...kahn.Option) (*kahn.Run, error) { return nil, nil }
 
-// ended waits for the end of the run of the Runner.
+// ended waits for the end of the Runner's run.
 func (d *desk) ended() {
 	run, ok := d.rn.Run("stuck")
 	require.True(d.t, ok)
 	_, _ = run.Wait()
 }
 
-// A compensation that has failed is an operator's task: it is in the inbox, the node tells what is known, and the operator repeats it or says that it was done by
-// hand. The log says who; of runs of the Runner, and of runs that the store has and this process performs.
+// A failed compensation is an operator's task. It is in the inbox, the node shows what is known, and the operator repeats it or declares
+// that it was done by hand. The log says who did that. This holds for runs of the Runner, and for stored runs that this process performs.
 func TestFailedCompensations(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]func() Options{
@@ -122,7 +122,7 @@ func TestFailedCompensations(t *testing.T) {
 	}
 }
 
-// Of a run that another process performs the operator asks by a request, which says who and what.
+// For a run that another process performs, the operator posts a request that says who asks for what.
 func TestFailedCompensationsElsewhere(t *testing.T) {
 	t.Parallel()
 	for mode, calls := range map[string]int64{"repeat": 2, "by_hand": 1} {
@@ -139,7 +139,7 @@ func TestFailedCompensationsElsewhere(t *testing.T) {
 		require.NotErrorIs(t, err, kahn.ErrCompensation)
 		require.Equal(t, calls, x.calls.Load())
 		var undone *undoneReply
-		require.Eventually(t, func() bool { // the page looks at the store now and then
+		require.Eventually(t, func() bool { // the page reads the store periodically
 			undone = get[nodeReply](d, "api/v1/node", "run", "stuck", "path", "pay").Undone
 			return undone.State == "done"
 		}, 20*time.Second, 50*time.Millisecond)
@@ -148,7 +148,7 @@ func TestFailedCompensationsElsewhere(t *testing.T) {
 	}
 }
 
-// An effect that nobody knows of is told, and a client that may not see data sees neither errors nor who has undone what.
+// The page marks an unknown effect. A client that may not see data sees neither errors nor who undid something.
 func TestUndoneIsTold(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -182,12 +182,12 @@ func TestInboxWithoutStore(t *testing.T) {
 	require.Contains(t, inbox.Note, "does not answer")
 }
 
-// refunds are orders that fail after they were paid, by what becomes of the refund: it returns an error, or waits until it is let go.
+// refunds are orders that fail after they were paid. Their refunds either return an error, or wait until they are released.
 type refunds struct {
 	fails map[string]error // by run
 	calls atomic.Int64
 	held  chan struct{} // nil: none waits
-	runs  []string      // whose refund waits
+	runs  []string      // the runs whose refund waits
 }
 
 func (x *refunds) graph() *kahn.Graph {
@@ -210,7 +210,7 @@ func (x *refunds) graph() *kahn.Graph {
 	)
 }
 
-// Operators find runs by what they undo, among those of the Runner and those of the store.
+// Operators find runs by the state of their compensations, both the Runner's and the store's.
 func TestRunsByCompensation(t *testing.T) {
 	t.Parallel()
 	x := &refunds{fails: map[string]error{"stuck": kahn.Permanent(errBroken)}, held: make(chan struct{}), runs: []string{"busy"}}

@@ -18,7 +18,7 @@ func asks(tenant string) *kahn.Graph {
 	return (&kahn.Graph{Name: "asks " + tenant}).Add(kahn.Node{ID: "sign", Kind: kahn.KindGate})
 }
 
-// ofTenant lets a client know of the runs that have its name as a label.
+// ofTenant shows a client the runs that have its name as a label.
 func ofTenant(r *http.Request, run RunInfo) bool {
 	if run.Labels["tenant"] == "panics" {
 		panic("no")
@@ -52,7 +52,7 @@ func twoTenants(t *testing.T) *desk {
 	return serveRunner(t, rn, Options{Store: memory, Visible: ofTenant})
 }
 
-// A client knows of its own runs alone: in lists, in counts, and by their ids.
+// A client knows only of its own runs: in lists, in counts, and by their ids.
 func TestVisible(t *testing.T) {
 	t.Parallel()
 	d := twoTenants(t)
@@ -87,7 +87,7 @@ func TestVisible(t *testing.T) {
 	require.Contains(t, d.audit.String(), "function=Visible")
 }
 
-// A stream tells of a client's own runs alone.
+// A stream reports only a client's own runs.
 func TestVisibleInStreams(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,7 @@
 //	expvar.Publish("kahn", &m)   // as JSON
 //	runner := kahn.Runner{Options: m.Options()}
 //
-// The labels are the workflow (the name of the graph), the kind of the node, and a status or an outcome. The ids of runs and nodes are
+// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or a name of usage. The ids of runs and nodes are
 // never labels: there would be too many.
 //
 //   - kahn_runs_active: runs in flight, by workflow
@@ -17,6 +17,7 @@
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
 //   - kahn_compensation_duration_seconds: compensations of nodes, from the first attempt to the end, by workflow, kind of the node, and
 //     status: "done" or "failed". Attempts to compensate count in no other metric
+//   - kahn_usage_total: what steps used, by workflow, kind and the host's name for it
 //
 // Nodes in composites count, too, and a composite counts as one attempt of its own. Module otel exports the same metrics to OpenTelemetry,
 // with traces.

@@ -36,7 +36,8 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 	return strings.Join(lines, "")
 }
 
-// order is a graph with a step that is retried after a second, one that waits for the slot, a skipped node, a map, and a gate.
+// order is a graph with a step that is retried after a second, a step that waits for the slot, a skipped node, a map, and a
+// gate.
 func order() *kahn.Graph {
 	return (&kahn.Graph{Name: `or"der`}).Add(
 		kahn.Node{ID: "charge", Kind: "bank", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}},
@@ -48,7 +49,7 @@ func order() *kahn.Graph {
 	)
 }
 
-// step takes two seconds; the first charge and "lose" fail.
+// step takes two seconds; the first charge, and lose, fail.
 func step(_ context.Context, s *kahn.Step) (any, error) {
 	time.Sleep(2 * time.Second)
 	if s.ID() == "charge" && s.Attempt() == 1 || s.ID() == "lose" {
@@ -57,7 +58,7 @@ func step(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// Compensations are timed by what became of them, and count in nothing else.
+// Compensations are timed by their outcome, and count in no other metric.
 func TestMetricsOfCompensations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -101,7 +102,7 @@ kahn_compensation_duration_seconds_count{workflow="order",kind="hand",status="fa
 	})
 }
 
-// All times are those of the clock: one slot, steps of two seconds, a retry after one.
+// All times follow from the clock: one slot, steps of two seconds, a retry after one second.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -144,8 +145,7 @@ kahn_nodes_total{workflow="or\"der",kind="hand",status="skipped"} 1
 	})
 }
 
-// The buckets of a histogram are cumulative, and each metric has its comments once.
-// TestMetricsOfUsage: what steps use counts by workflow, kind and name, once, also in failed attempts and inside composites.
+// TestMetricsOfUsage: the usage of steps counts once, by workflow, kind and name, also in failed attempts and in composites.
 func TestMetricsOfUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -174,6 +174,7 @@ func TestMetricsOfUsage(t *testing.T) {
 	})
 }
 
+// The buckets of a histogram are cumulative, and each metric has its comments once.
 func TestBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -225,7 +226,7 @@ func TestRetriesOfSuspendedSteps(t *testing.T) {
 	})
 }
 
-// Two runs of one id at the same time, which two runners may perform, are two runs.
+// Two concurrent runs with the same id, which two runners may perform, count as two runs.
 func TestRunsOfOneID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -258,7 +259,7 @@ func TestRunsOfOneID(t *testing.T) {
 	})
 }
 
-// Runs that are suspended, left, cancelled or abandoned leave nothing that counts as at work, and runs may be scraped at any time.
+// Suspended, left, cancelled and abandoned runs leave nothing counted as active, and runs may be scraped at any time.
 func TestNothingStaysActive(t *testing.T) {
 	var m metrics.Metrics
 	runner := kahn.Runner{Options: append(m.Options(), kahn.CancelGrace(time.Millisecond))}

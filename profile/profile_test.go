@@ -34,7 +34,7 @@ func goroutines(t testing.TB) string {
 	return text.String()
 }
 
-// The labels are those of the goroutine that runs the step, for as long as it does, whatever becomes of it.
+// The labels belong to the goroutine that runs the step, as long as it does so, however the step ends.
 func TestLabels(t *testing.T) {
 	inner := graph(after("x"))
 	g := graph(after("A"), after("B", "A"), kahn.Node{ID: "S", After: []string{"B"}, Kind: "sub", Sub: inner})
@@ -106,7 +106,7 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// The task of a run that is refused, or that joins another one, ends in the execution trace.
+// The task of a run that does not begin, or that joins another run, ends in the execution trace.
 func TestTraceTasksEnd(t *testing.T) {
 	var buf bytes.Buffer
 	require.NoError(t, trace.Start(&buf))

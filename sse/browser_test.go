@@ -22,8 +22,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// browserPage reads a run with the browser's own EventSource, and posts the events that it has read. It drops and sorts
-// none: an event that came twice would be posted twice.
+// browserPage reads a run with the browser's own EventSource, and posts the events that it has read. It neither drops
+// nor sorts events: a duplicate would be posted twice.
 const browserPage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script>
 const seen = [], types = %s
 const source = new EventSource("/events")
@@ -41,8 +41,8 @@ for (const type of types) source.addEventListener(type, e => {
 func TestBrowser(t *testing.T) {
 	const events, every = 1000, 150
 
-	// run.started, node.queued, node.started, the deltas, node.completed, run.completed. Some happen before the browser has
-	// connected, the others while it reads.
+	// run.started, node.queued, node.started, the deltas, node.completed, run.completed. Some events happen before the
+	// browser has connected, and the rest while it reads.
 	connected := make(chan struct{})
 	run := start(t, chain(1), func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range events - 5 {
@@ -100,7 +100,7 @@ func TestBrowser(t *testing.T) {
 		reports <- got
 	})
 	server := httptest.NewUnstartedServer(mux)
-	server.Config.WriteTimeout = time.Second // of which streams take no notice
+	server.Config.WriteTimeout = time.Second // streams ignore it
 	server.Start()
 	defer server.Close()
 
@@ -137,12 +137,12 @@ func browse[T any](t *testing.T, url string, reports <-chan T) T {
 	args := []string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir=" + profile,
-		"--remote-debugging-port=0", // without it, or a wish to print something, a headless browser leaves at once
+		"--remote-debugging-port=0", // without it, or without something to print, a headless browser exits at once
 	}
 	cmd := exec.CommandContext(ctx, "chromium", slices.Concat(args, []string{url})...)
-	var log strings.Builder // written by one goroutine, and read when the browser has left
+	var log strings.Builder // written by one goroutine, and read after the browser has exited
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.WaitDelay = 5 * time.Second // its children may hold the pipes
+	cmd.WaitDelay = 5 * time.Second // its children may hold the pipes open
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("chromium: %v", err)
 	}
@@ -161,7 +161,7 @@ func browse[T any](t *testing.T, url string, reports <-chan T) T {
 	}
 	cancel()
 	<-exited
-	_ = os.RemoveAll(profile) // a child that is not gone yet may still write to it
+	_ = os.RemoveAll(profile) // a child that is still running may write to it
 	if !reported {
 		t.Fatalf("no report of the browser, which left with %v:\n%s", err, &log)
 	}

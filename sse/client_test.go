@@ -20,13 +20,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// visit is the record of one request at the server.
+// visit is the record of one request to the server.
 type visit struct {
-	at    time.Duration // since the first
+	at    time.Duration // since the first request
 	after string
 }
 
-// script is a server that answers each request by the next of its parts, and then by 404.
+// script is a server that responds to each request with the next of its parts, and then with 404.
 type script struct {
 	parts  []func(http.ResponseWriter)
 	visits []visit
@@ -46,7 +46,7 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, "the script is over", 404)
 }
 
-// says answers with a stream.
+// says responds with a stream.
 func says(blocks ...string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -70,7 +70,7 @@ func answers(kind, body string) func(http.ResponseWriter) {
 	}
 }
 
-// block is an event as the server sends it.
+// block returns an event in the form in which the server sends it.
 func block(e event.Event) string {
 	e.RunID = "run"
 	data, err := json.Marshal(e)
@@ -100,10 +100,10 @@ func alive(last uint64) string {
 	return block(event.Event{Type: event.Heartbeat, Payload: event.Beat{Last: last}})
 }
 
-// withheld is an event that the client may not see.
+// withheld returns the frame of an event that the client may not see.
 func withheld(id uint64) string { return fmt.Sprintf("id: %d\n\n", id) }
 
-// collect reads to the end and renders the ids; of deltas, the node and index.
+// collect reads to the end and renders the ids; for deltas, the node and the index.
 func collect(ctx context.Context, c *sse.Client, after uint64) (string, error) {
 	var got []string
 	for e, err := range c.Events(ctx, after) {
@@ -125,7 +125,7 @@ func TestClient(t *testing.T) {
 		after  uint64
 		parts  []func(http.ResponseWriter)
 		want   string
-		cursor string // with which the client came, each time
+		cursor string // the client's cursor in each request
 		err    string
 	}{
 		{"one stream", 0, []func(http.ResponseWriter){says(queued(1), queued(2), end(3))}, "1 2 3", "''", ""},
@@ -349,7 +349,8 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// cutting is a ResponseWriter whose connection breaks in the middle of the event after some, however many one write brings.
+// cutting is a ResponseWriter whose connection breaks in the middle of an event after some events, however many events one
+// write has.
 type cutting struct {
 	http.ResponseWriter
 	left *int
@@ -388,7 +389,7 @@ func cuts(h http.Handler, n int) http.Handler {
 	})
 }
 
-// The client yields the same events as the run's own log, whatever lies between.
+// The client yields the same events as the run's own log, whatever happens in between.
 func TestClientAgainstHandler(t *testing.T) {
 	deltas := func(_ context.Context, s *kahn.Step) (any, error) {
 		for i := range 100 {

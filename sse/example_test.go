@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// A server of the runs of a host, and a program that follows one of them.
+// A server of a host's runs, and a program that follows one of them.
 func Example() {
 	var g kahn.Graph
 	g.Add(
@@ -83,7 +83,7 @@ func Example() {
 	// 10 run.completed
 }
 
-// A client that comes late for a run that keeps only its last events starts anew from the oldest that is kept.
+// A client that joins a run late, after the run has dropped its first events, starts from the oldest kept event.
 func ExampleClient_Events_gap() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a", Do: nothing}, kahn.Node{ID: "b", After: []string{"a"}, Do: nothing})
@@ -120,8 +120,8 @@ func ExampleClient_Events_gap() {
 	// 8 run.completed
 }
 
-// A host of many runs: a list of them, the events of each, and a run that is put aside while it waits and goes on later, in
-// one stream for its readers.
+// A host of many runs: a list of them, and the events of each. A run that waits is put aside and continues later, in one
+// stream for its readers.
 func Example_runner() {
 	ctx := context.Background()
 	var g kahn.Graph

@@ -1,6 +1,6 @@
 package sse
 
-// Kept counts the bytes of frames that the feeds of a handler keep for streams.
+// Kept returns the bytes of frames that the feeds of a handler keep for streams.
 func (h *Handler) Kept() (bytes int) {
 	h.feeds.mu.Lock()
 	defer h.feeds.mu.Unlock()

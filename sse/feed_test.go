@@ -24,7 +24,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// counted is a value of the host that counts how often it is encoded.
+// counted is a host's value that counts how often it is encoded.
 type counted struct {
 	n    *atomic.Int32
 	text string
@@ -35,7 +35,7 @@ func (c counted) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + c.text + `"`), nil
 }
 
-// writes is a ResponseWriter that counts.
+// writes is a ResponseWriter that counts writes and flushes.
 type writes struct {
 	*httptest.ResponseRecorder
 	writes, flushes int
@@ -49,10 +49,10 @@ func (w *writes) Write(b []byte) (int, error) {
 func (w *writes) Flush() {
 	w.flushes++
 	w.ResponseRecorder.Flush()
-	time.Sleep(time.Millisecond) // so that the next events have been read when the stream goes on
+	time.Sleep(time.Millisecond) // lets the next events be read before the stream continues
 }
 
-// deltas is a source of n events with a value of the host each, the one before the last large.
+// deltas is a source of n events, each with a host's value. The value of the second last event is large.
 func deltas(n int, encoded *atomic.Int32) *source {
 	return &source{status: kahn.RunCompleted, last: uint64(n), events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
 		for id := after + 1; id <= uint64(n); id++ {
@@ -67,7 +67,7 @@ func deltas(n int, encoded *atomic.Int32) *source {
 	}}
 }
 
-// TestEventsAreEncodedOnce: streams of one source share the bytes of its events, unless they are redacted.
+// TestEventsAreEncodedOnce: streams of one source share the bytes of its events, unless events are redacted.
 func TestEventsAreEncodedOnce(t *testing.T) {
 	const clients, events = 20, 100
 	for name, row := range map[string]struct {
@@ -81,7 +81,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var encoded atomic.Int32
 				src := deltas(events, &encoded)
-				gate := make(chan struct{}) // all streams are there before the first event is
+				gate := make(chan struct{}) // keeps the first event back until all streams have joined
 				all := src.events
 				src.events = func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
 					<-gate
@@ -93,7 +93,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 				for i := range answers {
 					answers[i] = &writes{ResponseRecorder: httptest.NewRecorder()}
 					wg.Go(func() {
-						time.Sleep(time.Duration(i) * 10 * time.Microsecond) // one after the other
+						time.Sleep(time.Duration(i) * 10 * time.Microsecond) // streams join one after the other
 						h.ServeHTTP(answers[i], httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 					})
 				}
@@ -110,8 +110,9 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestLateStreamsShareTheBytes: streams that begin long after the events, each a little later than the one before and somewhere else in the log,
-// share what they read, in a bounded number of bytes, and nothing of it is kept when they have read it. Before, each encoded the log for itself.
+// TestLateStreamsShareTheBytes: streams that begin long after the events, each a little later than the one before and elsewhere in the log,
+// share what they read, in a bounded number of bytes. Nothing is kept when they have read it. Earlier versions encoded the log for each
+// stream.
 func TestLateStreamsShareTheBytes(t *testing.T) {
 	const clients, events = 10, 10_000
 	inBubble(t, "late", func(t *testing.T) {
@@ -159,7 +160,8 @@ func TestLateStreamsShareTheBytes(t *testing.T) {
 	})
 }
 
-// TestSegmentOfAStreamThatEnds: a stream that waits for what another one encodes reads it by itself if the other's client hangs up.
+// TestSegmentOfAStreamThatEnds: if a stream waits for another to encode, and the other's client hangs up, the stream reads by
+// itself.
 func TestSegmentOfAStreamThatEnds(t *testing.T) {
 	inBubble(t, "the first client hangs up", func(t *testing.T) {
 		var readers atomic.Int32
@@ -200,7 +202,7 @@ func TestSegmentOfAStreamThatEnds(t *testing.T) {
 	})
 }
 
-// TestFramesOfOneFlushAreOneWrite: a burst of events is one write, but for long ones.
+// TestFramesOfOneFlushAreOneWrite: a burst of events is one write, unless it is long.
 func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var encoded atomic.Int32
@@ -213,10 +215,10 @@ func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
 	})
 }
 
-// timedWrites notes when each event was written.
+// timedWrites records when each event was written.
 type timedWrites struct {
 	*httptest.ResponseRecorder
-	at map[string]time.Time // by the line of its id
+	at map[string]time.Time // by the event's id line
 }
 
 func (w *timedWrites) Write(b []byte) (int, error) {
@@ -228,7 +230,8 @@ func (w *timedWrites) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestFlushesAreBounded: events in quick succession go out together, none later than 20 ms, and the first one at once.
+// TestFlushesAreBounded: events in quick succession are sent together, delayed by at most 20 ms, and the first one at
+// once.
 func TestFlushesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		happened := map[string]time.Time{}
@@ -260,11 +263,11 @@ func TestFlushesAreBounded(t *testing.T) {
 	})
 }
 
-// slowWrites is a ResponseWriter of a client that takes its time, and hangs up after some writes.
+// slowWrites is the ResponseWriter of a slow client that hangs up after some writes.
 type slowWrites struct {
 	*httptest.ResponseRecorder
 	pause time.Duration
-	left  int // writes until it hangs up
+	left  int // writes left until it hangs up
 }
 
 func (w *slowWrites) Write(b []byte) (int, error) {
@@ -275,15 +278,15 @@ func (w *slowWrites) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestStreamsOfOneSource: streams that come at any time, from anywhere in the log, fast and slow ones, get each event once and in order,
-// whatever the others do.
+// TestStreamsOfOneSource: streams that join at any time, anywhere in the log, fast and slow, get each event once and in order, whatever
+// other streams do.
 func TestStreamsOfOneSource(t *testing.T) {
 	const events = 600
 	for seed := range uint64(30) {
 		inBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
 			began := time.Now()
-			at := make([]time.Duration, events+1) // when the event with this id happens
+			at := make([]time.Duration, events+1) // by id: when the event happens
 			for id := 1; id <= events; id++ {
 				at[id] = at[id-1] + []time.Duration{0, ms, 4 * ms, time.Second}[min(rnd.IntN(30), 3)]/2
 			}
@@ -329,7 +332,7 @@ func TestStreamsOfOneSource(t *testing.T) {
 	}
 }
 
-// TestStalledStreamsStopTheFeed: while all clients of a source stand still, its events are not read.
+// TestStalledStreamsStopTheFeed: while all clients of a source stall, its events are not read.
 func TestStalledStreamsStopTheFeed(t *testing.T) {
 	inBubble(t, "one client", func(t *testing.T) {
 		var yielded atomic.Int32
@@ -345,14 +348,14 @@ func TestStalledStreamsStopTheFeed(t *testing.T) {
 		n, client := serve(t, &http.Server{Handler: h})
 		stuck := connect(t, n, 0)
 		defer stuck.Close()
-		if _, err := io.ReadFull(bufio.NewReaderSize(stuck, 16), make([]byte, 400)); err != nil { // into the first events
+		if _, err := io.ReadFull(bufio.NewReaderSize(stuck, 16), make([]byte, 400)); err != nil { // reads into the first events
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		if n := yielded.Load(); n < 100 || n > 1_000 { // some 33,000 bytes of frames for the stream, and as many in the feed
 			t.Errorf("%d events were read for a client that does not read", n)
 		}
-		resp, err := client.Get("http://memory/?afterEventId=9000") // far ahead of the other one
+		resp, err := client.Get("http://memory/?afterEventId=9000") // far ahead of the stalled stream
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -363,7 +366,8 @@ func TestStalledStreamsStopTheFeed(t *testing.T) {
 	})
 }
 
-// TestSourceThatPanicsForALateStream: the stream that reads by itself what the feed does not keep ends, and its server does not notice.
+// TestSourceThatPanicsForALateStream: a stream that itself reads events that the feed no longer keeps ends if the source panics; the
+// server is not affected.
 func TestSourceThatPanicsForALateStream(t *testing.T) {
 	inBubble(t, "late", func(t *testing.T) {
 		readers := 0
@@ -393,8 +397,8 @@ func TestSourceThatPanicsForALateStream(t *testing.T) {
 	})
 }
 
-// TestStreamAfterAFailure: a stream that comes after the source has failed reads the source anew, although another stream is still busy with
-// the events before.
+// TestStreamAfterAFailure: a stream that joins after the source has failed reads the source anew, although another stream is still writing
+// earlier events.
 func TestStreamAfterAFailure(t *testing.T) {
 	inBubble(t, "the source fails once", func(t *testing.T) {
 		failed := false

@@ -28,7 +28,7 @@ type answer struct {
 	body   string
 }
 
-// ask makes a request of a handler whose answer ends by itself. Headers are given as pairs.
+// ask sends a request to a handler whose response ends by itself. Headers are given as pairs.
 func ask(t testing.TB, h http.Handler, method, target string, headers ...string) answer {
 	t.Helper()
 	req := httptest.NewRequest(method, target, nil)
@@ -41,9 +41,9 @@ func ask(t testing.TB, h http.Handler, method, target string, headers ...string)
 }
 
 func TestCursor(t *testing.T) {
-	// run.started, three events a node, run.completed: 11.
+	// run.started, three events for each node, run.completed: 11.
 	all := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing))}
-	// Of the same events the last four.
+	// The last four of the same events.
 	late := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing, kahn.Retain(4)))}
 
 	for _, row := range []struct {
@@ -96,8 +96,8 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestResetAhead: a client that has seen events which a crash has lost is told to begin again, since it would miss the new
-// events with these ids.
+// TestResetAhead: a client that has seen events that a crash has lost must reset, since it would miss the new events with
+// the same ids.
 func TestResetAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -105,7 +105,7 @@ func TestResetAhead(t *testing.T) {
 		synctest.Wait()
 		h := &sse.Handler{Find: sse.Fixed(run)}
 		_, last := run.EventRange()
-		for _, accept := range []string{"application/json", "text/event-stream"} { // the latter has no end if it is a stream
+		for _, accept := range []string{"application/json", "text/event-stream"} { // a stream would not end
 			var body struct{ After, First uint64 }
 			a := ask(t, h, "GET", fmt.Sprintf("/?afterEventId=%d", last+1), "Accept", accept)
 			if err := json.Unmarshal([]byte(a.body), &body); err != nil || a.code != 410 || body.After != last+1 || body.First != 1 {
@@ -182,7 +182,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestNoEmptyEvents reads streams as clients do that deliver an event for every block of lines with a field in it.
+// TestNoEmptyEvents reads streams like clients that deliver an event for every block of lines with a field.
 func TestNoEmptyEvents(t *testing.T) {
 	withheld := func(_ *http.Request, e event.Event) (event.Event, bool) { return e, e.Type != event.Heartbeat }
 	for name, h := range map[string]*sse.Handler{
@@ -289,10 +289,10 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// secretive withholds the queuing of nodes, hides the names of all, and tries to change the fields that it cannot change.
-// redactedID is the id that secretive gives to events: long, since the digits of a time or of a trace id must not be taken for it.
+// redactedID is the id that secretive gives to events. It is long, so that the digits of a time or a trace id are not taken for it.
 const redactedID = 4711471147114711
 
+// secretive withholds the queuing of nodes, hides all names, and tries to change fields that it cannot change.
 func secretive(_ *http.Request, e event.Event) (event.Event, bool) {
 	if e.Node != "" {
 		e.Node, e.Path = "hidden", "hidden"
@@ -335,8 +335,8 @@ func TestRedactHeartbeat(t *testing.T) {
 	})
 }
 
-// TestRedactGoroutine: Redact is called on the goroutine of the request alone, so a Redact that keeps something for each request needs no lock,
-// and a panic ends the request as that of any other handler does.
+// TestRedactGoroutine: Redact runs only on the request's goroutine. So a Redact that keeps state for each request needs no lock, and a
+// panic ends the request as in any other handler.
 func TestRedactGoroutine(t *testing.T) {
 	inBubble(t, "events and heartbeats", func(t *testing.T) {
 		now, most, calls := atomic.Int32{}, int32(0), 0
@@ -514,8 +514,8 @@ func TestHeartbeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		// What is sent, a heartbeat with the silence before it. Events in quick succession are sent in one piece or in two, 20 ms
-		// apart: the silence begins with the last one that the client got, whenever that was.
+		// A heartbeat is recorded with the silence before it. Events in quick succession are sent in one piece or in two, 20 ms
+		// apart: the silence begins with the last event that the client got, whenever that was.
 		var got []string
 		last := began
 		_ = frames(resp.Body, func(f frame) bool {
@@ -598,7 +598,7 @@ func TestBounds(t *testing.T) {
 		two := open("ann", 200)
 		open("ann", 503)()
 		three := open("bob", 200)
-		open("bob", 503)() // in all
+		open("bob", 503)() // the bound on all streams
 		two()
 		open("bob", 200)()
 		open("ann", 200)()

@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A line that ends in CR is complete: waiting for the next byte would hold its event back until the next one.
+// A line that ends in CR is complete: waiting for the next byte would delay its event until the next event.
 func TestParseDoesNotWait(t *testing.T) {
 	for _, text := range []string{"data: x\r\r", "data: x\r\n\r", "data: x\n\n"} {
 		r, w := io.Pipe()
@@ -128,7 +128,7 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
-// reference parses a whole text in the steps of the standard: decode, split into lines, process each.
+// reference parses a whole text in the steps of the standard: decode, split into lines, process each line.
 func reference(text string) (got []string) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(text, "\r\n", "\n")
@@ -136,7 +136,7 @@ func reference(text string) (got []string) {
 	lines := strings.Split(text, "\n")
 	var id, lastID, event, data string
 	changed := false
-	for _, line := range lines[:len(lines)-1] { // what follows the last line end is no line
+	for _, line := range lines[:len(lines)-1] { // text after the last line end is not a line
 		if line == "" {
 			lastID = id
 			if data != "" {

@@ -27,7 +27,7 @@ func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 }
 
 // network is a network in memory, so that connections stand still and time out in fake time. Its pipes have no buffers:
-// a client that does not read stops the server at once.
+// if the client does not read, the server stops at once.
 type network struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -56,8 +56,8 @@ func (n *network) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// serve starts a server and returns its network and a client for it. All of it is gone when the test ends, or the bubble
-// complains.
+// serve starts a server and returns its network and a client for it. Both are closed when the test ends; otherwise the
+// bubble fails.
 func serve(t *testing.T, server *http.Server) (*network, *http.Client) {
 	t.Helper()
 	n := &network{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -81,8 +81,8 @@ func serve(t *testing.T, server *http.Server) (*network, *http.Client) {
 // frame is a block of a stream as it was sent.
 type frame struct{ id, event, data string }
 
-// frames reads a stream line by line, without the parser under test. It ends with the stream, and tells the error that
-// ended it.
+// frames reads a stream line by line, without the parser under test. It ends with the stream, and returns the error
+// that ended it.
 func frames(body io.Reader, take func(frame) bool) error {
 	var f frame
 	lines := bufio.NewReader(body)
@@ -136,7 +136,7 @@ func takes(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// chain is a graph of n nodes, each after the one before: 3n + 2 events.
+// chain returns a graph of n nodes, each after the one before: 3n + 2 events.
 func chain(n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -149,8 +149,8 @@ func chain(n int) *kahn.Graph {
 	return &g
 }
 
-// start starts a run whose events, whatever its log keeps of them, are checked at the end of the test against the rules of
-// every stream of events. By then the run must be over, or left.
+// start starts a run. At the end of the test it checks the run's events against the rules of every stream of events,
+// whatever its log keeps of them. By then the run must have ended, or have been left.
 func start(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	t.Helper()
 	var rec kahntest.Recorder
@@ -173,7 +173,7 @@ func start(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option)
 	return run
 }
 
-// finished is a run that is over.
+// finished returns a run that has ended.
 func finished(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	t.Helper()
 	run := start(t, g, step, opts...)

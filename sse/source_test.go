@@ -29,7 +29,7 @@ type source struct {
 func (s *source) Status() kahn.RunStatus           { return s.status }
 func (s *source) EventRange() (first, last uint64) { return 1, s.last }
 func (s *source) Heartbeat() event.Event {
-	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // one has just happened
+	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // an event has just happened
 }
 func (s *source) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) { s.events(ctx, after, yield) }
@@ -87,7 +87,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// A run that is left while it waits for a signal, and the one that goes on later with the ids that follow.
+// A run is left while it waits for a signal; another run continues it later with the following ids.
 func TestSuspended(t *testing.T) {
 	inBubble(t, "a stream stays open until the run goes on, and then to its end", func(t *testing.T) {
 		log := func(upto uint64, last event.Type) func(context.Context, uint64, func(event.Event, error) bool) {
@@ -151,7 +151,7 @@ func TestResumed(t *testing.T) {
 			h.ServeHTTP(w, r)
 		})})
 		go func() {
-			time.Sleep(time.Hour) // suspended, but kept
+			time.Sleep(time.Hour) // suspended, but still in memory
 			first.Leave()
 			res, err := first.Wait()
 			if err != nil || res.Status != kahn.RunSuspended {

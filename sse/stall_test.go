@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// closings returns a server whose connections signal when the server has closed them.
+// closings returns a server, and a channel that receives the time when the server closes a connection.
 func closings(h http.Handler) (*http.Server, <-chan time.Time) {
 	closed := make(chan time.Time, 100)
 	return &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
@@ -26,7 +26,7 @@ func closings(h http.Handler) (*http.Server, <-chan time.Time) {
 	}}, closed
 }
 
-// connect makes a request by hand.
+// connect sends a request on a raw connection.
 func connect(t *testing.T, n *network, after uint64) net.Conn {
 	t.Helper()
 	conn, err := n.dial(t.Context(), "", "")
@@ -48,7 +48,7 @@ func TestStalledClient(t *testing.T) {
 		server, closed := closings(&sse.Handler{Find: sse.Fixed(run)})
 		n, client := serve(t, server)
 
-		// One never reads a byte, the other stops in the middle of an event.
+		// One client never reads a byte, the other stops in the middle of an event.
 		for range 2 {
 			defer connect(t, n, 0).Close()
 		}
@@ -131,14 +131,14 @@ func TestStalledClient(t *testing.T) {
 				}
 			}
 		}
-		// The run has ended meanwhile: of the events that were not in the pipe already, the last 30 are left.
+		// The run has ended meanwhile: besides the events that were already in the pipe, only the last 30 remain.
 		if lost == 0 {
 			t.Error("nothing was lost, or nothing was said")
 		}
 	})
 
-	// All events are written at once; the client reads up to here and then no more. After the last event the server only
-	// ends the response.
+	// All events are written at once. The client reads up to the given text and then stops. After the last event the
+	// server only ends the response.
 	for _, upto := range []string{"", "H", "\r\n\r\n", "id: 3", "run.completed", "}}\n\n", "}}\n\n\r\n", "\r\n0\r\n\r"} {
 		inBubble(t, fmt.Sprintf("stops after %q of a finished run", upto), func(t *testing.T) {
 			run := finished(t, chain(4), nothing)
@@ -185,7 +185,7 @@ func TestStalledClient(t *testing.T) {
 }
 
 func TestServerTimeouts(t *testing.T) {
-	// All of them are far shorter than the run, and than its silence.
+	// All these timeouts are far shorter than the run and its silence.
 	for _, http2 := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("http.Server's do not end a stream, HTTP/2 %v", http2), func(t *testing.T) {
 			run := start(t, chain(3), takes(20*time.Second))

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStoredRun: handlers in processes that do not perform a run serve its events from the store, over all its lives, and a client goes on
-// with the cursor that another process has given it.
+// TestStoredRun: processes that do not perform a run serve its events from the store, over all its lives. A client can continue with a
+// cursor from another process.
 func TestStoredRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestStoredRun(t *testing.T) {
 
 		streamed := make(chan answer)
 		go func() { streamed <- ask(t, handler(), "GET", "/", "Last-Event-ID", "3") }()
-		synctest.Wait() // it has the events of the first life, and waits
+		synctest.Wait() // the stream has the events of the first life, and waits
 		live(map[string]any{"gate": "yes"})
 		a = <-streamed
 		stored, err := store.ReadEvents(t.Context(), db, "r", 3, 0)

@@ -17,7 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// A report has what was undone, and what could not be, with its attempts and times; these are no work of the nodes.
+// A report has the nodes that were undone, or could not be, with attempts and times. These do not count as work of
+// the nodes.
 func TestReportOfCompensations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		do := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
@@ -56,7 +57,7 @@ func TestReportOfCompensations(t *testing.T) {
 		data, err := json.Marshal(r)
 		require.NoError(t, err)
 		require.Contains(t, string(data), `"compensations":[{"node":"ship","status":"done","attempts":2,"certain":false,`)
-		// Of a run that was left in the middle, the time so far.
+		// For a run that was left in the middle, the time so far.
 		for i, e := range events {
 			if e.Type == event.NodeCompensating && e.Node == "x" {
 				r = trace.NewReport(res, events[:i+1])

@@ -18,7 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// shortcuts is a chain of four with every shorter way beside it: plain ones, and one of each kind that tells something.
+// shortcuts is a chain of four nodes with every shorter path beside it: plain edges, and one edge of each kind that
+// carries information.
 func shortcuts(t *testing.T) *kahn.Plan {
 	g := &kahn.Graph{Name: "shortcuts"}
 	plan, err := g.Add(
@@ -32,7 +33,7 @@ func shortcuts(t *testing.T) *kahn.Plan {
 	return plan
 }
 
-// Reduced leaves out the plain edges that a longer way replaces, and no others.
+// Reduced leaves out the plain edges that a longer path replaces, and no others.
 func TestReduced(t *testing.T) {
 	t.Parallel()
 	plan := shortcuts(t)
@@ -48,7 +49,7 @@ func TestReduced(t *testing.T) {
 	require.Equal(t, 7, strings.Count(trace.Drawing{Reduced: true}.SVG(plan, nil), "marker-end"))
 }
 
-// In random graphs the edges that are left reach what all edges reach, and none of them can be left out.
+// In random graphs the remaining edges reach what all edges reach, and none of them is redundant.
 func TestReducedIsTheTransitiveReduction(t *testing.T) {
 	t.Parallel()
 	for seed := range 40 {
@@ -100,7 +101,7 @@ func TestReducedIsTheTransitiveReduction(t *testing.T) {
 	}
 }
 
-// Pictures from left to right say so, and a picture with errors has the first line of each of them.
+// Pictures from left to right say so, and a picture with Errors has the first line of each error.
 func TestDrawingOptions(t *testing.T) {
 	t.Parallel()
 	d := trace.Drawing{LeftToRight: true, Errors: true}
@@ -167,7 +168,7 @@ func boxes(t *testing.T, svg string) map[string][4]float64 {
 	}
 }
 
-// Boxes do not overlap, lie inside of the picture, and follow their predecessors, in both directions.
+// Boxes do not overlap, lie in the picture, and follow their predecessors, in both directions.
 func TestSVGLayout(t *testing.T) {
 	t.Parallel()
 	g := gallery()
@@ -205,7 +206,7 @@ func TestSVGLayout(t *testing.T) {
 	}
 }
 
-// A picture of anything is well-formed and has no elements but its own.
+// A picture of any graph is well-formed, and has no elements but its own.
 func TestSVGOfHostileGraphs(t *testing.T) {
 	t.Parallel()
 	plan, err := hostileGraph().Compile()
@@ -217,8 +218,8 @@ func TestSVGOfHostileGraphs(t *testing.T) {
 	boxes(t, trace.SVG(empty, nil))
 }
 
-// The largest graphs that somebody might draw take seconds at most, and space in proportion to their edges: a chain whose first node every
-// other one follows too, with groups and without, and a graph of many layers. No depth is too deep.
+// The largest graphs that someone might draw take seconds at most, and space in proportion to their edges: a chain in which every node
+// also follows the first, with and without groups, and a graph of many layers. Any depth works.
 func TestSVGOfLargeGraphs(t *testing.T) {
 	t.Parallel()
 	n := 2_000
@@ -232,7 +233,7 @@ func TestSVGOfLargeGraphs(t *testing.T) {
 			node.After = []string{fmt.Sprint("n", i-1)}
 		}
 		if i > 1 {
-			node.After = append(node.After, "n0") // as long as the picture
+			node.After = append(node.After, "n0") // an edge as long as the picture
 		}
 		g.Add(node)
 	}
@@ -257,7 +258,7 @@ func TestSVGOfLargeGraphs(t *testing.T) {
 	require.Len(t, boxes(t, trace.SVG(plan, nil)), n)
 }
 
-// The chain of dependencies is what the run would have taken without a limit, whatever waited for slots.
+// The chain of dependencies takes the time that the run would have taken without a limit, whatever waited for slots.
 func TestDependencyPath(t *testing.T) {
 	t.Parallel()
 	g := &kahn.Graph{}
@@ -274,7 +275,7 @@ func TestDependencyPath(t *testing.T) {
 	}
 }
 
-// Times of hours are read as hours.
+// Long durations are shown in hours.
 func TestLongTimes(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

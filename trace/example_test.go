@@ -27,7 +27,7 @@ func perform(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// Without a result the picture is that of the graph.
+// Without a result the picture shows only the graph.
 func ExampleMermaid() {
 	plan, err := release().Compile()
 	if err != nil {
@@ -62,7 +62,7 @@ func ExampleDOT() {
 	// }
 }
 
-// The events of the run make a timeline to be opened in ui.perfetto.dev.
+// The events of the run make a timeline for ui.perfetto.dev.
 func ExampleWritePerfetto() {
 	var rec trace.Recorder
 	res, _ := kahn.Execute(context.Background(), release(), perform, kahn.OnEvent(rec.Event))

@@ -65,7 +65,7 @@ func TestFailures(t *testing.T) {
 	require.NoError(t, r.WriteText(io.Discard))
 }
 
-// A run that was stopped at the first failure has the stopped nodes below the one that failed.
+// In a run that stopped at the first failure, the stopped nodes are below the failed one.
 func TestFailuresOfFailFast(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "bad"}, kahn.Node{ID: "slow"}, kahn.Node{ID: "next", After: []string{"slow"}})
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -96,7 +96,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// What is drawn or reported of a run that was refused, and so has neither plan nor Result, is empty.
+// A run that did not begin has neither plan nor Result; its pictures and reports are empty.
 func TestNothingToDraw(t *testing.T) {
 	var none *kahn.Result
 	for name, text := range map[string]func() string{

@@ -35,7 +35,7 @@ func gallery() *kahn.Graph {
 	)
 }
 
-// The pictures were written by hand.
+// The golden pictures were written by hand.
 func TestPictures(t *testing.T) {
 	plan, err := gallery().Compile()
 	require.NoError(t, err)
@@ -46,7 +46,7 @@ func TestPictures(t *testing.T) {
 	golden(t, "testdata/gallery-run.dot", trace.DOT(res.Plan(), res))
 }
 
-// TestSideEdgesAreDotted: an edge that delivers data only is dotted, whether the graph declares it so or Compile has found it.
+// TestSideEdgesAreDotted: an edge that only delivers data is dotted, whether the graph declares it so or Compile has found it.
 func TestSideEdgesAreDotted(t *testing.T) {
 	g := new(kahn.Graph)
 	for _, n := range gallery().Nodes() {
@@ -63,7 +63,7 @@ func TestSideEdgesAreDotted(t *testing.T) {
 	golden(t, "testdata/gallery.dot", trace.DOT(plan, nil))
 }
 
-// hostile are ids that mean something in one of the notations, or that break a label in two.
+// hostile returns ids that have a meaning in one of the notations, or that break a label in two.
 func hostile() (ids []string) {
 	for c := ' '; c <= '~'; c++ {
 		ids = append(ids, string(c), "a"+string(c), string(c)+"a", "a"+string(c)+"b", strings.Repeat(string(c), 4))
@@ -76,7 +76,8 @@ func hostile() (ids []string) {
 	)
 }
 
-// shown is the expected text of a label: unprintable characters are spelled out, and white space is a space.
+// shown returns the expected text of a label: unprintable characters are spelled out, and white space becomes a
+// space.
 func shown(id string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ", "\x00", `\x00`, "\x1b", `\x1b`, "\xff", `\xff`, "\u200d", `\u200d`,
 		"\u202e", `\u202e`).Replace(id)
@@ -99,7 +100,7 @@ func hostileGraph() *kahn.Graph {
 	return g
 }
 
-// Read back by the rules of each notation, every label shows its id.
+// Parsed by the rules of each notation, every label shows its id.
 func TestHostileIDs(t *testing.T) {
 	g := hostileGraph()
 	plan, err := g.Compile()
@@ -133,7 +134,7 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
-// A label is never longer than people read.
+// A label is bounded in length.
 func TestLongIDs(t *testing.T) {
 	plan, err := new(kahn.Graph).Add(kahn.Node{ID: strings.Repeat("ä", 10000)}).Compile()
 	require.NoError(t, err)
@@ -144,7 +145,8 @@ func TestLongIDs(t *testing.T) {
 
 var picturesFile = flag.String("pictures", "", "write the pictures to this `file`, for testdata/render")
 
-// exported is a picture with its expected content, for a program that reads it with Mermaid and Graphviz themselves.
+// exported is a picture with its expected content, for a program that renders it with Mermaid and Graphviz
+// themselves.
 type exported struct {
 	Name    string            `json:"name"`
 	Mermaid string            `json:"mermaid"`

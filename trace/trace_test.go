@@ -27,7 +27,8 @@ import (
 
 const ms = time.Millisecond
 
-// lasts makes a step function of durations by node. An attempt of a node that fails that often, and returns an error.
+// lasts makes a step function from durations by node. The first attempts of a node in failures fail, as many as given
+// there.
 func lasts(durations map[string]time.Duration, failures map[string]int) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(durations[s.ID()])
@@ -43,7 +44,7 @@ func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		var rec trace.Recorder
-		var all []event.Event // also what a recorder leaves out
+		var all []event.Event // also events that a recorder leaves out
 		sink := func(e event.Event) {
 			all = append(all, e)
 			rec.Event(e)
@@ -56,13 +57,13 @@ func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	return res, events
 }
 
-// demo is the run that most tests look at. Under Limit(2):
+// demo is the run that most tests use. Under Limit(2):
 //
 //	seconds  0      1        2   2.5  3    3.5  4        5   5.5       6.5
 //	slot 1   fetch  build....    ....  test      |            flaky #2
 //	slot 2   lint...............  flaky #1  (backoff to 5.5)
 //
-// flaky is ready at 0 and has no slot until lint ends. test fails, deploy is aborted, old is disabled.
+// flaky is ready at 0 and has no slot until lint ends. test fails, deploy is aborted, and old is disabled.
 func demo(t *testing.T) (*kahn.Result, []event.Event) {
 	g := &kahn.Graph{Name: "demo"}
 	g.Add(
@@ -115,7 +116,7 @@ func TestPerfettoOfDemo(t *testing.T) {
 		"X 1 flaky 2500000.000+4000000.000 critical",
 		"s 4 critical path 0.000 critical", "f 4 critical path 2500000.000 critical",
 	}, lines)
-	tracks := map[string]bool{} // a viewer names the track of asynchronous slices by the first of each id
+	tracks := map[string]bool{} // a viewer takes the name of an asynchronous track from the first slice of each id
 	seen := map[string]bool{}
 	for _, e := range file.TraceEvents {
 		if e.Phase == "b" && !seen[fmt.Sprint(*e.ID)] {
@@ -147,7 +148,7 @@ func TestReportOfDemo(t *testing.T) {
 		{Node: "test", Status: kahn.Failed, Cause: "step_error", Error: `node "test": step_error: broken` + "\x1b"},
 		{Node: "deploy", Parent: "test", Depth: 1, Status: kahn.Aborted, Cause: "upstream_failure"},
 	}, r.Failures)
-	// lint: test would wait for it, without a longer run, up to 3 s after build's end; but flaky needs its slot. build, and
+	// lint: test could wait for it up to 3 s after build's end without a longer run; but flaky needs its slot. build, and
 	// so fetch, may delay test up to the end of flaky.
 	want := map[string]time.Duration{"fetch": 2500 * ms, "lint": 0, "flaky": 0, "build": 2500 * ms, "test": 2500 * ms}
 	for _, n := range r.Nodes {
@@ -229,7 +230,7 @@ func TestCriticalPath(t *testing.T) {
 			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}}),
 			lasts: map[string]time.Duration{"a": 1 * s, "b": 2 * s, "c": 3 * s},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			path:  "a -slot-> b -slot-> c", // b and c have paths of the same length, and b is declared first
+			path:  "a -slot-> b -slot-> c", // b and c have equally long remaining paths, and b is declared first
 		},
 		{
 			name: "group",
@@ -246,7 +247,7 @@ func TestCriticalPath(t *testing.T) {
 				kahn.Node{ID: "any", After: []string{"slow", "fast"}, Join: kahn.AnySucceeded, Groups: []string{"disk"}}),
 			lasts: map[string]time.Duration{"hog": 3 * s, "slow": 2 * s, "fast": 1 * s, "any": 5 * s},
 			path:  "hog -slot-> any",
-			// slow ends while any waits for the slot, and any does not need it; fast could have ended with hog.
+			// slow ends while any waits for the slot, and any does not need slow; fast could have ended with hog.
 			slack: map[string]time.Duration{"slow": 6 * s, "fast": 2 * s},
 		},
 		{
@@ -263,7 +264,7 @@ func TestCriticalPath(t *testing.T) {
 			lasts: map[string]time.Duration{"a": 1 * s, "x": 1 * s, "b": 3 * s},
 			opts:  []kahn.Option{kahn.Limit(1)},
 			path:  "a -dependency-> s -composite-> s/x -slot-> b",
-			slack: map[string]time.Duration{"s": 3 * s}, // it may end later than x, and a may not
+			slack: map[string]time.Duration{"s": 3 * s}, // it may end later than x, but a may not
 		},
 		{
 			name: "composite that is performed again",
@@ -278,7 +279,8 @@ func TestCriticalPath(t *testing.T) {
 				Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 1 * s, Jitter: kahn.JitterNone}}, kahn.Node{ID: "b"}),
 			lasts: map[string]time.Duration{"b": 3 * s},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			// x fails at 1, b has the slot until 4, s goes on at 2, and so does x, until 5, once it has the slot.
+			// x fails at 1, b has the slot until 4, s continues at 2. x continues, too, once it has the slot, until
+			// 5.
 			path: "s -composite-> s/x -slot-> b -slot-> s/x",
 		},
 		{
@@ -325,7 +327,7 @@ func TestCriticalPath(t *testing.T) {
 			lasts: map[string]time.Duration{"a": 1 * s, "b": 20 * s},
 			fails: map[string]int{"a": 1},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			path:  "a", // its second attempt waits for b, but it is a that ends last, at 22 s
+			path:  "a", // its second attempt waits for b, but a itself ends last, at 22 s
 			slack: map[string]time.Duration{"b": 1 * s},
 		},
 		{
@@ -336,7 +338,8 @@ func TestCriticalPath(t *testing.T) {
 			lasts: map[string]time.Duration{"a": 1 * s, "b": 3 * s, "c": 9 * s},
 			fails: map[string]int{"a": 1},
 			opts:  []kahn.Option{kahn.Limit(1)},
-			// a fails at 1 and would go on at 2, b has the slot until 4, then a, which has priority, until 5, then c.
+			// a fails at 1 and would continue at 2. b has the slot until 4, then a, which has priority, until 5, then
+			// c.
 			path: "a -slot-> c",
 		},
 	} {
@@ -357,7 +360,7 @@ func TestCriticalPath(t *testing.T) {
 func withGroups(groups ...kahn.Group) *kahn.Graph { return &kahn.Graph{Groups: groups} }
 
 // contiguous checks that the steps of the critical path follow each other without gaps, from the run's start to its end: in
-// fake time the engine takes none itself.
+// fake time the engine itself takes no time.
 func contiguous(t *testing.T, res *kahn.Result, r *trace.Report) {
 	t.Helper()
 	at := time.Duration(0)
@@ -385,7 +388,7 @@ func random(rng *rand.Rand, n int) (*kahn.Graph, map[string]time.Duration) {
 	return g, durations
 }
 
-// seeds yields so many seeds, from 0; at full length as many as full, from a fresh one.
+// seeds yields the usual number of seeds, from 0; at full length, the full number, from a random one.
 func seeds(usual, full uint64) iter.Seq[uint64] {
 	n, first := usual, uint64(0)
 	if os.Getenv("KAHN_LONG") != "" {
@@ -400,8 +403,8 @@ func seeds(usual, full uint64) iter.Seq[uint64] {
 	}
 }
 
-// The definition of slack holds: a node that takes longer by its slack does not make the run longer, and one that takes a
-// little more does, by that little.
+// The definition of slack holds: the run gets no longer if a node takes longer by its slack, and a little longer if the
+// node takes a little more.
 func TestSlackIsExactWithoutLimits(t *testing.T) {
 	for seed := range seeds(10, 300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -424,8 +427,8 @@ func TestSlackIsExactWithoutLimits(t *testing.T) {
 	}
 }
 
-// Whatever the limit, the critical path explains every moment of the run, and its timeline is a valid trace in which
-// every node has its place.
+// Under any limit, the critical path explains every moment of the run, and its timeline is a valid trace with a place
+// for every node.
 func TestRandomRuns(t *testing.T) {
 	for seed := range seeds(60, 3000) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -456,7 +459,7 @@ func TestRandomRuns(t *testing.T) {
 	}
 }
 
-// A composite holds no slot. The nodes inside of it have places of their own, on the critical path and in the timeline.
+// A composite holds no slot. The nodes in it have places of their own, on the critical path and in the timeline.
 func TestComposite(t *testing.T) {
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y", After: []string{"x"}}, kahn.Node{ID: "z"}, kahn.Node{ID: "end", Disabled: true})
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "S", Sub: sub, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"S"}})
@@ -482,7 +485,7 @@ func TestComposite(t *testing.T) {
 	require.Equal(t, map[string]int{"A": 3, "S": 4, "S/x": 3, "S/y": 3, "S/z": 3, "B": 3, "S/end": 2}, track)
 }
 
-// A run that waits for a signal has a report too, and so has the run that goes on after it.
+// A run that waits for a signal has a report, and so has the run that continues it.
 func TestSuspended(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	res, events := play(t, g, lasts(map[string]time.Duration{"a": time.Second}, nil))
@@ -512,7 +515,7 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// Every node that did not run says why.
+// For every node that did not run, the report says why.
 func TestWhy(t *testing.T) {
 	g := &kahn.Graph{Groups: []kahn.Group{{Name: "g", CancelOnFailure: true}}}
 	g.Add(
@@ -633,7 +636,7 @@ func TestRecorder(t *testing.T) {
 	}), types)
 }
 
-// A report tells who has asked for the stop of the run and for its redrive, and why.
+// A report says who asked to stop the run and to redrive it, and why.
 func TestReportOfRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g kahn.Graph
