@@ -52,7 +52,7 @@ type labeler interface {
 //
 //	g.Add(kahn.Node{ID: "store", In: []kahn.Edge{{From: "any?", Label: "true"}, {From: "fetch", Param: "rows"}}})
 //
-// A node that should run whichever branch was taken, even if there is no "false" branch, follows both the end of the
+// A node may run whichever branch was taken, even if there is no "false" branch. It follows both the end of the
 // branch and, by a plain edge, the condition:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},

@@ -35,9 +35,9 @@ import (
 //	}
 //	res, err := c.Result()
 //
-// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute], composites, retries, timeouts, limits
-// and gates included, since the same code produces them. Given the same options, results and times in the same order, and the options
-// [RunID] and [Random], a run behaves the same each time.
+// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute], since the same code produces them.
+// This includes composites, retries, timeouts, limits and gates. Given the same options, results and times in the same order, and the
+// options [RunID] and [Random], a run behaves the same each time.
 //
 // Only one goroutine at a time may call a Coordinator. On that goroutine, its methods call the guards, tests, merges, contracts, moderators,
 // mocks, fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs. These functions must
@@ -56,8 +56,9 @@ type Coordinator struct {
 // NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and repeats the calls that were in
 // flight. Steps need no function of their own: the host calls them.
 //
-// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for [Durable], [Idempotent], a [*Memo] and [Use], which wait for other work or
-// wrap the calls of steps, for [CancelWithContext], and for a time before the year 1 or after 9999, which JSON cannot express.
+// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for the options [Durable], [Idempotent], [*Memo] and [Use], which wait for
+// other work or wrap the calls of steps, and for [CancelWithContext]. It also matches for a time before the year 1 or after 9999, which JSON
+// cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -478,8 +479,8 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 }
 
 // Conclude returns the outcome, for [machine.State.Settle], of an attempt that has returned the value or the error. It finds the branches that
-// the value takes, a value that violates the node's output contract or has no branch, the cause of an error, and a step that skips itself. The
-// error is not nil if the outcome is a failure. An attempt that suspends itself has the status [Suspended], for [machine.State.Suspend].
+// the value takes, and the cause of an error. It checks the value against the node's output contract and recognizes a step that skips itself.
+// The error is not nil if the outcome is a failure. An attempt that suspends itself has the status [Suspended], for [machine.State.Suspend].
 // [Retry.Next] says whether the node has another attempt.
 //
 // The value of a gate is its answer; for a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. An
@@ -794,12 +795,12 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCalls makes the run call by for each call of a guard, of the test of a condition or a loop, and of a fallback, whether the graph has a
-// function or a text. path is the node's; field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the
-// function, or returns the result of an earlier call: so an engine that replays histories can record the results of functions that are not
-// pure. The value of a guard and of a loop's test is a bool; the error includes questions to its [View] that had no answer. The run uses the
-// value that by returns as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The
-// option's error matches [ErrBadOption] if by is nil.
+// GraphCalls makes the run call by in place of each guard, fallback and test of a condition or a loop, whether it is a function or a text.
+// path is the node's; field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the function, or returns the
+// result of an earlier call: so an engine that replays histories can record the results of functions that are not pure. The value of a guard
+// and of a loop's test is a bool; the error includes questions to its [View] that had no answer. The run uses the value that by returns as
+// the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The option's error matches
+// [ErrBadOption] if by is nil.
 //
 // by is called without a lock and may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the order of the
 // calls of one node, identify a call.

@@ -40,9 +40,9 @@ type Graph struct {
 	// Defaults apply to every node that does not say otherwise.
 	Defaults Defaults
 	// Inputs declares the root inputs of a run of this graph. If it is set, a run that is given an undeclared input, or
-	// lacks a required one, is refused with an [*InputError], and Compile reports a composite whose parameters differ from
-	// the inputs of its graph. If it is empty, a run takes any inputs, but a required port needs another source, since only
-	// a declared input is bound to the port of its own name.
+	// lacks a required one, is refused with an [*InputError]. Compile reports a composite whose parameters differ from the
+	// inputs of its graph. If it is empty, a run takes any inputs. But only a declared input is bound to the port of its
+	// own name, so a required port then needs another source.
 	Inputs []Input
 	// Groups declare the groups that nodes may name.
 	Groups []Group
@@ -341,8 +341,8 @@ type Edge struct {
 	Label string
 	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is the
 	// whole value unless the output has a port of that name. If the output has no port named Key, Key is a path, as in
-	// "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names. If From
-	// declares Outputs, Key must be one of them or a path into one.
+	// "user.name". It leads into maps with string keys and into exported fields of structs, by their JSON or Go names. If
+	// From declares Outputs, Key must be one of them or a path into one.
 	Key string
 	// Param names the parameter of To that receives the value. Without it, To finds the value only under From's id.
 	Param string

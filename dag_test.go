@@ -168,7 +168,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestPlanTellsEdgesAndGroups checks what packages that draw a plan read from it.
+// TestPlanTellsEdgesAndGroups checks the edges and groups that packages read to draw a plan.
 func TestPlanTellsEdgesAndGroups(t *testing.T) {
 	var g kahn.Graph
 	g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, {Name: "net"}}

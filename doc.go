@@ -86,8 +86,7 @@
 //	     +--> skipped | aborted | cancelled | failed
 //
 // Final statuses do not depend on timing. For one graph and one set of step outcomes they are the same in [Eager] and
-// [Waves] mode, under every [Limit], and in any order of completion, unless the host chooses a [FailureMode] that stops work
-// early.
+// [Waves] mode, under every [Limit], and in any order of completion. The exception is a [FailureMode] that stops work early.
 //
 // # Branches and data
 //
@@ -137,8 +136,9 @@
 //		},
 //	})
 //
-// Package kahntest is for tests in Go. It has step functions that follow a script and record their calls, comparisons of
-// statuses in one line, fake time, in which backoffs take no time, and a check of the rules that a run's events satisfy.
+// Package kahntest is for tests in Go. It has step functions that follow a script and record their calls, and
+// comparisons of statuses in one line. In its fake time, backoffs take no time. It checks the rules that a run's events
+// satisfy.
 //
 // # Guarantees
 //

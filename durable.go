@@ -22,9 +22,9 @@ import (
 // The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
 // repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a worker of the
 // run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
-// completion that made the node ready, and the longer a write takes, the more the next transaction holds. Until the transaction is written, an
-// attempt in it does not call its step, a condition or trigger that became ready is not queued, the result of a nested run is not evaluated, and
-// the events are hidden. Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state in memory.
+// completion that made the node ready. The longer a write takes, the more the next transaction holds. Until its transaction is written, an
+// attempt does not call its step, a ready condition or trigger is not queued, the result of a nested run is not evaluated, and events are
+// hidden. Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state in memory.
 //
 // All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all data
 // of its nested run. The start of a composite is stored not as an attempt but as a commit of its record: after a crash the composite continues.

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestTransactionsOfManyRoots: a run of many roots that loses its store after any transaction has the stored results, and the next life does not
-// call a node whose end is stored. The failing transaction may have been applied: then only its acknowledgement is lost.
+// TestTransactionsOfManyRoots: a run of many roots loses its store after any transaction. It then has the stored results, and the next life does
+// not call a node whose end is stored. The failing transaction may have been applied: then only its acknowledgement is lost.
 func TestTransactionsOfManyRoots(t *testing.T) {
 	t.Parallel()
 	g := fan(40)

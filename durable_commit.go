@@ -266,8 +266,7 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
-// list moves the list of a map from the map's record to a record of its own, which is written once, so that the map's record does not
-// grow.
+// list moves the list of a map to a record of its own, which is written once, so that the map's record does not grow.
 func (tx *transaction) list(at place, key string, n *nodeState) {
 	if n.List == nil {
 		return

@@ -9,9 +9,9 @@ import (
 
 // lost holds the unwritten changes of a run that is left because its store did not answer.
 //
-// The run does not fail: the next process that acquires it continues it. So this process calls no step any more, interrupts the
-// running attempts and drops their results, publishes nothing, and sets the nodes back to their stored states when all goroutines
-// have returned. Until then the State changes in memory, where no reader sees it.
+// The run does not fail: the next process that acquires it continues it. So this process calls no step any more, publishes
+// nothing, interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to
+// their stored states. Until then the State changes in memory, where no reader sees it.
 type lost struct {
 	places   []place         // in the order in which note was called
 	attempts map[place]int32 // for each place: the number of attempts in the store, or -1 if it has not changed

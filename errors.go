@@ -230,8 +230,8 @@ func (e *UpstreamError) Error() string {
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
-// they stopped, and for a cancelled run to the cause of the cancellation. Handled failures, such as those with a catch edge, are left out,
-// unless the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
+// they stopped. For a cancelled run it also unwraps to the cause of the cancellation. Handled failures, such as those with a catch edge, are
+// left out, unless the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled

@@ -337,7 +337,7 @@ func TestAncestry(t *testing.T) {
 				g.Connect(kahn.Edge{From: fmt.Sprint("n", from), To: fmt.Sprint("n", to)})
 			}
 		}
-		leads := map[[2]int]bool{} // by index of declaration, which is topological here
+		leads := map[[2]int]bool{} // by index of declaration, whose order is topological here
 		for to := range n {
 			for via := range to {
 				if edges[[2]int{via, to}] {

@@ -96,7 +96,7 @@ func TestGrowthOfStops(t *testing.T) {
 }
 
 // TestGrowthOfManyLines has n nodes that need slots and tokens of several groups, and in some cases of a key. One of these is always taken,
-// so the lack of each node changes again and again, and with it the line in which all nodes wait.
+// so what each node lacks changes again and again, and with it the line in which all nodes wait.
 func TestGrowthOfManyLines(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

@@ -26,7 +26,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// isStatic reports whether a warning is about the graph, and so found by Compile.
+// isStatic reports whether a warning is about the graph, and so comes from Compile.
 func isStatic(warning error) bool { return errors.As(warning, new(*kahn.Problem)) }
 
 // checkEvents checks the events of an ended run against the rules of every stream.
@@ -218,7 +218,7 @@ func (r trial) count(kind event.Type, node string, n int) {
 	}
 }
 
-// at returns when the only event of one type and node happened, as the time since the start of the run.
+// at returns the time from the start of the run to the only event of one type and node.
 func (r trial) at(kind event.Type, node string) time.Duration {
 	r.t.Helper()
 	found := r.find(kind, node)

@@ -24,8 +24,8 @@ import (
 // precedence over the History. With [Estimates], too, the History only learns.
 //
 // When a run ends, the History learns the duration of the last attempt of every node that completed in it. It does not learn from attempts
-// that failed, were abandoned, or were interrupted by a wait, nor from outputs of a [Memo], a mock or a fallback, nor from gates and
-// conditions with a Test. A composite counts from its start to its end. A run uses the estimates of the moment when it started: a resumed or
+// that failed, were abandoned, or were interrupted by a wait. It does not learn from gates, conditions with a Test, and outputs of a [Memo],
+// a mock or a fallback. A composite counts from its start to its end. A run uses the estimates of the moment when it started: a resumed or
 // redriven run keeps the estimates of its first life, which snapshots and stores contain. So the order of a run depends only on the graph
 // and the history.
 //

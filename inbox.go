@@ -48,8 +48,8 @@ type inbox struct {
 	ahead  []aheadState          // the answers to requests behind an unanswered one, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that rests while a request waits in its store whose value the run's [Encoding] cannot read now,
-// for example because a key or a blob is missing. The next life of the run tries again.
+// ErrUndecoded is matched by the error of a run that comes to rest while a request waits in its store, because the run's [Encoding] cannot read
+// the request's value now. A key or a blob may be missing. The next life of the run tries again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
 // openInbox loads the requests that wait for an acquired run, and begins to watch for more.

@@ -202,8 +202,8 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			if left := run.Leftovers(); left != "" && res.Status.Terminal() {
 				problem += ", left over: " + left
 			}
-			// An answer was posted while the run was at rest, or before a graph was known again. Its gate has timed out, or was aborted since
-			// another gate did: what is overdue settles first.
+			// An answer was posted while the run was at rest, or before a graph was known again. Its gate has timed out, or was aborted
+			// because another gate timed out: what is overdue settles first.
 			late := func(err error) bool {
 				return (stored || deep != nil) && (errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrTransition))
 			}
@@ -624,9 +624,9 @@ func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Wh
 	}
 }
 
-// TestRandomLooks inspects random runs in the middle of their lives. Every node has one answer, which fits its status and the other
-// nodes', and a run that is inspected continues like any other. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds and begins
-// at a fresh seed.
+// TestRandomLooks inspects random runs in the middle of their lives. Every node has one answer, which fits its status and the statuses
+// of the other nodes. A run that is inspected continues like any other. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds
+// and begins at a fresh seed.
 func TestRandomLooks(t *testing.T) {
 	count := uint64(250)
 	if long() {

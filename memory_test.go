@@ -236,8 +236,8 @@ func TestAllocationsOfSmallRuns(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfMemosAndUsage: if no node of a run is memoized, names a file, or uses anything, the run allocates as much with a Memo and a
-// Budget as without, except for the memory of the options themselves. Over a store, it also writes as much.
+// TestAllocationsOfMemosAndUsage: no node of the run is memoized, names a file, or uses anything. So the run allocates as much with a Memo and
+// a Budget as without, except for the options themselves. Over a store, it also writes as much.
 func TestAllocationsOfMemosAndUsage(t *testing.T) {
 	const n = 50
 	p := compiled(t, chainGraph(n))

@@ -21,8 +21,8 @@ type Contribution struct {
 	Value any
 }
 
-// The built-in merge strategies. If two or more edges are declared for one parameter, their values are merged no
-// matter how many edges deliver, so the shape of the result does not depend on which branch ran.
+// The built-in merge strategies. If several edges are declared for one parameter, the values are merged even if only
+// one edge delivers. So the shape of the result does not depend on which branch ran.
 const (
 	// MergeLast takes the value of the last delivering edge in the order of declaration.
 	MergeLast = "last_write_wins"
@@ -387,8 +387,8 @@ func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) 
 // A Run is a source.
 func (r *Run) graph() *Plan { return r.plan }
 
-// deliveryTo takes the run's lock in two cases: for a node that may run before its predecessors have ended, and in a durable run, whose
-// store may refuse the end of a predecessor while a guard or a merge runs.
+// deliveryTo takes the run's lock for a node that may run before its predecessors have ended. It also takes the lock in a durable run,
+// whose store may refuse the end of a predecessor while a guard or a merge runs.
 func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
