@@ -797,10 +797,10 @@ func joinSlip(slip, err error) error {
 
 // GraphCalls makes the run call by in place of each guard, fallback and test of a condition or a loop, whether it is a function or a text.
 // path is the node's; field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the function, or returns the
-// result of an earlier call: so an engine that replays histories can record the results of functions that are not pure. The value of a guard
-// and of a loop's test is a bool; the error includes questions to its [View] that had no answer. The run uses the value that by returns as
-// the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The option's error matches
-// [ErrBadOption] if by is nil.
+// result of an earlier call. So an engine that replays histories can record the results of functions that are not pure. The value of a guard
+// and of a loop's test is a bool. The error includes the function's questions to its [View] that had no answer. The run uses the value that
+// by returns as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The option's error
+// matches [ErrBadOption] if by is nil.
 //
 // by is called without a lock and may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the order of the
 // calls of one node, identify a call.

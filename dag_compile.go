@@ -266,7 +266,7 @@ func (c *compiler) resolveEdges() {
 	c.duplicateEdges()
 }
 
-// leaveOut makes origin, since edge i is not among the compiler's edges.
+// leaveOut makes origin, the list of edge numbers, since the compiler leaves out edge i.
 func (c *compiler) leaveOut(i int) {
 	if c.origin != nil {
 		return

@@ -339,7 +339,7 @@ type rateLimitedError struct {
 func (e *rateLimitedError) Error() string { return e.err.Error() }
 func (e *rateLimitedError) Unwrap() error { return e.err }
 
-// Skip returns an error with which a step skips its node, with the reason "self" and the message.
+// Skip, returned by a step, skips its node with the reason "self" and the message.
 func Skip(message string) error { return &skipError{message} }
 
 type skipError struct{ message string }

@@ -446,7 +446,7 @@ func (r *Run) endAttended(cause *stopCause) {
 }
 
 // followCaller makes the end of the caller's context stop the run, or leave it. The run stops following the context before the run ends.
-// Both may call methods of the context, so the run's lock is not held for either.
+// To follow and to stop following may call methods of the context, so neither happens under the run's lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()

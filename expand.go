@@ -18,10 +18,10 @@ import (
 const maxExpansions = 32
 
 // Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is
-// the node's. Events, paths, limits, signals and stops are as in a sub-graph, too. The node's OutputSchema, moderation,
-// Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout bound the step and the
-// nested run together. The step releases its slots of the run, of groups and of keys before the nested run begins. But an item
-// of a map counts against Map.Limit until it has ended.
+// the node's. Events, paths, limits, signals and stops are as in a sub-graph, too. The node's
+// OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
+// bound the step and the nested run together. The step releases its slots of the run, of groups and of keys before the nested
+// run begins. But an item of a map counts against Map.Limit until it has ended.
 //
 // inputs are the root inputs of the graph; it does not get the node's own parameters. The graph is compiled when the
 // step returns, so later changes have no effect. If its Defaults, Evaluator or Schemas are unset, it takes them from

@@ -30,8 +30,8 @@ func TestGrowthOfSlashedIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthOfBranches: each branch that a condition with n labels has not taken says which labels the condition took. The test
-// counts bytes, so it runs alone.
+// TestGrowthOfBranches: each branch that a condition has not taken names, as the reason, the labels that the condition took.
+// The test counts bytes, so it runs alone.
 func TestGrowthOfBranches(t *testing.T) {
 	for _, taken := range []func(n int) int{func(int) int { return 1 }, func(n int) int { return n / 2 }} {
 		grows(t, 250, func(n int) int64 {
