@@ -504,8 +504,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	}
 }
 
-// readEnums reads a list of names. If alias returns values for an item, the item stands for those of them that the list does
-// not have yet.
+// readEnums reads a list of names. If alias returns values for an item, readEnums adds the values that the list lacks.
 func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
 	list := []E{}
 	d.list(v, func(item *Value) {

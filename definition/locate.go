@@ -142,8 +142,8 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// graph adds the nodes and edges of a graph. The edges have the order of declare. A value with a Problem was not read and is skipped: the
-// document's limits do not bound its content.
+// graph adds the nodes and edges of a graph. The edges have the order of declare. It skips a value with a Problem: the value was not
+// read, so the document's limits do not bound its content.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {
@@ -206,7 +206,7 @@ func (at part) edge(known edgePart) edgePart {
 	return known
 }
 
-// items yields the items of a list, or the members of an object. It skips those that were not read.
+// items yields the items of a list, or the members of an object. It skips items that were not read.
 func (at part) items() iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range at.len() {

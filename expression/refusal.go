@@ -131,7 +131,7 @@ func (e *SyntaxError) isUnfinished(text string) bool {
 
 func isWordOrSpace(r rune) bool { return isWord(r) || unicode.IsSpace(r) }
 
-// follows reports whether the braces are at the error's place, which may be that of the second brace.
+// follows reports whether the braces are at the error's place. The place may be the second brace.
 func (e *SyntaxError) follows(text, braces string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

@@ -65,8 +65,8 @@ type sessionBody struct {
 	Token string `json:"token"`
 }
 
-// openSession checks the token and sets the cookie. The cookie has no path, so its path is that of the endpoints: behind a proxy the
-// handler does not know it.
+// openSession checks the token and sets the cookie. The cookie has no path, so the browser uses the path of the endpoints. The
+// handler cannot know that path behind a proxy.
 func (c *call) openSession() error {
 	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
 		return err

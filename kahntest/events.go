@@ -96,8 +96,8 @@ type streamChecker struct {
 // because its store did not answer may end with any event.
 //
 // events are the run's events from the first, not decoded from JSON. For a resumed run, pass the events of all its lives, one after the
-// other; for a life that crashed, the events up to [event.Recovery].From. Or pass the events of the last life alone, of which CheckEvents
-// checks as much as it can.
+// other; for a life that crashed, the events up to [event.Recovery].From. Or pass only the last life's events; CheckEvents then checks
+// what it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }

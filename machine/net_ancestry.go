@@ -21,7 +21,7 @@ type ancestry struct {
 	sought map[Ref]*sought
 }
 
-// sought is an ancestor of which searches have asked.
+// sought is an ancestor that searches have looked for.
 type sought struct {
 	steps       int      // edges that the searches have visited
 	descendants []uint64 // a bit by Ref; nil until steps has grown large

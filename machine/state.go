@@ -89,7 +89,7 @@ type setAside struct {
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
 	stops   StopSetup   // it fits into the padding behind stopped
-	origins *originSets // nil until first needed; outside the aftermath, since a Result asks for origins without the lock after the end, while a last worker may read the aftermath
+	origins *originSets // nil until first needed; not in the aftermath: after the end a Result reads origins without the lock, while a last worker may still read the aftermath
 	*aftermath
 }
 

@@ -8,7 +8,7 @@ type line struct {
 	queues [queueCount]lineQueue // by whether the nodes need a token: while there is none, nodes that need one hold back only each other
 }
 
-// lineQueue holds the nodes of a line that need a token, or those that do not.
+// lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
 type lineQueue struct {
 	crowds
 	listed bool // the run is in waiting of the Slots

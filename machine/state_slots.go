@@ -300,7 +300,7 @@ func (s *Locked) claim(r Ref, token bool) bool {
 	return true
 }
 
-// lines yields the lines that a ready node must pass: those of its groups and its key, and the whole run's. A
+// lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A
 // composite that is ready as the item of a map does not start a step: its inner nodes pass the whole run's line.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {

@@ -100,7 +100,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	return (*State)(s), nil
 }
 
-// resumeGates puts the gates that had yet to be handed out behind those that were handed out and not reported.
+// resumeGates puts the gates that had yet to be handed out behind the gates that were handed out and not reported.
 func (s *Locked) resumeGates(gates []Ref) {
 	var rest []Ref
 	for _, r := range gates {

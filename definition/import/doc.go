@@ -46,7 +46,7 @@
 // other keys of a config stay as they are, unless they are almost spelled like one of these keys. Array and json_object merges are rendered
 // as JSON text. The ids of edges are dropped.
 //
-// # All of them
+// # All formats
 //
 // A step or node with the id "end", in upper or lower case, is the end node. An edge may lead to it even if the document does not list it.
 package importer

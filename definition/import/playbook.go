@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// transition leads from a step to one that follows.
+// transition leads from a step to a following step.
 type transition struct {
 	place
 	from, to  string

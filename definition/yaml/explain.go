@@ -18,7 +18,7 @@ type mistake struct {
 	// at is where to look for the mistake: at the place of the error, where the broken value began, or in the line
 	// before.
 	at origin
-	// above: the line does not belong where it is, so the path is that of the line before.
+	// above: the line is misplaced, and the path is the preceding line's.
 	above bool
 	// line matches the line; the mistake begins at its group. Nil: any line.
 	line *regexp.Regexp
