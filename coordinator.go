@@ -46,8 +46,8 @@ import (
 // node and ends the goroutine; another goroutine may then call the Coordinator.
 //
 // Any goroutine may call the methods of its [Run]; their effects happen in the next call of the Coordinator, see
-// [Coordinator.Wake]. Sinks, too, learn of the end of the run in such a call, so after [Run.Done] the host calls
-// [Coordinator.Result] once. [Run.Wait] waits for this call: use it only on goroutines that do not call the Coordinator.
+// [Coordinator.Wake]. Sinks, too, learn of the end of the run in such a call, so after [Run.Done] the host must call
+// [Coordinator.Result]. [Run.Wait] waits for this call: use it only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual

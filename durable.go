@@ -40,7 +40,7 @@ type durable struct {
 	coming      int          // workers started that have not taken their first task: the committer starts after that
 	failed      error
 	stale       bool                   // the next transaction replaces the store's record of the run itself
-	unspecified bool                   // the next transaction stores what the run does
+	unspecified bool                   // the next transaction stores the Spec
 	steps       int64                  // entries made and read; tests use it to check that the work is linear
 	open        map[place]int32        // attempts with a recorded start and no recorded end
 	endHold     func()                 // stops the renewal by holdLease

@@ -446,7 +446,7 @@ func (r *Run) endAttended(cause *stopCause) {
 }
 
 // followCaller makes the end of the caller's context stop the run, or leave it. The run stops following the context before the run ends.
-// To follow and to stop following may call methods of the context, so neither happens under the run's lock.
+// followCaller and leaveCaller may call methods of the context, so neither runs under the run's lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()

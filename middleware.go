@@ -105,9 +105,9 @@ func (r *Run) wrap() error {
 // not wait for it. If the run ends meanwhile, later functions are not called. Several Arounds nest, the first one outermost.
 //
 // The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and [Runner.Shutdown]
-// wait for it, for CancelGrace, but at least for a second. If a run is cancelled or left while it is pending, and so never begins, neither
-// function is called. A panic of either function is a warning in the Result, and so is a function that still runs after that time. The run is
-// refused with [ErrBadOption] if f is nil.
+// wait for it, for CancelGrace, but at least for a second. If a run is cancelled or left before f is called, neither function is called. A
+// panic of either function is a warning in the Result, and so is a function that still runs after that time. The run is refused with
+// [ErrBadOption] if f is nil.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
