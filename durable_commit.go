@@ -826,7 +826,7 @@ type storedUndos map[string]*undoState
 // undoMark ends the key of a record of undoing: no path has letters after this sign.
 const undoMark = "#undo"
 
-// add adds a record. If an attempt was in flight, the end of its process ended it.
+// add adds a record. An attempt in flight has ended with its process.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {
 		*u = storedUndos{}

@@ -297,7 +297,8 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// life returns the log of the earlier life that has an event, and the last event in it that belongs to the run.
+// life returns the log of the earlier life that has an event, and the id of the last event in this log that belongs
+// to the run.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -457,8 +458,8 @@ func (l *eventLog) close() {
 	l.unlock()
 }
 
-// readFrom returns events from id next on; or, if there are none yet, a channel that is closed when there are; or the gap
-// before the next event; or nothing, if no more will come.
+// readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there are.
+// If the log no longer keeps them, it returns the gap. It returns nothing if no more will come.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {

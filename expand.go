@@ -450,7 +450,7 @@ func (in *insideState) end() {
 	}
 }
 
-// addItems adds the items of a map that have not begun, as ended.
+// addItems adds, as ended, the items of a map that have not begun.
 func (in *insideState) addItems(id string, ended machine.Facts) {
 	known := map[string]bool{}
 	for i := range in.Nodes {

@@ -124,8 +124,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds the answers that the store does not have yet to c, the commit that ends the run. The requests between them could not be read, and are
-// refused, like all requests that wait when a run ends.
+// end adds the answers that the store does not have yet to c, the commit that ends the run. The unanswered requests between these could not be
+// read, and are refused, like all requests that wait when a run ends.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -589,8 +589,8 @@ func (d *durable) answerRequest(number uint64, err error) {
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// Only its plan and the state of the node can make the run refuse a request. If the run cannot decode the value, the request keeps
-// waiting, see [ErrUndecoded].
+// The run refuses a request only because of its plan or the state of the node. If the run cannot decode the value, the request
+// keeps waiting, see [ErrUndecoded].
 //
 // The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run
 // or a node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.

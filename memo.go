@@ -346,8 +346,8 @@ type hashedInputs struct {
 }
 
 // memoParams returns the parameters that are inputs of a node whether its step reads them or not. Other parameters are inputs
-// only if the step reads them: a node that declares no parameters has all inputs of the run, and an item has its map's, with
-// the list.
+// only if the step reads them: a node that declares no parameters has all inputs of the run, and an item has the inputs of
+// its map, including the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -679,7 +679,7 @@ func (e *memoEntry) hit() attemptResult {
 // maxReads bounds the sets of inputs kept for a key: a step whose reads vary without a reason that the Memo knows must not slow each look-up.
 const maxReads = 16
 
-// find looks for the output under the key of each set of inputs that steps have read.
+// find looks for the output under the base key, then under the key of each set of inputs that steps have read.
 func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	first, err := m.get(s, k.base)
 	if err != nil {

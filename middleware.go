@@ -42,8 +42,8 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes. It is called once for every node that has ended, including nodes that were skipped
-// or stopped before they started, which middleware does not see. A node has one result, whatever its retries.
+// OnNode adds an observer of nodes. It is called once for every node that has ended. Unlike middleware, it also sees
+// nodes that were skipped or stopped before they started. A node has one result, whatever its retries.
 //
 // OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes in
 // one step of the run. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a
