@@ -277,7 +277,7 @@ type manual struct {
 	undos []undoCall // attempts to undo nodes that have begun, and that Next has not seen
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
-	undoing map[*Step]*undo   // by attempt to undo a node, as calls
+	undoing map[*Step]*undo   // like calls, for attempts to undo a node
 	begun   []*Step           // attempts of steps and of undoing that Next has not returned
 }
 

@@ -324,8 +324,8 @@ type Port struct {
 
 // Edge says that node To follows node From, and which value To takes from it.
 //
-// If To has other in-edges with labels or On failure, a plain edge delivers data only, so that it does not make them
-// pointless: it delays To, blocks To when From fails, and delivers its value, but does not make To run. The exception is a
+// If To has other in-edges with labels or On failure, a plain edge delivers data only: it delays To, blocks To when From
+// fails, and delivers its value, but does not make To run. Otherwise the labels would be pointless. The exception is a
 // plain edge that is another way in: it makes To run if another label or outcome of a node that routes To leads to it. See
 // the package documentation; [Plan.Edges] distinguishes the two.
 type Edge struct {

@@ -420,8 +420,8 @@ func lasting(err error) bool {
 // errRefused is the error of a write that the store has received and not applied.
 var errRefused = errors.New("a write is refused")
 
-// write encodes a transaction and passes it to the store. It repeats a write that the store has not answered until the lease
-// expires. Only the first write of a life, before which no step was called, is not repeated.
+// write encodes a transaction and passes it to the store. Until the lease expires, it repeats a write that the store has not
+// answered. Only the first write of a life, before which no step was called, is not repeated.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
