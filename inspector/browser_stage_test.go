@@ -94,7 +94,7 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// buffered is a proxy that passes on a response only when it is complete.
+// buffered returns a proxy that passes on a response only when it is complete.
 func buffered(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		held := &holding{header: w.Header()}
@@ -117,7 +117,7 @@ func (h *holding) WriteHeader(code int)           { h.code = code }
 func (h *holding) Flush()                         {} // claims to flush, but does not
 func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
 
-// refund is an order whose goods are missing and whose refund fails, the first of two times.
+// refund returns an order whose goods are missing and whose refund fails, the first of two times.
 func refund() *kahn.Graph {
 	var calls atomic.Int64
 	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no truck") }
@@ -132,7 +132,8 @@ func refund() *kahn.Graph {
 	)
 }
 
-// spends asks a model twice, since the first answer is an error, and then waits for a signal. One name in its usage has the maximum length.
+// spends returns a graph that asks a model twice, since the first answer is an error, and then waits for a signal. One name in its usage
+// has the maximum length.
 func spends() *kahn.Graph {
 	return (&kahn.Graph{Name: "spends"}).Add(
 		kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -208,7 +209,7 @@ const (
 	flipped = "rtl\u202egnp.exe\u2066\x1b[2J\u200b"
 )
 
-// hostile has such texts, and very long ones, wherever a page shows a text of a run.
+// hostile returns a graph with such texts, and very long ones, wherever a page shows a text of a run.
 func hostile() *kahn.Graph {
 	say := func(v any, err error) kahn.StepFunc {
 		return func(_ context.Context, s *kahn.Step) (any, error) {
@@ -233,7 +234,7 @@ func hostile() *kahn.Graph {
 	)
 }
 
-// hostilePage is a page whose host has such texts, too: names of workflows, users and stored runs.
+// hostilePage returns a page whose host has such texts, too: names of workflows, users and stored runs.
 func hostilePage(t *testing.T, o Options) http.Handler {
 	t.Helper()
 	memory := &store.Memory{}
@@ -247,7 +248,7 @@ func hostilePage(t *testing.T, o Options) http.Handler {
 	return Handler(free(o))
 }
 
-// crews has members of a group before and after a node outside the group.
+// crews returns a graph with members of a group before and after a node outside the group.
 func crews(do kahn.StepFunc) *kahn.Graph {
 	g := &kahn.Graph{Name: "crews", Groups: []kahn.Group{{Name: "db"}, {Name: "mail"}}}
 	return g.Add(
@@ -275,7 +276,7 @@ func many() *kahn.Graph {
 	)
 }
 
-// composites has a sub-graph, a map of sub-graphs in it, a loop, and a node that its step expands.
+// composites returns a graph with a sub-graph, a map of sub-graphs in it, a loop, and a node that its step expands.
 func composites(do kahn.StepFunc) *kahn.Graph {
 	item := (&kahn.Graph{}).Add(kahn.Node{ID: "cut", Do: do}, kahn.Node{ID: "paste", After: []string{"cut"}, Do: do})
 	inner := (&kahn.Graph{}).Add(
@@ -292,7 +293,8 @@ func composites(do kahn.StepFunc) *kahn.Graph {
 	)
 }
 
-// rounds has a loop with a gate in each iteration, followed by a sub-graph with a node of the same id.
+// rounds returns a graph with a loop with a gate in each iteration, followed by a sub-graph with a node of the same
+// id.
 func rounds() *kahn.Graph {
 	again := func(kahn.View) (bool, error) { return true, nil }
 	ask := (&kahn.Graph{}).Add(kahn.Node{ID: "ask", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"again"}}})
@@ -301,8 +303,8 @@ func rounds() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "last", After: []string{"loop"}, Sub: same}, kahn.Node{ID: "loop", Sub: ask, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}})
 }
 
-// paths has a critical path by dependencies, fetch and write, that differs from the critical path by slots if there is one slot: write
-// then waits for other.
+// paths returns a graph with a critical path by dependencies, fetch and write, that differs from the critical path by slots if there
+// is one slot: write then waits for other.
 func paths() *kahn.Graph {
 	g := &kahn.Graph{Name: "paths"}
 	return g.Add(

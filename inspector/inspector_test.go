@@ -212,7 +212,7 @@ func TestInsides(t *testing.T) {
 	require.Equal(t, map[int]insideCounts{1: {Counts: both}, 2: {Iteration: 3, Counts: both}, 3: {Counts: both}}, get[stateReply](d, "api/v1/state", "run", "composites").Insides)
 }
 
-// layered has layers of nodes, each of which follows three nodes of the preceding layer.
+// layered returns a graph with layers of nodes, each of which follows three nodes of the preceding layer.
 func layered(name string, layers, width int, do kahn.StepFunc) *kahn.Graph {
 	g := &kahn.Graph{Name: name}
 	for id, after := range graphs.Layered(layers, width) {

@@ -16,7 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// talks is a run with two nodes. The first has logged one line, the second n lines, every 1,000th of them a warning.
+// talks returns a Runner with a run with two nodes. The first has logged one line, the second n lines, every 1,000th
+// of them a warning.
 func talks(t *testing.T, n int, opts ...kahn.Option) *kahn.Runner {
 	t.Helper()
 	rn := &kahn.Runner{}

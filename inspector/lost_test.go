@@ -30,7 +30,7 @@ func died(memory *store.Memory, id string, g *kahn.Graph, atWork chan struct{}) 
 	return err
 }
 
-// works has a step that ends at once if no one receives from atWork.
+// works returns a graph with a step that ends at once if no one receives from atWork.
 func works(atWork chan struct{}) *kahn.Graph {
 	return (&kahn.Graph{Name: "works"}).Add(
 		kahn.Node{ID: "first", Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
@@ -89,7 +89,7 @@ func TestProcessThatDied(t *testing.T) {
 	require.NotNil(t, get[runRow](d, "api/v1/run", "run", "died").Millis)
 }
 
-// short has a step that fails at once, and a cleanup node after it.
+// short returns a graph with a step that fails at once, and a cleanup node after it.
 func short() *kahn.Graph {
 	return (&kahn.Graph{Name: "short"}).Add(
 		kahn.Node{ID: "breaks", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }},

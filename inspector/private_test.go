@@ -22,7 +22,8 @@ import (
 
 const secret = "S3CRET"
 
-// secrets is a run with a secret in every place where user code can put a text, and a store with another such run.
+// secrets returns a desk with a run that has a secret in every place where user code can put a text, and a store with
+// another such run.
 func secrets(t *testing.T, o Options) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: &kahn.Runner{}, audit: &syncBuffer{}}

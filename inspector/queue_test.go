@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// stranding is a store with pending runs of two workflows. The second workflow has two versions.
+// stranding returns a store with pending runs of two workflows. The second workflow has two versions.
 func stranding(t *testing.T, runs map[*kahn.Graph][]string) *store.Memory {
 	t.Helper()
 	memory := &store.Memory{}

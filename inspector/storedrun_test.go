@@ -32,8 +32,8 @@ type elsewhere struct {
 // noInbox is a store that takes no requests.
 type noInbox struct{ store.Admin }
 
-// order is a run with a gate in a sub-graph, a map, a tolerated failure, a backoff, and a node that waits for all of
-// these.
+// order returns a graph with a gate in a sub-graph, a map, a tolerated failure, a backoff, and a node that waits for
+// all of these.
 func order() *kahn.Graph {
 	ok := func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil }
 	inner := new(kahn.Graph).Add(

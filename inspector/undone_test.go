@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoDesk is a service whose page has a run "stuck" with a failed refund.
+// undoDesk returns a service whose page has a run "stuck" with a failed refund.
 func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 	t.Helper()
 	x := &refunds{fails: map[string]error{"stuck": kahn.Permanent(errBroken)}}

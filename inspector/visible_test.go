@@ -26,7 +26,7 @@ func ofTenant(r *http.Request, run RunInfo) bool {
 	return run.Labels["tenant"] == r.Header.Get("X-User")
 }
 
-// twoTenants has two runs of each tenant: a live run, and a run that only the store has.
+// twoTenants returns a desk with two runs of each tenant: a live run, and a run that only the store has.
 func twoTenants(t *testing.T) *desk {
 	t.Helper()
 	memory, rn := &store.Memory{}, &kahn.Runner{}

@@ -15,7 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// order is the workflow of a host: reserve, charge each line, ship. The outside world recognizes repeated charges by their keys.
+// order returns the workflow of a host: reserve, charge each line, ship. The outside world recognizes repeated charges by their
+// keys.
 func order(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "reserve"},

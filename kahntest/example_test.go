@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// checkout is the workflow of a host under test.
+// checkout returns the workflow of a host under test.
 func checkout() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "reserve"},

@@ -56,8 +56,8 @@ func shop(charge func(b *bank, s *kahn.Step)) func() kahntest.Workflow {
 	}
 }
 
-// purchase is a shop whose world recognizes payments and shipments by the key of the order. Everything paid must be shipped, and everything
-// shipped must be paid. With rule, a payment has a compensation; without it, a node refunds the payment when the shipment fails.
+// purchase returns a shop whose world recognizes payments and shipments by the key of the order. Everything paid must be shipped, and
+// everything shipped must be paid. With rule, a payment has a compensation; without it, a node refunds the payment when the shipment fails.
 func purchase(rule bool) func() kahntest.Workflow {
 	return func() kahntest.Workflow {
 		paid, shipped := map[string]bool{}, map[string]bool{}

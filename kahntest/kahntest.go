@@ -83,7 +83,7 @@ type Recorder struct {
 	events []event.Event
 }
 
-// Add is a sink of events.
+// Add records an event. It is a sink for [kahn.OnEvent].
 func (r *Recorder) Add(e event.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -223,7 +223,7 @@ func (s *Locked) PauseUndo(r Ref) {
 	s.undo.reversal.state[r] = undoPauses
 }
 
-// ContinueUndo is the reverse of PauseUndo.
+// ContinueUndo reverses PauseUndo.
 func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.state[r] = undoContends
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))

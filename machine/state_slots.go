@@ -136,8 +136,7 @@ func (l *limits) makeLate(p *Net, b Bound) {
 }
 
 // BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. made
-// are the slots of the key if the node is the first of the run that has it, and otherwise nil. A run without limits for keys needs no
-// BindKey.
+// are the slots of the key if the node is the first of the run that has it, and the run limits keys; otherwise nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
 	if late == nil || s.net.lateKeys == nil || key == "" {
@@ -667,7 +666,7 @@ func (x *Slots) Connect(to SharedLimit) { x.share = to }
 // IsShared reports whether other runs share the slots.
 func (x *Slots) IsShared() bool { return x.share != nil }
 
-// Disconnect is the reverse of Connect. It returns how many slots are taken; the caller gives them back.
+// Disconnect reverses Connect. It returns how many slots are taken; the caller gives them back.
 func (x *Slots) Disconnect() (used int) {
 	used, x.used, x.share = x.used, 0, nil
 	return used

@@ -174,8 +174,8 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd is consumed for the edges into the end node. Handling makes an end node that is no observer; it
-// always becomes ready.
+// consumedByEnd is consumed for edges into the end node. An end node is an observer unless its Handling says
+// otherwise, and always becomes ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {

@@ -177,7 +177,7 @@ func (s *Locked) Leave() { s.hold = holdAll }
 // IsLeft reports whether the run is being left: Leave was called, and neither Stay nor a stop followed.
 func (s *Locked) IsLeft() bool { return s.hold == holdAll }
 
-// Stay is the reverse of Leave.
+// Stay reverses Leave.
 func (s *Locked) Stay() {
 	s.lift()
 	if s.asleep > 0 && s.holds && !s.Hurries() {

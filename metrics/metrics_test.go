@@ -36,8 +36,8 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 	return strings.Join(lines, "")
 }
 
-// order is a graph with a step that is retried after a second, a step that waits for the slot, a skipped node, a map, and a
-// gate.
+// order returns a graph with a step that is retried after a second, a step that waits for the slot, a skipped node, a map,
+// and a gate.
 func order() *kahn.Graph {
 	return (&kahn.Graph{Name: `or"der`}).Add(
 		kahn.Node{ID: "charge", Kind: "bank", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}},

@@ -52,7 +52,7 @@ func (w *writes) Flush() {
 	time.Sleep(time.Millisecond) // lets the next events be read before the stream continues
 }
 
-// deltas is a source of n events, each with a host's value. The value of the second last event is large.
+// deltas returns a source of n events, each with a host's value. The value of the second last event is large.
 func deltas(n int, encoded *atomic.Int32) *source {
 	return &source{status: kahn.RunCompleted, last: uint64(n), events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
 		for id := after + 1; id <= uint64(n); id++ {

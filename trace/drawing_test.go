@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// shortcuts is a chain of four nodes with every shorter path beside it: plain edges, and one edge of each kind that
-// carries information.
+// shortcuts returns a chain of four nodes with every shorter path beside it: plain edges, and one edge of each kind
+// that carries information.
 func shortcuts(t *testing.T) *kahn.Plan {
 	g := &kahn.Graph{Name: "shortcuts"}
 	plan, err := g.Add(

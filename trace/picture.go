@@ -80,7 +80,7 @@ var palette = []struct {
 	{kahn.Skipped, colours{"#f1f3f5", "#868e96"}},
 }
 
-// draw makes the picture of a plan; with a result, of the run.
+// draw makes the picture of a plan, or with a result the picture of a run.
 func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 	pic := picture{name: p.Name()}
 	groups := map[string]int{}

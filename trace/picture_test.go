@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// gallery is a graph with a node of every shape and an edge of every style.
+// gallery returns a graph with a node of every shape and an edge of every style.
 func gallery() *kahn.Graph {
 	g := &kahn.Graph{Name: "gallery", Groups: []kahn.Group{{Name: "disk", Limit: 1}, {Name: "empty"}}}
 	return g.Add(

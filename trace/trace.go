@@ -28,7 +28,7 @@ type Recorder struct {
 	events []event.Event
 }
 
-// Event is a sink for [kahn.OnEvent].
+// Event records an event. It is a sink for [kahn.OnEvent].
 func (r *Recorder) Event(e event.Event) {
 	if e.Type == event.NodeDelta || e.Type == event.NodeLog {
 		return

@@ -57,7 +57,7 @@ func play(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	return res, events
 }
 
-// demo is the run that most tests use. Under Limit(2):
+// demo plays the run that most tests use. Under Limit(2):
 //
 //	seconds  0      1        2   2.5  3    3.5  4        5   5.5       6.5
 //	slot 1   fetch  build....    ....  test      |            flaky #2
@@ -371,7 +371,7 @@ func contiguous(t *testing.T, res *kahn.Result, r *trace.Report) {
 	require.Equal(t, res.Duration, at)
 }
 
-// random makes a graph of n nodes and durations.
+// random returns a graph of n nodes and durations.
 func random(rng *rand.Rand, n int) (*kahn.Graph, map[string]time.Duration) {
 	g := &kahn.Graph{}
 	durations := map[string]time.Duration{}

@@ -15,7 +15,7 @@ const layers, width = 40, 25
 
 func sum3(_ context.Context, a, b, c *int) (*int, error) { return a, nil }
 
-// typedLayers is a graph of layers in which each node takes three values of the preceding layer.
+// typedLayers returns a graph of layers in which each node takes three values of the preceding layer.
 func typedLayers() *typed.Pipeline[*int] {
 	return typed.New("layers", func(b *typed.Block) typed.Val[*int] {
 		one := 1
@@ -34,7 +34,7 @@ func typedLayers() *typed.Pipeline[*int] {
 	})
 }
 
-// handLayers is the same graph without package typed.
+// handLayers returns the same graph without package typed.
 func handLayers() *kahn.Graph {
 	var g kahn.Graph
 	one := 1

@@ -68,7 +68,7 @@ type area struct {
 
 var errRandom = errors.New("random")
 
-// compute is what all functions do.
+// compute is the common body of all functions.
 func compute(id string, fails bool, in ...int) (int, error) {
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, id, in) // writing to a hash never fails

@@ -27,7 +27,7 @@ type receipt struct {
 	Note  *string
 }
 
-// shop is a pipeline whose values have types that only the pipeline knows. It calls step for each of its steps.
+// shop returns a pipeline whose values have types that only the pipeline knows. It calls step for each of its steps.
 func shop(step func(ctx context.Context, id string)) *typed.Pipeline[map[string]*receipt] {
 	return typed.New("shop", func(b *typed.Block) typed.Val[map[string]*receipt] {
 		items := typed.Do1(b, "items", func(ctx context.Context, names []string) (list []item, err error) {
