@@ -11,7 +11,7 @@ type line struct {
 // lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
 type lineQueue struct {
 	crowds
-	listed bool // the run is in waiting of the Slots
+	listed bool // the run is listed in Slots.waiting
 }
 
 // The queues of a line.

@@ -46,9 +46,9 @@ const (
 // Events yields the events with ids greater than after, each once, in order and without holes, and ends after the run's last
 // event. 0 is before the first event. Events that the server withholds are left out. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event. It matches [machine.ErrBadValue] if a number of the Client is
-// negative. It is the cause of ctx's end; a [*event.GapError] if the server no longer keeps the events after the cursor (to
-// continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the request; a
+// An error ends the sequence, and comes with a zero Event. It is an error that matches [machine.ErrBadValue] if a number of
+// the Client is negative; the cause of ctx's end; a [*event.GapError] if the server no longer keeps the events after the
+// cursor (to continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the request; a
 // [*LostError] if events are missing that the server cannot send again; or, after Attempts attempts, the last problem. After
 // any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
