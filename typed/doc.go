@@ -50,6 +50,6 @@
 //
 // # Costs
 //
-// A typed step reads its values and calls its function, like a hand-written step: it does not allocate and uses no reflection. A run has
-// one more option. Only values from outside, which come in JSON's types, are converted.
+// A typed step reads its values and calls its function, like a hand-written step: it does not allocate and uses no reflection. A run gets
+// one more option, [Pipeline.Encoding]. Only values from outside, which come in JSON's types, are converted.
 package typed
