@@ -46,7 +46,7 @@ type config struct {
 	restAfter      time.Duration                                       // by Runner.Serve: a longer wait ends the run at rest; 0 means that none does
 	served         bool                                                // by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // by Runner.Serve: the turn of the run's key; nil without keys
-	dueAt          time.Time                                           // by Runner.Serve: when the run may begin; the store's clock has reached that time
+	dueAt          time.Time                                           // by Runner.Serve: when the run may begin, a time that the store's clock has reached
 	admission      func(context.Context, *store.Run) (*Request, error) // by Runner.Serve: nil without Service.Admit
 	refused        *Request                                            // by admission: the run is cancelled without having begun
 	runner         *Runner
@@ -215,8 +215,9 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled: a node that sees the failure has run, or is skipped for
-	// it by its upstream policy. Otherwise the run fails if some failure was not handled, and is cancelled if only cancellations were not.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if a node that sees its failure
+	// has run, or was skipped because of it by its upstream policy. Otherwise the run fails if some failure was not handled, and is
+	// cancelled if only cancellations were not.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
 	// none failed, and fails in all other cases.
@@ -376,16 +377,16 @@ func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
-// PerRun calls f for each run and replaces itself by the options that f returns, so that options that belong together can share state about
-// their run. It is for packages whose options a [Runner] gives to many runs.
+// PerRun calls f for each run and applies the options that f returns, so that options that belong together can share state about their run.
+// It is for packages whose options a [Runner] gives to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine that calls [Start] or otherwise applies the options, perhaps without a run that follows. The run is refused
-// with [ErrBadOption] if f is nil or panics.
+// The function is called on the goroutine that calls [Start] or applies the options in another way. A call need not lead to a run. The run
+// is refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -463,8 +464,8 @@ func (r Retry) apply(c *config) error {
 }
 
 // Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. It counts from the run's
-// beginning, through all lives that have this option, including waits for signals and the time between lives; a [Redrive] starts it anew. A
-// deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and leaves a durable one.
+// beginning, through all lives that have this option. Waits for signals and the time between lives count, too. A [Redrive] starts it anew.
+// A deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
@@ -476,9 +477,9 @@ func CancelWithContext() Option {
 }
 
 // CancelGrace bounds how long a step may continue after its context was cancelled. Then it is abandoned: its node is settled, its slot is
-// freed, and its late result is dropped. The same bound holds for a guard, a merge or a test whose node was stopped. An abandoned step is
-// not retried, whatever the policy says, since two attempts would overlap. Wait lets sinks catch up after the run's end for the same time,
-// but at least a second. Default: 5 s.
+// freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step
+// is not retried, whatever the policy says, since two attempts would overlap. After the run's end Wait lets sinks catch up for this time,
+// but at least for a second. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }

@@ -42,12 +42,12 @@ type Result struct {
 	Duration time.Duration
 	// Pruned are the ids of the nodes that the run left out because the fired trigger does not lead to them, in the order of declaration.
 	Pruned []string
-	// Warnings are problems that alone did not fail the run:
+	// Warnings are problems that did not fail the run:
 	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
 	//   - conditions whose answer is none of their choices and matched no edge, once for each ([ErrNoMatch]);
 	//   - the warnings of [Plan.Warnings] except for triggers, also for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
-	//   - triggers that are unknown, or that do not lead to a source of the nodes that they lead to;
+	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids, in composites the paths, of abandoned nodes: their steps ignored the end of their context, or their guards,
@@ -69,8 +69,8 @@ type NodeResult struct {
 	Label  string // of the Node, for display
 	Tier   int
 	Status Status
-	// RunID is the id of the run, for readers of many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it; in the results from
-	// a Result, which has the id itself, it is empty.
+	// RunID is the id of the run, for readers of many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. It is empty in the
+	// results of a Result, which has the id itself.
 	RunID string
 	// Output is the output of a completed node.
 	Output any
@@ -78,12 +78,12 @@ type NodeResult struct {
 	// was stopped.
 	Err   error
 	Cause Cause
-	// Skip says why a skipped node was skipped.
+	// Skip says why the node was skipped, if it was.
 	Skip event.SkipReason
 	// Attempts is the number of attempts that have begun.
 	Attempts int
-	// Start is when the first attempt began, zero if none did. Duration lasts from then to the end of the last attempt, or for a composite
-	// that waits in a suspended run to the end of the run.
+	// Start is when the first attempt began, zero if none did. Duration is the time from then to the end of the last attempt. For a
+	// composite that waits in a suspended run it is the time to the end of the run.
 	Start    time.Time
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
@@ -94,8 +94,8 @@ type NodeResult struct {
 	Fallback bool
 	// Mocked is true if a mock took the place of the node's step: see [TestMode].
 	Mocked bool
-	// Tolerated is true for a node that failed under ContinueOnFail, and for a composite that completed although nodes inside failed,
-	// because the failures were handled or tolerated there.
+	// Tolerated is true for a node that failed under ContinueOnFail. It is also true for a completed composite with failures inside that
+	// were handled or tolerated there.
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
 	Abandoned bool
@@ -123,7 +123,7 @@ type NodeResult struct {
 	// used.
 	Usage Usage
 
-	attempts []Attempt // nil for a node with one attempt
+	attempts []Attempt // nil if the node had one attempt
 }
 
 // Undoing describes how a node was or is being undone: see Compensate of [Node].
@@ -264,7 +264,7 @@ func (r *Result) suspendedBy() string {
 	return ""
 }
 
-// estimate returns a function that says how long a node of p took in this run.
+// estimate returns a function that returns how long a node of p took in this run.
 func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	return func(ref machine.Ref) int64 {
 		if old, ok := r.performed().plan.find(p.names[ref]); ok {
@@ -371,7 +371,7 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 	return append(list, current)
 }
 
-// node makes a node's result. The run has ended, so only the origins, which are computed on request, need the lock.
+// node makes a node's result. The run has ended, so it needs the lock only for the origins, which are computed on request.
 func (r *Result) node(ref machine.Ref) NodeResult {
 	run := r.run
 	s := &run.st
@@ -435,8 +435,8 @@ func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	return reason
 }
 
-// branchText renders the branches that a condition has taken. Every node on a branch that was not taken needs this text, so it is cached
-// for a condition with many labels.
+// branchText renders the branches that a condition has taken. The text is a part of each skip on a branch that was not taken, so it is
+// cached for conditions with many labels.
 func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
@@ -640,9 +640,9 @@ type Cause struct {
 	Err error
 }
 
-// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive]. As
-// a last parameter it is optional, and only the first one counts. Both texts are for display and logs; they do not change what happens.
-// Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
+// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive].
+// Functions that end with ...Request need none, and use only the first one. Both texts are for display and logs; they do not change what
+// happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
 type Request = event.Request
 
 // boundedRequest shortens a request from a file that another program may have written. It returns nil for nil.

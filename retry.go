@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value takes the policy
-// from the graph's Defaults, else from the run, else it means a single attempt: repeating an unknown side effect is worse than reporting a
-// failure.
+// Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value stands for the
+// policy of the graph's Defaults, or if that is zero for the run's. If both are zero, there is a single attempt: repeating an unknown side
+// effect is worse than reporting a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
 //
@@ -229,9 +229,10 @@ func (r Retry) delay(k int, u float64) time.Duration {
 }
 
 // Next decides what follows after a failed attempt, counted from 1. If another attempt follows, it returns the delay before it; otherwise
-// refused says why none does. cause is what [CauseOf] returns for err, or the kind of what else ended the attempt, such as its timeout. u
-// is drawn from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and runs use it, too. A
-// run also does not retry if the wait cannot end before the deadlines of the node and the run, or if the node or the run is being stopped.
+// refused says why none does. The cause is what [CauseOf] returns for err, or [CauseTimeout] and the like if something else ended the
+// attempt. The jitter uses u, which is drawn from [0, 1). Unset fields of the policy have their defaults. Next is a pure function, and runs
+// use it, too. Beyond Next, a run does not retry if the wait cannot end before the deadlines of the node and the run, or if the node or the
+// run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -263,8 +264,8 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // Per/Starts, the bucket holds at most Burst tokens and is full at the start of a run's life, and each attempt takes a token when it
 // starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
 //
-// An attempt that lacks a token waits as if it lacked a slot of [Limit]: it holds nothing, and only OverallTimeout and the run's [Timeout]
-// run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a Test, composites, mocked nodes, nodes
+// An attempt that waits for a token holds nothing, like one that waits for a slot of [Limit]. Meanwhile only OverallTimeout and the run's
+// [Timeout] run. Nodes that do not call a step take no token: gates, triggers, conditions with a Test, composites, mocked nodes, nodes
 // whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup nodes and the end node take
 // no token either, so that the run ends soon.
 //

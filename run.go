@@ -48,7 +48,7 @@ type runGiven struct {
 	attended bool         // Execute waits for the run, which follows the caller's context
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
-	dozes    int64        // if the run was left to wait for its first alarm: how far away the alarm was, in ns; else 0
+	dozes    int64        // if the run was left to wait for its first alarm: how long before the alarm, in ns; else 0
 	learning *learning    // its History; nil without one
 	from     *restoration // the state from which the run continues, until the run is opened
 }
@@ -63,7 +63,7 @@ type runNodes struct {
 	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
 }
 
-// runReports holds what records a run's events.
+// runReports holds the recorders of a run's events.
 type runReports struct {
 	log      *eventLog     // nil if events have no readers; immutable; shared with the outermost run; recorder is used only with it
 	recorder *recorder     // nil without a log
@@ -93,7 +93,7 @@ type instance struct {
 	prefix     string         // the prefix of the paths of the run's nodes
 	keys       string         // the prefix of their keys in the store, see key
 	within     *Step          // the attempt of the composite that the run is a part of
-	remaining  int64          // the longest path of the tree from the run's end on
+	remaining  int64          // the longest path that remains in the tree after this run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
 	seen       *sights        // for a memoized composite: what is read through it; else nil
 	items      *items         // in the run of a map's items: the items
@@ -110,9 +110,9 @@ type runCrew struct {
 	timers    int      // callbacks that are armed or running
 	bell      *bell    // the outermost run's; nil until an alarm is armed
 	single    *single  // for a run with one slot, else nil; the outermost run's
-	unwritten int      // ready nodes, and ended nested runs, that wait for their store
+	unwritten int      // how many ready nodes and ended nested runs wait for their store
 	durable   *durable // the outermost run's; nil without a store
-	shared    *stakes  // in limits shared with other runs of the Runner; the outermost run's; nil if there are none
+	shared    *stakes  // its stakes in limits shared with other runs of the Runner; the outermost run's; nil if there are none
 	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; the outermost run's; else nil
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
 	tokenAt   int64    // when tokenDue falls due
@@ -120,11 +120,11 @@ type runCrew struct {
 
 // runStops is the state of the stops of a run.
 type runStops struct {
-	requests     uint8                    // calls of Cancel and AbortAll, two at most
+	requests     uint8                    // how often Cancel and AbortAll were called, at most 2
 	followed     bool                     // the run follows the caller's context, whose end stops it
 	cancelled    bool                     // Cancel was called or the caller's context ended
 	stopsAll     bool                     // a stop has asked all running attempts to stop
-	unfollowed   atomic.Bool              // the run follows the caller's context no more, and callerEnded does nothing
+	unfollowed   atomic.Bool              // the run no longer follows the caller's context, and callerEnded does nothing
 	unfollow     func() bool              // makes the run stop following the caller's context; nil once called; the outermost run's
 	deadline     *alarm                   // of the run
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
@@ -218,7 +218,7 @@ type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }
 
-// prepare prepares a run before it begins, so that it can be observed and cancelled.
+// prepare makes a run that has not begun ready to be observed and cancelled.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	if r.manual != nil {
@@ -443,7 +443,7 @@ func (r *Run) dismiss() {
 	}
 }
 
-// conclude concludes the run if every node is terminal. When its last worker and its last callback are gone, too, it lets Wait return.
+// conclude concludes the run if every node is terminal. After the last worker and the last callback have ended, it lets Wait return.
 func (r *Run) conclude(now int64) {
 	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() && !r.undoesAfterEnd(now) {
 		r.sumUp(now)
@@ -665,16 +665,16 @@ func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
-// record is the data that a run keeps of every node. It is written under the run's lock, and not after the node is terminal, unless a store
-// refuses or loses the node's end. A terminal node's record may then be read without the lock, like its word in the State. In a durable
-// run, guards and merges that run before that end is stored must take the lock.
+// record is the data that a run keeps of every node. It is written under the run's lock. After the node is terminal it is written only if a
+// store refuses or loses the node's end. A terminal node's record may then be read without the lock, like its word in the State. In a
+// durable run, guards and merges that run before that end is stored must take the lock.
 type record struct {
 	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
 	value    any   // of a completed node the output, of a failed node the error
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
-	active   activeStep // which Step belongs to the running attempt, if any; not a pointer, see attemptContext
+	active   activeStep // which Step belongs to the running attempt, if any; not a pointer, which the garbage collector would scan
 	fallback bool
 	noRetry  event.NoRetry // for a node that failed because its attempt failed
 	returned bool          // the running attempt's step has returned, but its end waits for room in the store's outbox
@@ -722,7 +722,7 @@ func (rec *record) errorOf() error {
 // extra is the additional record of the few nodes that need one.
 type extra struct {
 	nodeFacts
-	later    *Step          // the Step of the last attempt or fallback after the first
+	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt
 	errs     []attemptError // of the retried attempts, in order
 	began    int64          // if the node was begun more than once: the last time, in ns since the run's start
 	ready    int64          // when the node became ready again, after a backoff or a signal
@@ -773,8 +773,8 @@ type nodeFacts struct {
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // over all ended attempts
-	// Cut and Crashes are for a node that has not ended. Cut counts the attempts that were interrupted because the run was left, which do
-	// not count against MaxAttempts. Crashes counts the last attempts in a row that ended with their process.
+	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left; they
+	// do not count against MaxAttempts. Crashes is the number of attempts in a row, up to the last one, during which the process died.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }

@@ -30,7 +30,7 @@ type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // with which the run was about to end when the undoing began; zero for a nested run that had completed
 	whole  bool            // the nested run completed, but its composite's attempt failed: undoing does not change the run's verdict
-	by     *Run            // the run that waits for the undos in flight, which use its goroutines and timers; nil if there are none
+	by     *Run            // the run that waits for the undos in flight, and counts their goroutines and timers; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
 	active []*undo         // in the run by: the undos that run or back off, in this run and its nested runs
@@ -48,7 +48,7 @@ type undo struct {
 	ref                     machine.Ref
 	status                  Compensation
 	attempts                int32
-	cut, crashes            int32      // among the attempts: the interrupted and crashed ones, which do not count, and the last ones in a row that crashed
+	cut, crashes            int32      // cut is how many attempts do not count, because they were interrupted or crashed; crashes is how many crashed in a row, up to the last one
 	step                    *Step      // of the running attempt, or nil
 	stop                    *stopCause // why the running attempt was asked to stop, or nil
 	err                     error      // the error of the last attempt
@@ -90,7 +90,8 @@ func (r *Run) allowUndo() {
 	}
 }
 
-// effect reports whether a node may have had an effect outside the run, and whether it certainly has. The caller holds the run's lock.
+// effect reports whether a node may have had an effect outside the run, and whether it has certainly had one. The caller holds the run's
+// lock.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
 	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
@@ -122,7 +123,7 @@ func (r *Run) undoesNode(ref machine.Ref) bool {
 	return len(r.undoable(ref)) > 0 || r.regains(ref)
 }
 
-// undoable returns the nested runs in which nodes may have to be undone, of a composite that has ended or whose attempt has.
+// undoable returns the nested runs of a composite in which nodes may have to be undone. The composite, or its attempt, has ended.
 func (r *Run) undoable(ref machine.Ref) (list []*Run) {
 	x := r.extras[ref]
 	if x == nil || x.comp == nil {
@@ -153,9 +154,9 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// reverses is called when only cleanup nodes, and again when only the end node has not ended. It reports whether the run begins to undo. If
-// the run is about to end badly it undoes all its nodes, else only the nodes inside that stops of earlier lives have left. The failures of
-// items concern only their map.
+// reverses is called when all nodes except cleanup nodes have ended, and again when all except the end node have. It reports whether the
+// run begins to undo. If the run is about to end badly, it undoes all its nodes. Otherwise it undoes only nodes in expanded nodes that a
+// stop of an earlier life could not undo. The failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -340,7 +341,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules returns the node's compensation. If its step is only called again for its graph, rules returns one with the node's Timeout.
+// rules returns the node's compensation. If its step is only called again for its graph, rules returns a compensation with only the node's
+// Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -761,9 +763,9 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns, for a Step that undoes its node, the node's output, nil if it has none, and whether the node's effect is certain,
-// because the node completed. The effect is unknown if the node failed, timed out or was stopped after its start. For any other Step it
-// returns nil and false.
+// Compensated returns, for a Step that undoes its node, the node's output, or nil if there is none. certain reports whether the node
+// certainly had an effect, because it completed. The effect is unknown if the node failed, timed out or was stopped after its start. For
+// any other Step it returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
 	if c := s.given(); c != nil {
 		return c.Compensated, c.Certain

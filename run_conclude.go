@@ -102,7 +102,7 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 // noMatchError marks the error of a condition that has no branch for its label.
 type noMatchError struct{ error }
 
-// noBranches returns the result of a condition whose value takes no branches because of an error.
+// noBranches returns the result of a condition for an error from takeBranches.
 func noBranches(err error) attemptResult {
 	if e, is := err.(*noMatchError); is {
 		return attemptResult{err: e.error, kind: CauseNoBranchMatch}
@@ -171,7 +171,7 @@ func CauseOf(err error) CauseKind {
 	return facts.cause()
 }
 
-// causeOfEnd returns the kind of an error that reports that a step did not return.
+// causeOfEnd returns the kind of an error that says how a step ended without returning.
 func causeOfEnd(err error) CauseKind {
 	if _, is := err.(*PanicError); is {
 		return CausePanic
@@ -645,8 +645,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. It is not if the refused output is the Fallback's, or if the process has
-// died as often again since the node was doomed.
+// saves reports whether the Fallback of a doomed node is called. It is not called if the refused output is the Fallback's. It is not called
+// either if the process has died in it as often as the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most
@@ -664,8 +664,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes before anything else happens in this life. A node with a Fallback that saves may call begins an attempt
-// that calls only the Fallback.
+// endDoomed ends the doomed nodes before anything else happens in this life. A node for which saves reports true begins an attempt that
+// calls only its Fallback.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run

@@ -58,7 +58,8 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 }
 
 // trySignal tries once to deliver a signal. It returns the transaction that writes the answer, nil without a store. The error is errNotKept
-// if the graph of an expanded node has become known meanwhile: its waiting nodes are found elsewhere now, and the caller tries again.
+// if the graph of an expanded node has become known meanwhile. Then the node's waiting nodes are in its nested run, and the caller tries
+// again.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -110,7 +111,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // if control does not call f: the run has ended meanwhile, perhaps by another caller's signal
+	err = errNotKept // stays if control does not call f, because another caller's signal or the like has ended the run
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was faster
@@ -153,8 +154,8 @@ type pendingGate struct {
 	kept *keptNode
 }
 
-// findPending returns the node that a signal answers. It returns no node for a signal that repeats another one, with the transaction of
-// that one, and on errors; errNotKept means that the run has begun. The caller holds the run's lock.
+// findPending returns the node that a signal answers. It returns no node on errors, and for a signal that repeats another one, with the
+// transaction of that one. The error errNotKept means that the run has begun. The caller holds the run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -307,7 +308,7 @@ func answeredAlready(path string) error {
 	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
 }
 
-// endedUnanswered returns the error of an answer to a gate, or to a step that has waited, that has ended.
+// endedUnanswered returns the error of an answer to an ended node, a gate or a step that has waited.
 func endedUnanswered(path string, status Status) error {
 	if status == Completed {
 		return answeredAlready(path)
@@ -348,7 +349,7 @@ func (r *Run) reenter(ref machine.Ref, now int64) error {
 	return r.st.Requeue(r.st.Token(ref), Suspended)
 }
 
-// refusesSignal returns an error if any signal for the node would be refused; it returns nil if that depends on the value.
+// refusesSignal returns an error if every signal for the node would be refused, and nil if the value decides.
 func (r *Run) refusesSignal(name string) error {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -39,7 +39,7 @@ func (r *Run) Started() time.Time {
 }
 
 // Counts returns how many nodes of the graph are in each status, including the end node but not the nodes in composites. It omits statuses
-// without nodes. The first call on a running run counts all nodes; from then on the run keeps the counts, and a call takes the same time
+// without nodes. The first call on a running run counts all nodes. From then on the run keeps the counts, and a call takes the same time
 // for graphs of any size.
 func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
@@ -63,7 +63,7 @@ func (r *Run) Counts() map[Status]int {
 }
 
 // Node returns the current state of a node: its status and attempts, and after its end the same as the [Result], with the origins known so
-// far. The Duration of a running node ends now. In composites path is the node's path, such as "S/x", "M[2]" or "L#1/x", see [Event]; the
+// far. The Duration of a running node ends now. For a node in a composite, use its path, such as "S/x", "M[2]" or "L#1/x", see [Event]. The
 // ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
@@ -89,9 +89,8 @@ func (r *Run) Nodes() iter.Seq[NodeResult] {
 
 // Inside describes the inside of a composite: see [Run.Inside].
 type Inside struct {
-	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
-	// items. It is nil while it is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph
-	// again.
+	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. It is nil
+	// while it is not known, before a map has its list, and in a resumed run until an expanded node has returned its graph again.
 	Plan *Plan
 	// Prefix precedes the ids of the nodes in their paths.
 	Prefix string
@@ -126,7 +125,7 @@ func (r *Run) Inside(path string) (Inside, error) {
 	return Inside{}, fmt.Errorf("%w: %s is no composite", ErrBadValue, quoteID(path))
 }
 
-// around is what one look at a run copies under the run's lock.
+// around holds the data that one look at a run copies under the run's lock.
 type around struct {
 	run   *Run
 	id    string // of the run
@@ -140,7 +139,7 @@ type keptResult struct {
 }
 
 // lookAround copies what is needed to report all nodes as of one moment. For a node that has completed or has not begun it copies only the
-// word: the records of terminal nodes do not change, unless a store fails to write their ends.
+// word. The records of terminal nodes do not change unless a store fails to write their ends.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -238,7 +237,8 @@ func (at place) child() *Run {
 	return x.comp.child
 }
 
-// PathError is the error for a path that leads to no node of a run, or not yet, or no longer. It matches [ErrUnknownNode].
+// PathError is the error for a path that leads to no node of a run, perhaps because the node does not exist yet or any more. It matches
+// [ErrUnknownNode].
 type PathError struct {
 	Path string
 	// Within is the path of the composite in which the remaining path names no node; empty for the graph itself.
@@ -330,7 +330,7 @@ func (r *Run) composite(part string) (at place, number string) {
 	return place{r, ref}, number
 }
 
-// astray returns why rest leads to no node from this run on.
+// astray returns the error for a path whose remaining part, rest, leads to no node of this run.
 func (r *Run) astray(path, rest string) *PathError {
 	before := path[:len(path)-len(rest)]
 	for end := range r.plan.partEnds(rest) {
@@ -581,7 +581,7 @@ func (n *nodeState) begun() bool {
 	return n != nil && (n.Started > 0 || n.Attempts > 0 || n.Status > Ready)
 }
 
-// node makes the result of a node, with what the plan says about it and with its inside. p is nil if the plan is not known.
+// node makes the result of a node, including its inside. If p is not nil, the result has the node's properties from the plan.
 func (l *looker) node(p *Plan, ref machine.Ref, n *nodeState, prefix string) SnapshotNode {
 	x := l.result(n, prefix)
 	var sub *Plan

@@ -12,7 +12,7 @@ import (
 type composite struct {
 	child   *Run // the current or last nested run; nil for a loop that has been pausing since an earlier life
 	working bool // a worker concludes the composite, since its nested run has ended
-	put     bool // that worker was abandoned because the run is being left: another one must conclude the composite
+	put     bool // the concluding worker was abandoned because the run is being left: another one must conclude the composite
 
 	seen *sights // for a memoized node that has begun in this life; else nil
 
@@ -25,7 +25,7 @@ type composite struct {
 	stored int32          // how many outputs of before.all the store has been given
 }
 
-// iterationText is the output before iteration of, as the codec has written it.
+// iterationText is the codec's text of the output of the iteration before the one numbered of.
 type iterationText struct {
 	of  int
 	raw json.RawMessage
@@ -63,7 +63,7 @@ func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	r.beginChild(x.comp, child, now)
 }
 
-// beginsInside reports whether nested runs perform the node, without a memo lookup before.
+// beginsInside reports whether nested runs perform the node and no memo is looked up before.
 func (r *Run) beginsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
 }
@@ -132,7 +132,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	return c
 }
 
-// config returns the config that all nested runs share: the outermost run's, without the options for the outermost run alone.
+// config returns the config that all nested runs share. It is the outermost run's without the options that concern only that run.
 func (t *tree) config() *config {
 	if t.cfg == nil {
 		cfg := *t.root.cfg
@@ -303,7 +303,7 @@ func (r *Run) outcome() *Result {
 	return &r.result
 }
 
-// spread carries a stop from the outermost run to this one.
+// spread applies a stop to this run and the runs around it, the outermost first.
 func (r *Run) spread() {
 	if r.outer != nil {
 		r.outer.spread()
@@ -505,7 +505,7 @@ func (r *Run) shareTreeKey(g int32, key string) {
 	t.keys[key] = own
 }
 
-// bindKey gives a node its key from a value, and shares the key's slots with other runs. The caller holds the run's lock.
+// bindKey gives a node the key that comes from a value, and shares the key's slots with other runs. The caller holds the run's lock.
 func (r *Run) bindKey(ref machine.Ref, key string) {
 	if key == "" {
 		return
@@ -650,8 +650,8 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings all nested runs of a run that is being left to rest. No worker runs in them. It also holds the nested runs that were
-// stopped, which were not held before: an item that comes to rest releases its slot, and no node may take that slot.
+// restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. It also holds nested runs that
+// were stopped, which were not held before. For an item that comes to rest releases its slot, and no node may take that slot.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -687,7 +687,7 @@ func (r *Run) putAside() {
 		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
-		c.st.DropChanges() // changes since the snapshot, when nodes became ready again; the log is closed
+		c.st.DropChanges() // nodes that became ready again since the snapshot have changes, but the log is closed
 		c.disarmAll(true)
 		c.tree.touch(c)
 	}

@@ -22,13 +22,14 @@ type order interface {
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task of next, if only gates can be taken then.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce work, unless nothing may begin now: then the obstacle dispatches when it is gone.
+	// announce lets the State announce work, unless nothing may begin now. In that case the worker or attempt in the way dispatches when it
+	// is done.
 	announce(r *Run)
 	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
 }
 
-// order returns the run's current order. It changes when the run's first node is expanded, since the run becomes a tree then.
+// order returns the run's current order. It may change once: when its first node is expanded, the run becomes a tree.
 func (r *Run) order() order {
 	switch {
 	case r.single == nil:
@@ -102,7 +103,7 @@ type single struct {
 }
 
 // slotOrder is the order of a run with one slot and without nested runs. Gates come in the order of their nodes. While a worker evaluates a
-// task without a slot, no other task runs.
+// task without a slot, no other task begins.
 type slotOrder struct{ freeOrder }
 
 func (slotOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
@@ -144,12 +145,12 @@ func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// needsNoSlot reports whether a node is performed without a slot. In a run with one slot no other task runs meanwhile.
+// needsNoSlot reports whether a node is performed without a slot. In a run with one slot no other task begins meanwhile.
 func (r *Run) needsNoSlot(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }
 
-// putOff is a result that was put off, with its worker, which the run still counts.
+// putOff is a result that was put off, with its worker. The run still counts this worker.
 type putOff struct {
 	worker worker
 	c      conclusion

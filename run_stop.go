@@ -34,7 +34,7 @@ func (r *Run) cancel(q Request) {
 
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted, and the run fails with err, or with
 // [ErrAborted] if err is nil. A [Request] records who asks, and why, as for Cancel. AbortAll returns [ErrAtRest] if the run is at rest,
-// since no store keeps such a request; use Cancel to stop it.
+// since stores do not keep such requests; use Cancel to stop it.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -189,8 +189,8 @@ func (r *Run) rouse(now int64) {
 	r.stay(now)
 }
 
-// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops did, since many steps may each
-// ask for a stop.
+// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If it does not, the caller does
+// nothing more, since each of many steps may ask for a stop.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -365,7 +365,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // any other cause concerned only the node, and so concerns its whole nested run
+	default: // any other cause concerned only the node; now it concerns the node's whole nested run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
@@ -375,7 +375,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.tree.touch(r)
 }
 
-// drainChildren passes a stop that lets running steps finish to the nested runs.
+// drainChildren passes a draining stop on to the nested runs.
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []machine.Ref
 	for ref, x := range r.extras {
@@ -510,7 +510,8 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 	}
 }
 
-// groupsFailedInside reports the group failures inside a terminal composite. They were held back in case the composite was attempted again.
+// groupsFailedInside reports the group failures inside a terminal composite. They were held back in case the composite would be attempted
+// again.
 func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	for _, f := range c.failedGroups.all() {
 		if !c.plan.declaresGroup(f.Group) {

@@ -92,7 +92,7 @@ func (r *Run) ring() {
 	r.release(now)
 }
 
-// silence stops the timer, which is not needed any more. It reports whether no call of ring is scheduled or running.
+// silence stops the timer, which is not needed any more. It returns false while a call of ring is scheduled or running.
 func (b *bell) silence() bool {
 	if b == nil || b.timer == nil {
 		return true
@@ -169,8 +169,8 @@ func (r *Run) end(a *alarm) {
 	}
 }
 
-// disarm stops an alarm, if there is one. The timer of a Coordinator may already have fired: its callback then still runs, does nothing,
-// and does not touch the alarm's field, which may hold the next alarm by then.
+// disarm stops an alarm, if there is one. The timer of a Coordinator may already have fired. Then its callback still runs, but does
+// nothing; it does not touch *t, which may hold the next alarm by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
@@ -302,8 +302,8 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	}
 }
 
-// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the end of this call waits for room in the outbox,
-// the Timeout does not run; the nested run gets the remaining time.
+// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the attempt waits for room in the outbox, the
+// Timeout does not run; the nested run gets the remaining time.
 type unspent struct {
 	left  int64
 	lasts time.Duration // 0 without a Timeout
@@ -346,7 +346,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // wakes a loop that pauses in a run that is being left, whose last record is not written yet
+	r.wake(now) // the node may be a loop that pauses, in a run that is being left and whose last record is not written yet
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}

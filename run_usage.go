@@ -27,7 +27,7 @@ var ErrBudget = errors.New("over budget")
 
 // Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps that error
 // and [ErrBudget]. check is called after each report of a step, on the step's goroutine, so calls from concurrent steps overlap. Its
-// argument is what the run has used so far in all its lives, in a map that check owns.
+// argument is the usage of the run so far in all its lives, in a map that check owns.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -44,7 +44,7 @@ const (
 	maxUsageNames = 100
 )
 
-// Use adds an amount, under a name that the host chooses, to what the node has used over all its attempts. The amount counts for the node,
+// Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node,
 // for the composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a
 // store it is written when the attempt ends; if the process dies during the attempt, nothing counts. The amount must not be negative. The
 // name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. The node's log reports refused calls.
@@ -125,8 +125,8 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 	return to
 }
 
-// runUsage is what a run has used. live includes running attempts. by is what is stored, by kind; attempts add to it when they end, so an
-// attempt that is repeated after a crash counts once.
+// runUsage is the usage of a run. The field live includes running attempts. The field by has the stored usage, by kind, to which attempts
+// add when they end. So an attempt that is repeated after a crash counts once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage

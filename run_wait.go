@@ -22,7 +22,7 @@ import (
 // waits.
 type waits struct {
 	total int
-	began []place // the nodes that began to wait since the last event that named waiting nodes; some may wait no more
+	began []place // the nodes that began to wait since the last event that named waiting nodes; some may no longer wait
 
 	answered takenSignals
 
@@ -71,7 +71,7 @@ type keptWaits struct {
 	owned bool // no snapshot shares the inside, and waits.names lists its nodes
 }
 
-// state returns what the snapshot had of the node; nil if the node no longer waits for its graph.
+// state returns the node's state in the snapshot; nil if the node no longer waits for its graph.
 func (k *keptWaits) state() *nodeState {
 	x := k.run.extras[k.ref]
 	if k.known || x == nil || k.run.st.Word(k.ref).Status().Terminal() {
@@ -211,10 +211,10 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 // same name is one answer, and no error. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the IDs of
 // signals for nodes that run again, and of signals that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
 //
-// Signal on a durable run returns when the answer is stored. If the run is left before, the error matches [ErrStore] and the answer may be
-// stored or not; a repeated signal with the same ID shows which. The store must not wait for Signal's caller. A durable run that waits for
-// its turn at a [Runner] stores the answer when it begins, so Signal waits until then. The context bounds only this wait: if it ends first,
-// Signal returns its cause, and the answer may still be stored.
+// Signal on a durable run returns when the answer is stored. If the run is left first, the error matches [ErrStore], and the answer may or
+// may not be stored; repeating the signal with the same ID shows which. The store must not wait for Signal's caller. A durable run that
+// waits for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. The context bounds only this wait: if it
+// ends first, Signal returns its cause, and the answer may still be stored.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -414,7 +414,7 @@ func (p *Plan) signalKey(number int) string {
 	return key
 }
 
-// signalNumber returns the number of the signal with this key, or 0 if the key is none of a signal. It needs no plan.
+// signalNumber returns the number of the signal with this key, or 0 if it is not the key of a signal. It needs no plan.
 func signalNumber(key string) int {
 	number, _ := strings.CutPrefix(strings.TrimLeft(key, "#"), "signal")
 	n, _ := strconv.Atoi(number)
@@ -594,7 +594,7 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	})
 }
 
-// abandonReturn gives up on a worker that concludes a composite, and puts the composite back into its state before.
+// abandonReturn gives up on a worker that concludes a composite, and returns the composite to its previous state.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
 	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion does not belong to the current Step

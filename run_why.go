@@ -24,10 +24,10 @@ const (
 	WhyWaiting          // its join has not decided: Edges are open, and Nodes are their sources; for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes that the current tier waits for
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
-	WhyHeld             // no such node is started: the run is being left, or waits for Nodes because of its [SuspendMode]
-	WhyStore            // the store has not confirmed what made it ready or its attempt's start, or has no room for another start or end yet
+	WhyHeld             // such nodes are not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
+	WhyStore            // the store has not confirmed that it is ready or has started, or has no room for another start or end yet
 	WhyOrder            // it waits its turn behind Nodes, under [Limit](1) the nodes that must return first; none if it is next
-	WhySlot             // a Bound has no slot: Nodes hold the slots, as far as they belong to the same run
+	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next one is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
 	WhyPaused           // a loop pauses between two iterations: Until is when the next one begins
@@ -76,8 +76,8 @@ type Why struct {
 	Skip    event.SkipReason
 	Err     error
 	// Compensation says whether the effects of an ended node were undone, and CompensationErr why undoing them failed. For a held node and
-	// for the end node, Compensation is CompensationRunning if the node waits until other nodes are undone: Nodes are those being undone
-	// now.
+	// for the end node, Compensation is CompensationRunning if the node waits until other nodes are undone: Nodes are the nodes that are
+	// being undone now.
 	Compensation    Compensation
 	CompensationErr error
 }
@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges for which is returns true.
+// edges adds the in-edges that satisfy is.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -223,7 +223,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run for which is returns true, in the order of declaration.
+// nameThose adds the nodes of a run that satisfy is, in the order of declaration.
 func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
@@ -331,7 +331,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run, and of the runs nested in it, for which is returns true, until the list is full.
+// nameAll adds the nodes of a run, and of the runs nested in it, that satisfy is, until the list is full.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {
@@ -372,7 +372,7 @@ func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref mach
 	y.More = max(0, total-len(list))
 }
 
-// search appends holders among the nodes of a run, in the order of declaration, and of the runs nested in it, until the list is full.
+// search appends the holders among the nodes of a run and of the runs nested in it, in the order of declaration, until the list is full.
 func (r *Run) search(list []place, holds func(c *Run, ref machine.Ref) bool) []place {
 	for _, ref := range r.plan.declared {
 		if len(list) == whyMost {

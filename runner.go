@@ -61,7 +61,7 @@ type Runner struct {
 	active    int
 	closed    bool
 	over      chan struct{}  // see shutdownBegun
-	due       []*runnerEntry // the runs that the launcher is to begin
+	due       []*runnerEntry // the runs that the launcher begins next
 	launching bool           // whether the launcher is running
 	watchers  []*runWatcher  // see Watch
 	steps     int64          // counts visited entries; tests use it to check that the work is linear
@@ -617,8 +617,8 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
-// most most. It forgets the failures of a run that has not been started for mostRetry after its pause: another process performs it.
+// except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, but
+// no more than most. It forgets the failures of a run that has not been started for mostRetry after its pause: another process performs it.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -757,7 +757,7 @@ type idempotent struct {
 	hash, inputs string
 }
 
-// newIdempotent encodes the inputs of a run and calls user code (MarshalJSON) for that.
+// newIdempotent describes a run for its key. It encodes the run's inputs, which calls user code (MarshalJSON).
 func newIdempotent(r *Run) (*idempotent, error) {
 	inputs, err := canonical(r.cfg.inputs)
 	if err != nil {
@@ -863,7 +863,7 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	return nil, nil, nil
 }
 
-// settle ends the reservation of the run's key, and makes claim the run of the key unless claim is nil.
+// settle ends the reservation of the run's key. If claim is not nil, it is the run of the key from now on.
 func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	key := r.cfg.idempotencyKey
 	s.mu.Lock()

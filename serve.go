@@ -54,12 +54,12 @@ type Service struct {
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any more are removed from it: see [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// OnError is called with each error that keeps runs from continuing. A run cannot begin, or its store did not answer; no live process
-	// performs the runs of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; or another process
-	// has the same name, see [Lease]. The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors
-	// of [Start]. If an error persists, OnError is called again after a while. It is called from several goroutines. Its first argument is
-	// the id of the run, or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is
-	// about the store. The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
+	// OnError is called with each error that keeps runs from continuing. For example, a run cannot begin, a request of a run cannot be
+	// read, no live process performs the runs of a workflow or a plan, the store does not answer, or another process has the same name, see
+	// [Lease]. The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. If an
+	// error persists, OnError is called again after a while. It is called from several goroutines. Its first argument is the id of the run,
+	// or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store.
+	// The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -105,16 +105,16 @@ const (
 // longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. Each run is
 // performed by one of them. After a process has died and its leases have run out, its runs continue in another process.
 //
-// Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. In the second case the runs
-// in flight continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that rests, because it waits for
-// a signal or a time, see Service.RestAfter, ends in this process with [RunSuspended] and releases its lease. It costs nothing until it is
-// due and continues.
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight
+// continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that rests, because it waits for a signal
+// or a time, see Service.RestAfter, ends in this process with [RunSuspended] and releases its lease. It costs nothing until it is due and
+// continues.
 //
-// Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one name of [Lease],
-// which belongs into Runner.Options. If another process uses the name, Serve reports that and performs nothing until that process is gone.
-// Serve tries a run again if it cannot begin, if its store fails, or if it rests with a request that cannot be read, see [ErrUndecoded]. It
-// does so after a second, and then after pauses that double up to a minute. A run with an unreadable request is also tried again when
-// another request is posted for it.
+// Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one owner name; set it
+// with the option [Lease] in Runner.Options. If another process uses the name, Serve reports that and performs nothing until that process
+// is gone. Serve tries a run again if it cannot begin, if its store fails, or if it rests with a request that cannot be read, see
+// [ErrUndecoded]. It does so after a second, and then after pauses that double up to a minute. A run with an unreadable request is also
+// tried again when another request is posted for it.
 //
 // Before it performs anything, Serve returns the errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption]
 // for a Service without a Store or Workflows, with a negative Poll, with a version twice, with two owners, or with an option for a single
@@ -178,7 +178,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free returns how many runs may begin now, at most most.
+// free returns how many runs may begin now, but no more than most.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -229,7 +229,7 @@ type workload struct {
 	now  atomic.Int64
 }
 
-// room returns how many runs of the workflow may begin now, at most most.
+// room returns how many runs of the workflow may begin now, but no more than most.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -360,8 +360,8 @@ func (v *serving) add(w Workflow) error {
 	return nil
 }
 
-// turn announces, reports and takes runs, each if it is due, and returns how long the loop may wait. It reports the error before it returns
-// it.
+// turn performs the due tasks of the loop: it announces, reports unclaimable queues and takes runs. It returns how long the loop may wait.
+// It reports the error before it returns it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
@@ -552,7 +552,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for more runs, and how many runs may begin, at most most.
+// open returns the queues of the workflows that have room for more runs, and how many runs may begin, but no more than most.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {

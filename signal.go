@@ -85,9 +85,9 @@ func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 // WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns that status. It misses no
 // status that the node enters after the call, however briefly.
 //
-// The error matches [ErrNoContext], [ErrUnknownNode], [ErrTransition] if the node is terminal in another status, and [ErrFinished] if the
-// run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. With an error, the status is the last that
-// WaitFor has seen.
+// The error matches [ErrNoContext] if ctx is nil, [ErrUnknownNode] if there is no such node, [ErrTransition] if the node is terminal in
+// another status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. With
+// an error, the status is the last that WaitFor has seen.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
 		return Idle, ErrNoContext

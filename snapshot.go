@@ -118,8 +118,9 @@ type firedState struct {
 
 // insideState is the state of the current or last run nested in a composite. In a store the nodes have records of their own.
 type insideState struct {
-	// For a loop: the number of the iteration, from 1; the output of the iteration before; the outputs of all earlier iterations if they
-	// are collected; whether any of these handled failures, and which first (missing in files of older versions).
+	// For a loop: Iteration is the current iteration, from 1, and Previous the output of the iteration before. Collected has the outputs of
+	// all earlier iterations, if the loop collects them. Degraded reports whether any of them handled failures, and DegradedAt which first
+	// (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
@@ -150,8 +151,8 @@ type insideState struct {
 	Undoing RunStatus     `json:"undoing,omitempty"`
 	// Whole reports whether the nested run completed but the attempt of its composite failed: the attempt is then undone as a whole.
 	Whole bool `json:"whole,omitempty"`
-	// Expanded is the hash of the graph that the step of an expanded node returned. Redo is what runs again in that graph, once the step
-	// has returned it again, see [Redrive].
+	// Expanded is the hash of the graph that the step of an expanded node returned. Redo says which nodes run again in that graph, once the
+	// step has returned it again, see [Redrive].
 	Expanded string     `json:"expanded,omitempty"`
 	Redo     *redoState `json:"redo,omitempty"`
 

@@ -31,17 +31,18 @@ const (
 	// [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the
 	// status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler,
 	// named or not, even in a composite that begins anew. It is also refused if it repeats a handled failure and keeps the handler, see
-	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. Runs of older versions do not record
-	// what a boundary has asked for: they count it as having asked for all nodes that it follows.
+	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. In runs of older versions it is not
+	// recorded what a boundary has asked for. There a boundary counts as having asked for all nodes that it follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without it a named composite in which a node
 	// failed continues inside, like an unnamed composite that failed.
 	Anew
-	// RepeatCompensations makes a redrive repeat failed compensations, under their keys, of the named nodes or without names of all nodes.
-	// It performs no node. The run ends again with its old status, but without the failures of the compensations that now succeed.
+	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, under their keys. Without names it repeats
+	// all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the compensations
+	// that now succeed.
 	RepeatCompensations
-	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes, or without names of all nodes whose
-	// compensations have failed. The Request of the redrive says who, and is in the events node.compensated.
+	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does so for all
+	// nodes whose compensations have failed. The Request of the redrive says who, and is in the events node.compensated.
 	CompensatedByHand
 
 	redriveModes = KeepDescendants | DespiteHandlers | Anew | RepeatCompensations | CompensatedByHand
@@ -96,7 +97,7 @@ type again struct {
 // is reports whether a node begins anew or continues inside.
 func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
-// marks returns the nodes for which is reports true, by Ref.
+// marks returns the result of is for every node, by Ref.
 func (a *again) marks() []bool {
 	marks := slices.Clone(a.runs)
 	for r := range a.inside {
@@ -200,7 +201,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // names inside the composite do not narrow what naming the composite repeats
+	if named && rests != nil { // naming nodes inside a composite as well repeats no less than naming the composite
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -296,7 +297,7 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into calls level for the inside of a composite. rests are the paths inside: what follows the path of the composite.
+// into calls level for the inside of a composite. The paths in rests lead on from the composite.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -394,7 +395,7 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the end node and all nodes that follow a node that runs again, except the nodes that Keep keeps.
+// spread adds the end node and all nodes that follow a node that runs again, except completed and skipped nodes if Keep is set.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -453,7 +454,7 @@ func (p *Plan) found(nodes []nodeState) []*nodeState {
 	return at
 }
 
-// parted returns the nodes that the paths name, and by composite the rests of the paths that lead into it.
+// parted returns the nodes that the paths name. For paths that lead into a composite, parts has the remaining paths, by composite.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil

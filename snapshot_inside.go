@@ -746,7 +746,7 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper appends the signals for nodes in composites inside in. It replaces their names by paths relative to in, after prefix.
+// signalsDeeper appends the signals for nodes in composites inside in. Their names become paths relative to in, which begin with prefix.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]

@@ -651,7 +651,7 @@ func (h *held) keep(i int, prefix string) error {
 // begun reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run continues; otherwise only the composite's result is left of it.
+// continues reports whether the nested run continues. A nested run that does not only holds the result of its composite.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.

@@ -628,8 +628,8 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	return answers, at
 }
 
-// answersOf returns the failures that a completed node has caught and, if it ran only on branches that boundaries took because of failures,
-// those failures.
+// answersOf returns the failures that a completed node has caught. If the node ran only on branches that boundaries took because of
+// failures, taken has these failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
 	otherwise := false // it would have run without these branches

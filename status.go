@@ -12,9 +12,8 @@ import (
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses separate the node that failed from the nodes that it affects: a [Failed] node failed itself, an [Aborted]
-// node was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped]
-// node was never on the chosen path.
+// The statuses separate the node that failed from the nodes that it affects. A [Failed] node failed itself; an [Aborted] node was stopped
+// because another node of the run failed. A [Cancelled] node was stopped on request, and a [Skipped] node was never on the chosen path.
 type Status = machine.Status
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.

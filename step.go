@@ -145,7 +145,7 @@ const (
 )
 
 // liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt
-// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parent of ours, which gives it the error of the stop.
+// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, which gives it the error of the stop.
 type liveContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -184,7 +184,7 @@ func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { return false }
 }
 
-// Value returns a context with the cause, once the parent was stopped, if context.Cause asks for it.
+// Value answers the query of context.Cause: after the parent was stopped, it returns a context with the cause.
 func (p *parentContext) Value(key any) any {
 	if stop := p.stop.Load(); stop != nil {
 		return stop.value(p.Context, key)
@@ -233,7 +233,7 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is why an attempt ended: err for context.Cause, and is for Err, context.Canceled or context.DeadlineExceeded.
+// stopCause is why an attempt ended. context.Cause returns err; Err returns is, which is context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
 // value returns the value of key in a context over base that has ended with the cause. Package context asks it for the cause.
@@ -253,8 +253,8 @@ func (c *stopCause) over(base context.Context) context.Context {
 	return ctx
 }
 
-// attemptEnded is the cause of a context whose attempt has returned. endedContext is a context that has ended with it, which all these
-// attempts share.
+// attemptEnded is the cause of a context whose attempt has returned. All these attempts share endedContext, which has ended with this
+// cause.
 var (
 	attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 	endedContext = attemptEnded.over(context.Background())

@@ -61,8 +61,8 @@ type Call struct {
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
 	// View is what [Step.View] shows, including the iteration, which Step has too. [Step.Call] fills in all ancestors of the node. To make
-	// the call smaller, a host may remove ancestors that the step does not use. Where Config or Root of the View is nil, the View shows the
-	// Call's, except that a Compensating Call does not lend its Config.
+	// the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil, the View shows the
+	// Call's instead, except the Config of a Compensating Call.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets the run's; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -181,8 +181,8 @@ func (s *Step) Call() Call {
 }
 
 // CallWithoutView is like Call, without the ancestors in the View, for a step that does not read their results from [Step.View]. It takes
-// time linear in the edges of the node. In a graph with long paths all calls together take time linear in the nodes, but quadratic with
-// ancestors. The View has only the predecessors with an error, for [Step.UpstreamErr], and the facts that are not about a node.
+// time linear in the edges of the node. In a graph with long paths all calls together take time linear in the nodes; with the ancestors it
+// would be quadratic. The View has only the predecessors with an error, for [Step.UpstreamErr], and the facts that are not about a node.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c

@@ -47,20 +47,21 @@ var (
 // one transaction holds the end of a step together with the starts of the nodes that it made ready, and often the ends and starts of many
 // nodes.
 //
-// A write that the store does not answer is repeated until the lease runs out, see [Lease], except the first write of a life and a write
-// answered with [ErrUnusable]. Then the run is left, as by [Run.Leave], with an error that matches [ErrStore]. Uncommitted changes are not
-// published and did not happen. Nothing more is started, not even cleanup nodes and the end node. The Result shows the stored state. The
-// next process that starts the run continues from there. The run fails with [CauseStoreError] if the store answers that the run belongs to
-// another owner, or that the write contradicts the stored state. If the store rejects a step's output with [ErrRejected], the run is left,
-// too; when it is started again, the step's node fails permanently with [CauseStoreRejected]. If it rejects anything else, the run fails.
+// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered
+// with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore].
+// Uncommitted changes are not published and did not happen. Nothing more is started, not even cleanup nodes and the end node. The Result
+// shows the stored state. The next process that starts the run continues from there. The run fails with [CauseStoreError] if the store
+// answers that the run belongs to another owner, or that the write contradicts the stored state. If the store rejects a step's output with
+// [ErrRejected], the run is left, too; when it is started again, the step's node fails permanently with [CauseStoreRejected]. If it rejects
+// anything else, the run fails.
 //
 // The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count;
 // cleanup nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. If the
 // context has ended before the call, nothing begins. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and
 // [Timeout] end it in either case.
 //
-// The nodes in composites are stored one by one as well, under their paths: "S/x", "M[2]", "L#3/x". From a composite's second attempt its
-// id is followed by "#try2" and so on: "S#try2/x". "L#3" holds the output that a loop with Collect has from its third iteration. A running
+// The nodes in composites are stored one by one as well, under their paths: "S/x", "M[2]", "L#3/x". From a composite's second attempt on,
+// "#try2" and so on follows its id: "S#try2/x". "L#3" holds the output that a loop with Collect has from its third iteration. A running
 // composite continues in the same attempt, so a crash repeats only attempts in flight. An attempt that a crash cut short keeps its number
 // and does not count against [Retry].MaxAttempts; [MaxCrashes] bounds how often in a row this happens to a node. Records of former attempts
 // and iterations stay in the store.
@@ -109,8 +110,8 @@ const defaultLeaseTime = 30 * time.Second
 // away. Default: a unique name, made of the host's name, the process, the boot of the machine, and a random part.
 //
 // The time is how long the lease lasts. The run renews it after a third of that time. If the store is out of reach for longer, the run is
-// left; if the run's process dies, no other owner can acquire the run until then. Default: 30 s. The error matches [ErrBadOption] if the
-// time is negative.
+// left; if the run's process dies, no other owner can acquire the run before the lease has run out. Default: 30 s. The error matches
+// [ErrBadOption] if the time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -154,7 +155,7 @@ func (c *config) leaseOwner() string {
 }
 
 // keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code; the caller
-// does not hold the run's lock. A run that need not check its values accepts all of them, without a text.
+// does not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
 //
 // A codec may encrypt a value or send it elsewhere, so keep calls it once, and the text stays beside the value until it is written.
 func (r *Run) keep(value any) (text json.RawMessage, err error) {
@@ -683,7 +684,7 @@ type AdoptNode struct {
 	After  string // the node that it follows, if the Reason is AdoptFollows
 }
 
-// The reasons of an [AdoptNode], why the node does not keep a result.
+// The values of Reason in an [AdoptNode]: why the node does not keep a result.
 const (
 	AdoptNoResult = "no_result" // the run has no result of the node: the node is new, or has not completed
 	AdoptChanged  = "changed"   // its declaration differs, or its in-edges or its inside do
@@ -750,7 +751,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again, and after each composite that continues the nodes inside it.
+// add adds the nodes that run again. After each continuing composite it adds the nodes inside it.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {

@@ -40,7 +40,7 @@ func (v View) ID() string {
 	return v.node().ID
 }
 
-// everyNode is the ref of a View that sees all nodes of its run, which the test of a loop gets.
+// everyNode is the ref of the View of a loop's test, which sees all nodes of its run.
 const everyNode machine.Ref = math.MaxInt32
 
 // node returns the node to which the View belongs.
@@ -399,9 +399,9 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 }
 
 // Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a
-// list from JSON, or the output of a map, to a list of T's elements; no element may be null. Otherwise the error matches [ErrType] if the
-// value has another type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or the
-// value is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches
+// list from JSON, or the output of a map, to a list with T's element type; no element may be null. Otherwise the error matches [ErrType] if
+// the value has another type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or
+// the value is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches
 // [ErrTooEarly] instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
@@ -560,7 +560,7 @@ func (s *Step) noUpstream(id string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
 }
 
-// emptyEdge returns why no edge from a node delivered a value: there is no edge, or its value does not exist.
+// emptyEdge returns why no edge from a node delivered a value: there is no edge, or it resolved in time and delivered nothing.
 func (s *Step) emptyEdge(id string) string {
 	if c := s.given(); c != nil {
 		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))

@@ -1,4 +1,4 @@
-// Package event shows what happens in a run: a sink gets each event, and looks at its type and its payload.
+// Package event reports what happens in a run: a sink gets each event with its type and its payload.
 //
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(func(e event.Event) {
 //		switch p := e.Payload.(type) {
@@ -44,7 +44,7 @@ type Event struct {
 	TraceID string
 	// Parent is the id of the event that led to this one, or 0. For the first event of a node, in each epoch, it is the end of the
 	// predecessor that decided the node, the start of the node's wave, or the failure that stopped the node. For later events of the node
-	// it is the node's last event, not counting deltas and logs. The parent may come from before the run was resumed.
+	// it is the node's last event, not counting deltas and logs. The parent may be an event of an earlier life of the run.
 	Parent uint64
 	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, in a composite with the composite's path before
 	// it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1,

@@ -34,8 +34,8 @@ type correlationJSON struct {
 	Phase   string `json:"phase,omitempty"`
 }
 
-// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. A member that is written even if
-// empty is a pointer here.
+// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. Members that are written even when
+// they are empty have pointer types here.
 type payloadJSON struct {
 	// node events
 	Node    string `json:"nodeId,omitempty"`
@@ -114,7 +114,7 @@ type payloadJSON struct {
 	Request      *Request                `json:"request,omitempty"`
 }
 
-// modeJSON is Start.Waves as a mode's name.
+// modeJSON encodes Start.Waves as the name of the mode.
 type modeJSON uint8
 
 const inWaves modeJSON = 1

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// levels are the levels at which LogTo logs, by event type. A step's own logs have their own levels.
+// levels maps event types to the levels at which LogTo logs them. A step's own logs have their own levels.
 var levels = map[Type]slog.Level{
 	RunStarted: slog.LevelInfo, RunStatusChanged: slog.LevelInfo, RunRecovered: slog.LevelWarn,
 	RunCompleted: slog.LevelInfo, RunFailed: slog.LevelError, RunCancelled: slog.LevelWarn,

@@ -2,7 +2,7 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry says why a failed node was not attempted again. It is the first of these reasons that applies.
+// NoRetry says why a failed node was not attempted again. If several reasons apply, it is the first of them.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.

@@ -14,7 +14,7 @@ type Start struct {
 	TotalNodes int
 	Waves      bool // the run proceeds tier by tier
 	Test       bool // the run is a test: nodes may be mocked
-	// Forked is the id of the run with whose results a fork began, see kahn.Fork. Nodes that keep these results have no events.
+	// Forked is, for a fork, the id of the run whose results it began with, see kahn.Fork. Nodes that keep these results have no events.
 	Forked string
 }
 
@@ -30,9 +30,9 @@ type StatusChange struct {
 	Request Request
 }
 
-// Recovery is the payload of run.recovered: the run continues after a crash. Events after event From that were shown (deltas, logs, the
-// effects of store errors) are no longer part of the run, and later events get their ids. Events that were kept but never shown are a gap
-// for a reader that continues. Neither happens if the events are stored, see kahn.StoreEvents.
+// Recovery is the payload of run.recovered: the run continues after a crash. Readers may have seen events after event From (deltas, logs,
+// the effects of store errors) that are no longer part of the run; later events get their ids. Events that were kept but that no reader has
+// seen are a gap for a reader that continues. Neither happens if the events are stored, see kahn.StoreEvents.
 type Recovery struct {
 	From uint64 // the id of the last kept event before the crash
 }
@@ -50,11 +50,11 @@ type RunEnd struct {
 	Timeout     time.Duration // the run's timeout, for run.timed_out
 	// CancellationRequested is true if a request asked the run to stop, even if no node was left to stop.
 	CancellationRequested bool
-	// Aggregation is the output of the run: the output of the end node, or without one of the only leaf, or of all leaves by id. See
+	// Aggregation is the output of the run: the output of the end node, or if there is none of the only leaf, or of all leaves by id. See
 	// kahn.EventOutputs.
 	Aggregation Output
-	Usage       map[string]float64 // what the run has used in all its lives
-	Request     Request            // who first asked for the run to stop, and why, see Result.StopRequest
+	Usage       map[string]float64 // the usage of the run in all its lives
+	Request     Request            // who first asked the run to stop, and why, see Result.StopRequest
 }
 
 // Beat is the payload of heartbeat, which tells a reader that the run is alive.
@@ -168,7 +168,7 @@ type Completion struct {
 	Output       Output             // see kahn.EventOutputs
 }
 
-// Hit says which run produced the output that a memo had, and when its step returned.
+// Hit identifies the run that produced a memoized output, and when its step returned.
 type Hit struct {
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`
@@ -195,8 +195,8 @@ type NodeEnd struct {
 	Usage     map[string]float64 // as in a Completion
 	NoRetry   NoRetry            // in node.failed: why there is no other attempt
 	Request   Request            // in node.aborted and node.cancelled: who asked for the stop that ended the node, and why
-	// RoutedToEnd reports, in node.failed, whether no node could handle the failure, so that it is left to the end of the graph. Then
-	// OriginalFailedStep is the path of the node that failed first: this one, or the origin of a propagated failure.
+	// RoutedToEnd reports, in node.failed, whether no node could handle the failure, so that only the end of the graph handles it. Then
+	// OriginalFailedStep is the path of the node that failed first: this node, or the origin of a propagated failure.
 	RoutedToEnd        bool
 	OriginalFailedStep string
 }

@@ -8,29 +8,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// SkipReason says why a node was skipped. The kind decides which fields are set. In JSON it is a union tagged by kind, whose members have
-// the names given below.
+// SkipReason says why a node was skipped. The kind decides which fields are set. In JSON it is a union tagged by kind; the fields' comments
+// give the names of its members.
 type SkipReason struct {
 	Kind machine.SkipKind
-	// Node is, for condition_branch, the condition; for upstream_skipped, parent_failure and null_propagation, the source (empty if no edge
-	// feeds the port); and for superseded, the successor that was decided without the node. In JSON conditionNodeId, sourceNodeId and by.
+	// Node is the condition of a condition_branch (conditionNodeId in JSON). It is the source of an upstream_skipped, parent_failure or
+	// null_propagation (sourceNodeId in JSON), empty if no edge feeds the port. For superseded it is the successor that was decided without
+	// the node (by in JSON).
 	Node string
-	// Label is, for condition_branch, the label of the edge that was not taken; empty for a catch edge. In JSON label.
+	// Label is, for condition_branch, the label of the edge that was not taken; empty for a catch edge. Its JSON name is label.
 	Label string
 	// Answer is, for condition_branch, the condition's answer: its label or labels, separated by ", ". If the answer has no label, it is
-	// the answer as text, shortened to about a kilobyte. It is empty if the condition failed, or for a catch edge. In JSON answer.
+	// the answer as text, shortened to about a kilobyte. It is empty if the condition failed, or for a catch edge. Its JSON name is answer.
 	Answer string
-	// Port is, for null_propagation, the required port without a value. In JSON portId.
+	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
 	Port string
-	// Rule is, for rule_unsatisfied, the join rule. In JSON rule.
+	// Rule is, for rule_unsatisfied, the join rule. Its JSON name is rule.
 	Rule string
-	// Expression is, for when_guard, the guard's text, or "func" for a Go function. In JSON expression.
+	// Expression is, for when_guard, the guard's text, or "func" for a Go function. Its JSON name is expression.
 	Expression string
-	// Message is, for self, the message that the step passed to Skip. In JSON message.
+	// Message is, for self, the message that the step passed to Skip. Its JSON name is message.
 	Message string
 }
 
-// skipJSON is the JSON form of a SkipReason. Each kind has exactly its members, including empty ones.
+// skipJSON is the JSON form of a SkipReason. Each kind has exactly its own members, even if they are empty.
 type skipJSON struct {
 	Kind       machine.SkipKind `json:"kind"`
 	Condition  *string          `json:"conditionNodeId,omitempty"`

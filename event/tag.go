@@ -14,13 +14,12 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses are the names of causes in tags, where they differ from the causes' own names.
+// tagCauses are the causes that have other names in tags.
 var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }
 
-// suspendedTag is the tag of node.suspended. Other engines call that event node_waiting, but a tag shows the node's status by its name
-// here.
+// suspendedTag is the tag of node.suspended. Other engines call that event node_waiting, but a tag uses kahn's name of the node's status.
 const suspendedTag = "node_suspended"
 
 // ExecutionTag converts the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated,

@@ -13,11 +13,11 @@ type node struct {
 	version uint64 // when the value last changed, by the scope's clock
 	seen    uint64 // the last evaluation that has read it
 	subs    *link  // the nodes to notify, in the order of subscription
-	deps    *link  // the nodes that the last evaluation has read, in the order of their first reads
+	deps    *link  // the nodes that the last evaluation has read, in the order of first use
 	lastDep *link  // during an evaluation: the last node that it has read; the links after it are from the evaluation before
 	eval    uint64 // the number of that evaluation
 
-	// At most one of these is set; both are nil in a signal and in a batch.
+	// At most one of these two is set; signals and batches have neither.
 	computed evaluator
 	effect   *Effect
 
@@ -186,7 +186,7 @@ func (sc *Scope) detach(l *link) {
 		if source.subs == nil {
 			sc.hook(source)
 			if source.flags&(flagNotified|flagValue) == flagValue {
-				source.valid = sc.clock // up to date until now; it is no longer notified from now on
+				source.valid = sc.clock // it is up to date now, and is not notified any more
 			}
 			source.flags &^= flagNotified
 			work = appendLink(work, source.deps)
@@ -285,7 +285,7 @@ func (n *node) refresh() {
 }
 
 // climb does the work of refresh, from dependency l of n on. It ends early when a function does not return. After a panic the panic is the
-// computed's error; after runtime.Goexit the computed has no value. So one deferred function guards all evaluations.
+// computed's error; after runtime.Goexit the computed has no value. So one deferred function is enough for all evaluations.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

@@ -27,13 +27,13 @@ type Effect struct {
 // effects made in it.
 //
 // An effect that is made with another effect's Writer belongs to that effect, its owner. It is disposed of before its owner runs again and
-// when its owner is disposed of, in the reverse order of making. What it reads is no dependency of its owner. An effect that is made in a
-// cleanup is disposed of when the cleanup has returned. NewEffect returns [ErrDisposed] in a disposed scope, and while the owner is being
-// disposed of.
+// when its owner is disposed of, in the reverse order of making. Values that it reads are not dependencies of its owner. An effect that is
+// made in a cleanup is disposed of when the cleanup has returned. NewEffect returns [ErrDisposed] in a disposed scope, and while the owner
+// is being disposed of.
 //
-// If the first run panics, NewEffect returns no effect and a [*PanicError], and nothing of the effect remains. Outside callbacks the error
-// also joins the errors of other effects that ran because of the first run. If a later run panics, the call that caused the run returns the
-// panic, and the effect stays; a panic in a cleanup disposes of the effect.
+// If the first run panics, NewEffect returns a nil effect and a [*PanicError], and nothing of the effect remains. Outside callbacks the
+// error also includes the errors of other effects that ran because of the first run. If a later run panics, the call that caused the run
+// returns the panic, and the effect stays; a panic in a cleanup disposes of the effect.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {

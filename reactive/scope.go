@@ -122,7 +122,7 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 	e.cleanups = append(e.cleanups, f)
 }
 
-// prove checks that the tracker's callback is running, which means that it holds the lock.
+// prove checks that the tracker's callback is running. A running callback holds the lock.
 func (sc *Scope) prove(t Reader) {
 	switch t := t.(type) {
 	case *readTracker:
@@ -144,8 +144,7 @@ func (sc *Scope) proveOuter(t Reader) {
 	}
 }
 
-// proveWriting does the check of prove for a writer. It refuses the writer of a callback around a computed, which the computed may have
-// captured.
+// proveWriting does the check of prove for a writer. It also refuses a writer that a computed has captured from a callback around it.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return
@@ -197,8 +196,8 @@ func (sc *Scope) Dispose() {
 	sc.serve()
 }
 
-// Err returns and removes the errors of effects that no call has returned: errors of effects that ran because of a [Source], and of
-// cleanups after a Dispose. The scope keeps the first 16 errors, and counts further ones.
+// Err returns and removes the errors that no call has returned: errors of effects that ran because of a [Source], and of cleanups after a
+// Dispose. The scope keeps the first 16 errors, and counts further ones.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -210,7 +209,7 @@ func (sc *Scope) Err() error {
 	return err
 }
 
-// leave ends a call that has taken the scope's lock: it runs effects, releases the lock, and joins the effects' errors with err.
+// leave ends a call that has taken the scope's lock: it runs effects, adds their errors to *err, and releases the lock.
 func (sc *Scope) leave(err *error) {
 	sc.active = nil // runtime.Goexit in a callback leaves it set
 	sc.commit()

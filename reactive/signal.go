@@ -38,8 +38,8 @@ func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
 	v.cell.slots[0].Store(&slot[T]{value: x})
 }
 
-// OnWatch registers watched, which is called when the signal gets its first subscriber, and unwatched, which is called when it loses its
-// last one. Both are called after the change that caused this. Either may be nil. Call OnWatch before the signal is used.
+// OnWatch registers two functions: watched is called after the signal has got its first subscriber, and unwatched after it has lost its
+// last one. Either may be nil. Call OnWatch before the signal is used.
 func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
 	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
 }
@@ -72,7 +72,7 @@ func (v *Value[T]) Peek(r Reader) T {
 	return v.cell.current()
 }
 
-// Store sets the value. When it returns, effects have run, and its error joins their errors. Store is for code outside callbacks.
+// Store sets the value. When it returns, effects have run; it returns their errors. Store is for code outside callbacks.
 func (s *Signal[T]) Store(v T) error { return s.store(v) }
 
 func (v *Value[T]) store(x T) (err error) {
@@ -140,9 +140,10 @@ func (v *Value[T]) same() (same bool) {
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
-// cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, nor a
-// reader for the writer. A cell has two slots: readers see one, and the writer prepares the other one, which readers see when the clock of
-// commits reaches its stamp. If readers are still reading the slot that the writer needs, the writer leaves it to them and makes a new one.
+// cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, and readers
+// never wait for the writer. A cell has two slots: readers see one, and the writer prepares the other one, which readers see when the clock
+// of commits reaches its stamp. If readers are still reading the slot that the writer needs, the writer leaves it to them and makes a new
+// one.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
@@ -163,7 +164,7 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value whose stamp is at or before the clock, with the stamp and the clock's reading. If there is none, because no
+// load returns the newest value whose stamp is not after the clock, with the stamp and the clock's reading. If there is none, because no
 // value was put or because the clock has advanced meanwhile, the stamp is after the reading.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
@@ -189,8 +190,8 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value, with a stamp that the clock has not reached. New readers do not read the slot that it takes, and readers
-// that still read it are counted.
+// put prepares the next value, with a stamp that the clock has not reached. New readers do not use this slot. If earlier readers still use
+// it, put makes a new one.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -212,9 +213,9 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as the predicate holds for it. It may miss a short-lived value, but never the current one. The error is
-// the cause of ctx's end, or [ErrDisposed]; then the value is the last one seen. The predicate is called on the caller's goroutine, without
-// the lock.
+// Wait returns the value as soon as the predicate holds for it. It may miss a short-lived value, but never the current one. If ctx ends
+// first, Wait returns its cause, and if the scope is disposed of, [ErrDisposed]; in both cases with the last value seen. The predicate is
+// called on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
@@ -225,8 +226,8 @@ func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }
 
-// Subscribe calls f with the value, and again after every change. w is the Writer of an effect that depends only on this value. in and the
-// error are as for [NewEffect].
+// Subscribe calls f with the value, and again after every change. The Writer belongs to an effect that depends only on this value. The
+// owner and the error are as for [NewEffect].
 func (v *Value[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := v.Get(w)
