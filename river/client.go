@@ -26,8 +26,8 @@ type Client struct {
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
 	// Priority is the priority of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label
-	// [PriorityLabel]. Without it the run's own priority counts, see [kahn.RunPriority]: 0 means 1, and -1 to -3 mean 2 to 4. River has no other
-	// priorities.
+	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: its 0 means River's 1, and -1 to -3 mean 2
+	// to 4. River has no other priorities.
 	Priority int
 }
 
@@ -39,7 +39,7 @@ func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (st
 		return err
 	})
 	if err != nil {
-		return nil, false, err // also if the commit failed
+		return nil, false, err // nothing was created, even if only the commit failed
 	}
 	return stored, created, nil
 }
@@ -92,8 +92,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that continues by itself, for the time at which it does. A run that was left while running, or adopted, continues
-// at once, whatever it waits for.
+// goOn inserts the job of a run that continues by itself, for the time at which it continues. A run that was left while running, or
+// adopted, continues at once, whatever it waits for.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {

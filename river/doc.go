@@ -32,24 +32,25 @@
 //
 // # The job of a run
 //
-// A run has one job at most that has not ended. It names the run, and is in the queue of the run's plan, see [QueueOf]: a process works
-// the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until it ends or rests. A run rests if
-// it waits for a signal, or backs off or pauses for more than 5 s. Its job is completed then; if the run continues by itself at some time, a job is
-// scheduled for that time. River begins scheduled jobs up to 5 s late.
+// A run has at most one job that has not ended. The job names the run, and is in the queue of the run's plan, see [QueueOf]. A process
+// works the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until it ends or rests. A
+// run rests if it waits for a signal, or backs off or pauses for more than 5 s. Its job is completed then; if the run continues by itself
+// at some time, a job is scheduled for that time. River begins scheduled jobs up to 5 s late.
 //
 // # Faults
 //
-// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone, and is completed even if the run has
-// failed. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back fails. River's
-// retry policy applies then. After 25 failures River discards the job; then the process that looks for runs without a job inserts another one.
+// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone, and the job is completed even if
+// the run fails. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back
+// fails. River's retry policy applies then. After 25 failures River discards the job; then the process that looks for runs without a job
+// inserts another one.
 //
-// A process that dies, or hangs, leaves a job in the state running. Every few seconds one process looks for such jobs whose runs no process holds
-// any more: it discards each, and inserts another one, with which the run continues. The lease of the run, 30 s unless [kahn.Lease] says
-// otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any more.
+// A process that dies, or hangs, leaves a job in the state running. Every few seconds one process looks for such jobs whose runs no process
+// holds any more. It discards each of these jobs, and inserts another, with which the run continues. The lease of the run, 30 s unless
+// [kahn.Lease] says otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any more.
 //
-// Every minute this process also looks for nodes whose [Remote] waits for a job that is gone, and for runs that are due and have no job in the queue
-// of their plan: their job was cancelled or deleted, or they have become due without a [Client], by [postgres.Store.Post], for example.
+// Every minute this process also looks for nodes whose [Remote] waits for a job that is gone, and for due runs without a job in the queue
+// of their plan: the job was cancelled or deleted, or the run became due without a [Client], for example by [postgres.Store.Post].
 //
-// River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that is
-// started has to be registered: by [Server.Register], or by [Performer.Register], if need be of a Performer without Workflows.
+// River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that a
+// program starts must be configured by [Server.Register] or [Performer.Register], if need be with a Performer without Workflows.
 package riverkahn

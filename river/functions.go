@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Functions returns statements that create or replace functions of SQL in the schema of the store, for programs in other languages, which call
-// them in their own transactions:
+// Functions returns statements that create or replace SQL functions in the schema of the store. Programs in other languages call these
+// functions in their own transactions:
 //
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
 //	SELECT kahn.post_cancel('order-18', 'message-2');
@@ -37,7 +37,7 @@ func Functions(store, river string) string {
 	).Replace(functions)
 }
 
-// literal returns a text as a literal of SQL.
+// literal returns a text as an SQL literal.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // functions repeats enqueue in SQL. queue_of computes QueueOf; B'11110001' is River's bit mask of the states in live, and 25 is river.MaxAttemptsDefault.

@@ -19,7 +19,7 @@ import (
 // RunArgs are the arguments of the job that performs a run. A run has at most one such job that has not ended.
 type RunArgs struct {
 	Run string `json:"run"`                // the id of the run
-	Key string `json:"key" river:"unique"` // the SHA-256 of the id, in hex, which all languages write alike in JSON
+	Key string `json:"key" river:"unique"` // the SHA-256 of the id, in hex, which every language encodes identically as JSON
 }
 
 // Kind implements [river.JobArgs].
@@ -48,8 +48,8 @@ func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
 
-// queueName returns the name of a queue: a prefix, a bounded number of characters of a name, and the hash of what distinguishes it from other
-// queues.
+// queueName returns the name of a queue: a prefix, a bounded number of characters of name, and a hash of the text hashed, which identifies
+// the queue.
 func queueName(prefix string, most int, name, hashed string) string {
 	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
 	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")
@@ -75,9 +75,9 @@ func priorityOf(labels map[string]string) int {
 
 const maxPriority = 4
 
-// enqueue makes sure that a run has a job with which it continues at a time, or at once if the time has passed. It replaces a job of the run that
-// waits for another time, or in the queue of another plan. A running job stays: its process sees that there is more to do in the transaction in
-// which it gives the job back. That transaction waits for the end of this one, since the insertion has locked the job.
+// enqueue makes sure that a run has a job with which it continues at a time, or at once if the time has passed. It replaces a job of the
+// run that waits for another time, or in the queue of another plan. A running job stays: in the transaction that gives the job back, its
+// process sees that there is more to do. That transaction waits for the end of tx, since the insertion has locked the job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

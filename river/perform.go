@@ -19,9 +19,9 @@ import (
 const (
 	// leasedPause is the pause before a job tries again to acquire a run that another process performs.
 	leasedPause = 2 * time.Second
-	// giveBackTimeout bounds the transaction in which a job is given back. When it has passed the job fails, and River tries it again.
+	// giveBackTimeout bounds the transaction that gives a job back. When it has passed, the job fails, and River tries the job again.
 	giveBackTimeout = 15 * time.Second
-	// schedulerInterval is how often River looks for jobs that have become due. A run keeps its job during a shorter wait.
+	// schedulerInterval is how often River looks for due jobs. A run keeps its job during a wait that is shorter than this.
 	schedulerInterval = 5 * time.Second
 )
 
@@ -58,7 +58,7 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {
-		return kahn.ErrGraphChanged // the program has moved the job into a queue of its own
+		return kahn.ErrGraphChanged // the program has moved the job into another queue
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
@@ -78,7 +78,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 			return err
 		}
 	default:
-		_ = runner.Shutdown(ctx) // it fails only if ctx ends
+		_ = runner.Shutdown(ctx) // returns an error only if ctx ends
 	}
 	if _, err := run.Wait(); errors.Is(err, kahn.ErrStore) || errors.Is(err, kahn.ErrUndecoded) {
 		return err
@@ -86,8 +86,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	return nil
 }
 
-// rests waits until the run has ended, or has nothing to do for longer than River needs to begin a job that is due. It returns false after a
-// while.
+// rests waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. After a while it returns false.
 func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
 	calls := work.calls.Load()
 	round, cancel := context.WithTimeout(ctx, schedulerInterval/2)
@@ -116,7 +115,7 @@ func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// restsBriefly reports whether the deadline of a wait passes before River would see that a job is due.
+// restsBriefly reports whether a wait of the run has a deadline that passes before River would notice a due job.
 func restsBriefly(run *kahn.Run) bool {
 	soon := time.Now().Add(schedulerInterval)
 	return slices.ContainsFunc(run.Waiting(), func(w kahn.Wait) bool { return !w.Deadline.IsZero() && w.Deadline.Before(soon) })
@@ -134,14 +133,14 @@ func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first, since it waits for the transactions that make the run continue
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first: it waits for transactions that make the run continue
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if err = w.p.client(ctx).goOn(ctx, tx, job.Args.Run); errors.Is(err, store.ErrUnknownRun) { // it was pruned
+		if err = w.p.client(ctx).goOn(ctx, tx, job.Args.Run); errors.Is(err, store.ErrUnknownRun) { // the run was pruned
 			return nil
 		}
 		return err

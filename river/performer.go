@@ -24,14 +24,14 @@ import (
 type Performer struct {
 	// Store has the runs. It is in the database of River's client. It is required.
 	Store *postgres.Store
-	// Workflows are the plans that the process performs: as long as runs of a former version have not ended, that version, too.
+	// Workflows are the plans that the process performs. Include a former version of a workflow until its runs have ended.
 	Workflows []Workflow
 	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process has died or hangs. Zero means 5
 	// s. Every twelfth time it also looks for runs that are due and have no job, and for attempts of a [Remote] whose job is gone.
 	RecoverEvery time.Duration
-	// Retention says when runs that have ended are removed; never if it is empty. The process that River has elected removes runs and blobs every
-	// PruneEvery; zero means 1 min. All Performers should have the same values. A process that has only a [Server] removes runs, while it is
-	// elected, if it registers a Performer without Workflows, too.
+	// Retention says when runs that have ended are removed; never if it is empty. The process that River has elected removes runs and blobs
+	// every PruneEvery; zero means 1 min. All Performers should have the same values. A process with only a [Server] should also register a
+	// Performer without Workflows, so that it removes runs while it is elected.
 	Retention  []Retention
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec. The Performer removes the blobs to which no run refers any more: see
@@ -55,7 +55,7 @@ type Workflow struct {
 	Step  kahn.StepFunc
 	// Options are the options of its runs, without kahn.Durable and kahn.RunID.
 	Options []kahn.Option
-	// MaxRuns is how many of its runs the process performs at the same time, 100 if it is 0.
+	// MaxRuns is how many of the plan's runs the process performs at the same time, 100 if it is 0.
 	MaxRuns int
 }
 
@@ -64,8 +64,8 @@ const (
 	defaultMaxRuns = 100
 	defaultRecover = 5 * time.Second
 	defaultPrune   = time.Minute
-	// The fetches of River. A client sends at most one notification for a queue within a cooldown, so a job that it inserts shortly after another
-	// one may wait for the interval.
+	// How often River fetches jobs. A client sends at most one notification for a queue within a cooldown, so a job that it inserts shortly
+	// after another one may wait for the poll interval.
 	fetchCooldown     = time.Millisecond
 	fetchPollInterval = 250 * time.Millisecond
 )
@@ -73,9 +73,9 @@ const (
 // upkeep is the queue of the jobs that look after runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
-// Register adds what performs the runs to the configuration of a client of River: workers, the queues of the workflows, and the periodic jobs. It
-// sets FetchCooldown and FetchPollInterval to 1 ms and 250 ms if they are 0, and sets SkipUnknownJobCheck. An error matches
-// [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
+// Register adds to the configuration of a client of River what performing the runs needs: workers, the queues of the workflows, and
+// periodic jobs. It sets FetchCooldown and FetchPollInterval to 1 ms and 250 ms if they are 0, and sets SkipUnknownJobCheck. An error
+// matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -122,7 +122,7 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 	maps.Copy(all, config.Queues)
 	maps.Copy(all, queues)
 	config.Queues = all
-	config.SkipUnknownJobCheck = true // processes that do not perform the runs may work the jobs of steps
+	config.SkipUnknownJobCheck = true // jobs of steps may belong to other processes
 	config.FetchCooldown = cmp.Or(config.FetchCooldown, fetchCooldown)
 	config.FetchPollInterval = max(cmp.Or(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
 	return nil
@@ -170,7 +170,7 @@ func (p *Performer) client(ctx context.Context) Client {
 	return Client{Store: p.Store, River: river.ClientFromContext[pgx.Tx](ctx)}
 }
 
-// enter records a run that begins. A run that begins after Stop is left at once.
+// enter records a run that begins. It leaves a run that begins after Stop at once.
 func (p *Performer) enter(run *kahn.Run) {
 	p.mu.Lock()
 	p.atWork[run] = true
@@ -187,9 +187,10 @@ func (p *Performer) leave(run *kahn.Run) {
 	delete(p.atWork, run)
 }
 
-// Stop stops the client of River, and leaves the runs in flight: running steps end, no further one begins, and other processes continue the runs.
-// If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause. The client's
-// own Stop waits until the runs come to rest, and its StopAndCancel interrupts them like Stop under a context that has ended.
+// Stop stops the client of River, and leaves the runs in flight: running steps end, no further one begins, and other processes continue the
+// runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause.
+// The client's own Stop waits until the runs come to rest, and its StopAndCancel interrupts them, as Stop does under a context that has
+// ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)

@@ -17,13 +17,13 @@ type pruneArgs struct{}
 // Kind implements [river.JobArgs].
 func (pruneArgs) Kind() string { return "kahn_prune" }
 
-// pruneWorker works these jobs.
+// pruneWorker works the jobs that remove runs.
 type pruneWorker struct {
 	river.WorkerDefaults[pruneArgs]
 	p *Performer
 }
 
-// Work removes the runs that were kept for long enough. The next job removes what is left when the timeout ends Work.
+// Work removes the runs that were kept for long enough. If the timeout ends Work, the next job removes the remaining runs.
 func (w *pruneWorker) Work(ctx context.Context, _ *river.Job[pruneArgs]) error {
 	return store.Retain(ctx, w.p.Store, w.p.Retention, w.p.Blobs)
 }

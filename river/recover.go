@@ -24,13 +24,13 @@ import (
 
 // recoverArgs are the arguments of the periodic jobs that look for lost runs and steps.
 type recoverArgs struct {
-	Strays bool `json:"strays,omitempty"` // it looks for runs without a job
+	Strays bool `json:"strays,omitempty"` // the job looks for runs without a job
 }
 
 // Kind implements [river.JobArgs].
 func (recoverArgs) Kind() string { return "kahn_recover" }
 
-// recoverWorker works these jobs.
+// recoverWorker works the jobs that look for lost runs and steps.
 type recoverWorker struct {
 	river.WorkerDefaults[recoverArgs]
 	store *postgres.Store
@@ -45,21 +45,21 @@ type recoverWorker struct {
 func addRecovery(config *river.Config, s *postgres.Store, queue string, every time.Duration) {
 	every = cmp.Or(every, defaultRecover)
 	if river.AddWorkerSafely(config.Workers, &recoverWorker{store: s, age: every}) != nil {
-		return // the only error: there is a worker of this kind already
+		return // the only possible error: a worker of this kind exists already
 	}
 	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, every, recoverArgs{}), periodic(queue, strayRounds*every, recoverArgs{Strays: true}))
 }
 
-// periodic is a periodic job of River's leader.
+// periodic returns a periodic job of River's leader.
 func periodic(queue string, every time.Duration, args river.JobArgs) *river.PeriodicJob {
 	return river.NewPeriodicJob(river.PeriodicInterval(every), func() (river.JobArgs, *river.InsertOpts) {
 		return args, &river.InsertOpts{Queue: queue, MaxAttempts: 1}
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work recovers runs whose process has died or hangs, and steps whose process is silent; or runs without a job, and steps whose job is gone. Each
-// of the four has its own transactions: recoverSteps locks rows of runs, and a process that posts a request locks the row of the run before the
-// job of the run, which recoverRuns locks.
+// Work recovers runs whose process has died or hangs, and steps whose process is silent. For Strays it recovers runs without a job, and
+// steps whose job is gone. Each of the four has its own transactions, to avoid deadlocks: recoverSteps locks rows of runs and recoverRuns
+// locks jobs of runs, while a process that posts a request locks first the run and then its job.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -78,16 +78,17 @@ const (
 	strayRounds = 12
 )
 
-// lostQuery finds runs that no process holds although a job of River performs them. $1 is the least age of such a job: a process that has just
-// begun a job may not have acquired the run yet. After a lease is given back, expires usually still lies in the future, so the query does not
-// find a job that is just being given back.
+// lostQuery finds runs that no process holds although a job of River performs them. $1 is the least age of such a job: a process that has
+// just begun a job may not have acquired the run yet. After a lease is given back, expires is usually still in the future, so the query
+// does not find a job that is just being given back.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
-// strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they
-// have become due without a [Client], for example because of a request. A job in the queue of another plan does not count: the run continues with
-// a new plan, see [kahn.Adopt], and perhaps no process has the former plan. A job that the program has moved into its own queue counts.
+// strayQuery finds due runs that have neither a holder nor a job that will begin: the job was cancelled, discarded or deleted, or the run
+// became due without a [Client], for example because of a request. A job in the queue of another plan does not count: the run continues
+// with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. A job that the program has moved into its own queue
+// counts.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR
@@ -100,13 +101,13 @@ const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sh
 // queueHash computes in SQL the end of QueueOf for the run r.
 const queueHash = `left(encode(sha256(convert_to(r.workflow || E'\n' || r.plan, 'UTF8')), 'hex'), 32)`
 
-// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long, in the order of the ids of their runs, in which the
-// rows of runs are locked.
+// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long. They are sorted by the ids of their runs, the
+// order in which rows of runs are locked.
 const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority, j.args FROM %s j
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
-// A place is the last run that a process has inspected.
+// A place says which run a process has inspected last.
 type place struct {
 	status  int // its index in atWork
 	created time.Time
@@ -122,13 +123,13 @@ func newest(status int) place {
 }
 
 const (
-	// goneBatch is how many runs one transaction inspects for waits without a job, and goneBatches how many transactions one search has. The next
-	// search continues behind them, so that the cost of a search does not grow with the number of runs.
+	// goneBatch is how many runs one transaction inspects for waits without a job, and goneBatches how many transactions one search has.
+	// The next search continues after the last run, so that the cost of a search does not grow with the number of runs.
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next runs of a status that have not ended, the newest first. For each of their nodes that waits for the reply of a job it
-// returns the token, unless the job exists or its reply was posted. The reply and the end of a job are in one transaction.
+// goneQuery finds the next runs of a status that have not ended, the newest first. For each node of these runs that waits for the reply of
+// a job, it returns the token, unless the job exists or its reply was posted. The reply and the end of a job are in one transaction.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),
@@ -148,7 +149,7 @@ type lost struct {
 	scheduled time.Time
 }
 
-// inBatches calls a recovery in one transaction after the other, until one has found less than a batch.
+// inBatches calls recoverSome in one transaction after the other, until a call finds less than a batch.
 func (c Client) inBatches(ctx context.Context, recoverSome func(context.Context, pgx.Tx) (found int, err error)) error {
 	for {
 		var found int
@@ -240,8 +241,8 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 	return len(jobs), err
 }
 
-// refuseGone fails attempts whose jobs are gone: no process performs them, and the reply would never come. It inspects some of the runs, and the
-// next call continues behind them.
+// refuseGone fails attempts whose jobs are gone: no process performs them, and the reply would never come. It inspects some of the runs,
+// and the next call continues after the last of them.
 func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -265,7 +266,7 @@ func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	return nil
 }
 
-// refuseSomeGone is refuseGone for the runs after one, in one transaction. It returns the last run that it has inspected.
+// refuseSomeGone is refuseGone for the runs after a place, in one transaction. It returns the place of the last run that it inspected.
 func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (last place, err error) {
 	found, gone := 0, map[string][]string{}
 	last = after
@@ -291,7 +292,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 	return last, err
 }
 
-// errGone is the error of an attempt whose job was deleted, or has ended without a reply.
+// errGone is the error of an attempt if its job was deleted, or ended without a reply.
 var errGone = errors.New("the job of the step is gone: somebody has deleted or cancelled it before it was performed, or it could not begin")
 
 // refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nothing waits for the

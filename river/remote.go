@@ -33,17 +33,17 @@ type stepArgs struct {
 // Kind implements [river.JobArgs].
 func (stepArgs) Kind() string { return "kahn_step" }
 
-// Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of River,
-// and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see [Server]. A run that
-// has nothing else to do rests meanwhile.
+// Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of
+// River, and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see
+// [Server]. Meanwhile a run that has nothing else to do rests.
 //
 // The job has everything that the step sees as JSON, see [kahn.Call]. Large values go by reference if the codec of the run is a [store.Blobs].
 type Remote struct {
-	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it, the step sees its predecessors'
-	// results.
+	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it the step sees only the results of its
+	// predecessors.
 	WithView bool
-	// LostAfter is how long the process of a step may be silent until another one performs the attempt again: 30 s if it is 0. After three
-	// losses the attempt fails.
+	// LostAfter is how long the process of a step may be silent before another process performs the attempt again: 30 s if it is 0. After
+	// three losses the attempt fails.
 	LostAfter time.Duration
 	// Priority is the priority of the jobs, from 1, which comes first, to 4. Zero means 1.
 	Priority int

@@ -29,13 +29,13 @@ type Server struct {
 	Kinds map[string]int
 	// Codec is the runs' codec, see [kahn.Encoding]. Nil means nil [kahn.Types].
 	Codec kahn.Codec
-	// RecoverEvery and Queue are as in a [Performer]: a Server looks for lost runs, too, while River has elected its client. If a Performer was
-	// registered before with the same configuration, its values count.
+	// RecoverEvery and Queue are as in a [Performer]: while River has elected its client, a Server also looks for lost runs. If a Performer
+	// was registered before with the same configuration, the Performer's values count.
 	RecoverEvery time.Duration
 	Queue        string
 }
 
-// Register adds what performs the steps to the configuration of a client of River. Errors match [machine.ErrBadValue].
+// Register adds to the configuration of a client of River what performing the steps needs. Errors match [machine.ErrBadValue].
 func (s *Server) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -81,7 +81,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	case err != nil:
 		return err
 	case !wanted:
-		return river.JobSnooze(awaitStart) // other jobs may need this worker meanwhile
+		return river.JobSnooze(awaitStart) // so that this worker can work other jobs meanwhile
 	}
 	reply, err := w.perform(ctx, x)
 	switch {
@@ -217,8 +217,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, if the run waits for it. It repeats a transaction that fails until the client of River stops,
-// since the step was performed.
+// answer completes the job and posts the reply, if the run waits for it. Since the step was performed, answer repeats a failed transaction
+// until the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
@@ -233,7 +233,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 		}
 		pause, stop := context.WithCancelCause(ctx)
 		timer := time.AfterFunc(answerPause, func() { stop(nil) })
-		x.follow(pause, stop) // otherwise the process counts as lost, and another one performs the step again
+		x.follow(pause, stop) // without heartbeats the process would count as lost, and another would perform the step again
 		timer.Stop()
 		stop(nil)
 		switch {
@@ -279,7 +279,7 @@ func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Re
 	return err
 }
 
-// unheard takes what a step in its own job reports, such as logs and labels: nothing of it reaches the run.
+// unheard drops what a step in its own job reports, such as logs: none of it reaches the run.
 type unheard struct{}
 
 func (unheard) Emit(any)               {}

@@ -8,9 +8,9 @@
 //	…
 //	err = s.Serve(ctx) // instead of runner.Serve(ctx, service)
 //
-// Runs and schedules are in a store, and any number of processes serve them: each tick has one run. A [Schedule] is its next run: a pending run
-// whose id is the name and the time of the tick, report@2026-10-25T00:30:00Z, which is due at that time. When the run is about to begin, a
-// [Scheduler] decides whether it is missed or overlaps, and creates the following one.
+// Runs and schedules are in a store, and any number of processes serve them: each tick has one run. A [Schedule] is stored as its next run:
+// a pending run that is due at the time of the tick, and whose id is the name and that time, as in report@2026-10-25T00:30:00Z. When the
+// run is about to begin, a [Scheduler] decides whether it is missed or overlaps, and creates the next run.
 //
 // The names by task:
 //

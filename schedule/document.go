@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// FromDocument returns the schedule of a document, whose graph is the workflow. A schedule without a name has the graph's. The runs have the
-// inputs of the schedule, and the input "tick" unless the schedule gives it or the graph declares other inputs only. The error matches
-// [ErrBadSchedule], also if the document has no schedule.
+// FromDocument returns the schedule of a document, whose graph is the workflow. A schedule without a name has the graph's name. The runs
+// have the inputs of the schedule, and the input "tick" unless the schedule sets it or the graph declares only other inputs. The error
+// matches [ErrBadSchedule], also if the document has no schedule.
 func FromDocument(doc *definition.Document) (Schedule, error) {
 	d := doc.Schedule
 	if d == nil {

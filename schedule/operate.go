@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Pause keeps the ticks of a schedule from running until Resume. The pending tick is cancelled when it is due, with the reason "paused". The
-// error matches [ErrUnknownSchedule] if the store does not have the schedule.
+// Pause keeps the ticks of a schedule from running until Resume. A pending tick is cancelled when it becomes due, with the reason "paused".
+// The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
 		if x.Revision == 0 {
@@ -94,10 +94,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates runs for ticks without a run, at or after one time and before another, and returns their ids. They are due at once, and run
-// side by side within MaxRuns, whatever the schedule says about overlaps. Backfill leaves out future ticks, and the latest tick, which is
-// pending. The error matches [ErrBadSchedule] if there are more than 1,000 ticks, and nothing is created then; otherwise errors are as for
-// Resume, and a failed call may be repeated.
+// Backfill creates runs for the ticks with from <= tick < before that have no run, and returns the ids of these runs. The runs are due at
+// once, and run side by side within MaxRuns, whatever the schedule says about overlaps. Backfill leaves out future ticks, and the latest
+// tick, which is pending. If there are more than 1,000 ticks, Backfill creates nothing and returns [ErrBadSchedule]. Other errors are as
+// for Resume, and a failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -162,8 +162,8 @@ type Status struct {
 	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
 }
 
-// List returns the schedules of the store by name, other processes' schedules included, each with the given numbers of its next ticks and latest
-// runs. Inputs is nil for schedules of other processes.
+// List returns the schedules of the store by name, including other processes' schedules, each with the given numbers of next ticks and
+// latest runs. Inputs is nil for schedules of other processes.
 func (s *Scheduler) List(ctx context.Context, ticks, runs int) (list []Status, err error) {
 	rows, now, err := s.store.Schedules(ctx)
 	if err != nil {

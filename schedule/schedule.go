@@ -22,12 +22,13 @@ type Schedule struct {
 	Name string
 	// Workflow is the name of a graph among the workflows that are served. Empty means Name.
 	Workflow string
-	// Cron is an expression, see the function [Cron], and Zone its time zone; Every is an interval, see the function [Every]. A schedule has one of them.
+	// Cron is an expression, see the function [Cron], and Zone its time zone; Every is an interval, see the function [Every]. A schedule
+	// has either Cron or Every.
 	Cron, Zone string
 	Every      time.Duration
 	// Missed says what happens to ticks at which no process served the schedule.
 	Missed Missed
-	// StartingDeadline is how late a tick may begin; a later one is missed. Zero means no bound; with Missed None, a minute.
+	// StartingDeadline is how late a tick may begin; beyond it the tick is missed. Zero means no bound, or a minute if Missed is None.
 	StartingDeadline time.Duration
 	// Overlap says what happens to a tick while the run of another tick has not ended.
 	Overlap Overlap
@@ -35,23 +36,24 @@ type Schedule struct {
 	Jitter time.Duration
 	// Labels are the runs' labels, in addition to [LabelSchedule] and the other labels of this package.
 	Labels map[string]string
-	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a tenant: the
-	// ticks take turns with the tenant's other runs and count as runs of the key. Runs of RunNow and Backfill have them, too.
+	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a
+	// tenant: the ticks take turns with the tenant's other runs and count as runs of the key. Runs of RunNow and Backfill have the same key
+	// and priority.
 	Key      string
 	Priority int
 	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called
-	// again. If it is nil the run has the input "tick", the time as a text in RFC 3339, unless its graph declares other inputs only.
+	// again. If it is nil the run has the input "tick", the time as a text in RFC 3339, unless its graph declares only other inputs.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
-// Missed says what happens to ticks at which no process served a schedule. It covers the last 1,000 such ticks; earlier ones have no runs.
+// Missed says what happens to ticks at which no process served a schedule. It covers the last 1,000 such ticks; earlier ticks have no runs.
 type Missed string
 
-// What happens to missed ticks. A tick that is left out has a run that is cancelled, with the reason "missed".
+// What happens to missed ticks. If a tick is left out, its run is cancelled with the reason "missed".
 const (
 	Latest Missed = ""     // the latest missed tick runs
-	None   Missed = "none" // none runs
-	All    Missed = "all"  // all run, one after the other unless they may overlap
+	None   Missed = "none" // no missed tick runs
+	All    Missed = "all"  // all missed ticks run, one after the other unless they may overlap
 )
 
 // Overlap says what happens to a tick while the run of the previous tick has not ended.
@@ -59,8 +61,8 @@ type Overlap string
 
 // What happens to ticks that overlap.
 const (
-	Skip  Overlap = ""      // the run of the tick is cancelled, with the reason "overlaps"
-	Allow Overlap = "allow" // it runs beside the other run
+	Skip  Overlap = ""      // the run of the later tick is cancelled, with the reason "overlaps"
+	Allow Overlap = "allow" // the later tick runs beside the other run
 )
 
 // The labels of runs.
@@ -82,7 +84,7 @@ const (
 	noneLate = time.Minute
 )
 
-// written is what the row of a schedule holds.
+// written is the content of the row of a schedule.
 type written struct {
 	Workflow         string            `json:"workflow"`
 	Cron             string            `json:"cron,omitempty"`
@@ -221,7 +223,7 @@ func (r *rule) begins(tick time.Time) time.Time {
 	return tick.Add(time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(r.Jitter)))
 }
 
-// late returns how late a tick may begin, 0 if there is no bound.
+// late returns how late a tick may begin, or 0 if there is no bound.
 func (r *rule) late() time.Duration {
 	if r.Missed == None {
 		return cmp.Or(r.StartingDeadline, noneLate)
@@ -229,15 +231,15 @@ func (r *rule) late() time.Duration {
 	return r.StartingDeadline
 }
 
-// after returns the tick that follows one, the zero time if there is none. If more ticks were missed than have runs, it leaves out the first
-// ones, and returns how many.
+// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, it skips the
+// first ones, and returns how many.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0
 	}
 	var ring [mostMissed]time.Time
 	n := 0
-	if every := r.times.every; every > 0 { // no need to walk
+	if every := r.times.every; every > 0 { // computed without a loop
 		if passed := (now.Unix()-next.Unix())/every + 1; passed > mostMissed {
 			left = int(passed - mostMissed)
 			return next.Add(time.Duration(left) * r.Every), left
@@ -254,7 +256,7 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	return ring[n%mostMissed], n - mostMissed
 }
 
-// newRun makes the run of a tick. If its inputs fail, the run is left out for this reason.
+// newRun returns the run of a tick. If Inputs returns an error, the run is left out with the error as the reason.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {

@@ -21,7 +21,7 @@ type Scheduler struct {
 	service   kahn.Service
 	store     store.ScheduleStore
 	own       map[string]*owned
-	workflows map[string]*kahn.Workflow // the first of each name
+	workflows map[string]*kahn.Workflow // the first with each name
 	host      func(ctx context.Context, r *store.Run) (*kahn.Request, error)
 
 	woken chan struct{} // sent when a run ends for which the next tick waits
@@ -41,9 +41,9 @@ var ErrUnknownSchedule = errors.New("unknown schedule")
 // tendEvery is how often a Scheduler looks for schedules whose next tick no process has created.
 const tendEvery = 10 * time.Second
 
-// New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the service has the workflows of the schedules; if several have
-// one name, the first one creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule], or [kahn.ErrBadOption] if the
-// service has another store.
+// New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the
+// schedules; if several have the same name, the first creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule],
+// or [kahn.ErrBadOption] if the store is not a ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -76,9 +76,9 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 	return s, nil
 }
 
-// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns its errors. Any number of processes may serve
-// the same schedules; the definition of the process that began last counts. Serve does not change stored schedules that this process does not
-// have: see Remove.
+// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns its errors. Any number of processes may
+// serve the same schedules; the definition of the process that began last counts. Serve does not change stored schedules that this process
+// does not have; Remove removes them.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -93,7 +93,7 @@ func (s *Scheduler) Serve(ctx context.Context) error {
 	return s.runner.Serve(ctx, s.service)
 }
 
-// change reads the row of a schedule, and writes the row and the run that f returns. It repeats this while other processes change the row
+// change reads the row of a schedule, and writes the row and the run that f returns. It starts over if another process has changed the row
 // meanwhile. f returns false if there is nothing to write.
 func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
 	for {
@@ -133,12 +133,12 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 			}
 			from := now
 			if !x.Begun && former.Before(now) {
-				from = former.Add(-1) // it and the ticks after it are missed
+				from = former.Add(-1) // the former tick and the ticks after it are missed
 			}
 			if from.Before(skip) {
 				from = skip
 			}
-			if tick = o.times.Next(from); same { // its inputs may differ
+			if tick = o.times.Next(from); same { // the inputs may differ
 				tick = former
 			}
 			if tick.IsZero() {
@@ -170,7 +170,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 func (s *Scheduler) leaveOut(ctx context.Context, run, reason string) error {
 	in, ok := s.store.(store.Inbox)
 	if !ok {
-		return nil // admit refuses it when it is about to begin
+		return nil // admit refuses the run when it is about to begin
 	}
 	_, err := in.Post(ctx, run, store.Request{ID: "schedule", Kind: store.KindCancel, Actor: "schedule", Comment: reason})
 	if errors.Is(err, store.ErrUnknownRun) || errors.Is(err, store.ErrEnded) {
@@ -183,7 +183,8 @@ func (s *Scheduler) newRun(r *rule, id, kind string, tick time.Time) store.NewRu
 	return r.newRun(s.workflows[r.Workflow], s.runner.Options, id, kind, tick)
 }
 
-// creates reports whether this process can create the runs of a schedule: the definition does not have the inputs.
+// creates reports whether this process can create the runs of a schedule. It needs the process's own Schedule, since the stored definition
+// does not have Inputs.
 func (s *Scheduler) creates(r *rule) bool {
 	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
 }
@@ -287,7 +288,7 @@ func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, e
 	return s.ask(ctx, run)
 }
 
-// ask calls the host's own function.
+// ask calls the host's own Admit function.
 func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	if s.host == nil {
 		return nil, nil
@@ -295,7 +296,7 @@ func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, err
 	return s.host(ctx, run)
 }
 
-// around wakes the loop at the end of a run for which the next tick waits.
+// around wakes tend at the end of a run for which the next tick waits.
 func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	return ctx, func(*kahn.Result) {
 		s.mu.Lock()
@@ -311,12 +312,12 @@ func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, f
 func (s *Scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
-	default: // it looks soon anyway
+	default: // tend looks soon anyway
 	}
 }
 
-// tend creates the ticks that no process has created, because the process that performed the previous tick has died, did not know the schedule,
-// or waited for its end.
+// tend creates the ticks that no process has created, because the process that performed the previous tick died, did not know the schedule,
+// or waited for the end of that tick.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()
@@ -365,7 +366,7 @@ func (s *Scheduler) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// goOn creates the tick after the latest one, once that has begun.
+// goOn creates the tick after the latest one, once the latest one has begun.
 func (s *Scheduler) goOn(ctx context.Context, name string) error {
 	var next, skip time.Time
 	for {

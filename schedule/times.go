@@ -12,10 +12,11 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// ErrBadSchedule is returned for an expression, a zone, an interval or a [Schedule] that makes no sense.
+// ErrBadSchedule is matched by the error for a bad expression, zone, interval or [Schedule].
 var ErrBadSchedule = errors.New("bad schedule")
 
-// Times are the ticks of a cron expression or of an interval. They depend only on these: no tick depends on the previous one.
+// Times are the ticks of a cron expression or of an interval. They depend only on the expression or the interval: no tick depends on the
+// previous one.
 type Times struct {
 	every int64 // seconds between ticks; 0 for an expression
 	zone  *time.Location
@@ -28,10 +29,10 @@ type Times struct {
 // Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has
 // five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
 //
-// Where clocks are changed, the rule is Vixie cron's. An expression whose minute and hour do not begin with a star has each time once: a time in
-// the gap when clocks go forward moves to the end of the gap, and of a time that exists twice only the first one counts. Any other expression
-// follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and week both begin without
-// a star, one of them must match, otherwise both.
+// When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star has each time once:
+// a time in the gap when clocks go forward moves to the end of the gap, and a time that occurs twice counts only once, the first time. Any
+// other expression follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and
+// week both begin without a star, one of them must match, otherwise both.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {
@@ -77,8 +78,8 @@ func Cron(expression, zone string) (*Times, error) {
 	return t, nil
 }
 
-// Every returns the times of an interval: the multiples of d since the beginning of 1970, UTC. d is a positive number of seconds. The error
-// matches [ErrBadSchedule].
+// Every returns the times of an interval: the multiples of d since the beginning of 1970, UTC. The error matches [ErrBadSchedule] if d is
+// not a positive number of whole seconds.
 func Every(d time.Duration) (*Times, error) {
 	if d <= 0 || d%time.Second != 0 {
 		return nil, fmt.Errorf("%w: interval %v is no positive number of seconds", ErrBadSchedule, d)
@@ -86,7 +87,7 @@ func Every(d time.Duration) (*Times, error) {
 	return &Times{every: int64(d / time.Second), zone: time.UTC}, nil
 }
 
-// named are the expressions that have names.
+// named maps the names of expressions to the expressions.
 var (
 	named = map[string]string{
 		"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
@@ -109,7 +110,7 @@ var fields = [...]field{
 // part matches one element of the list in a field. The library accepts more, such as signs, and ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
-// star reports whether a field begins with a star. Vixie cron decides by that, also for */2.
+// star reports whether a field begins with a star. That is how Vixie cron decides, also for */2.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
 // parse returns the bits of a field.
@@ -145,7 +146,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 		}
 	}
 	if f.option == cron.Dow && bits&(1<<7) != 0 {
-		bits |= 1 // 0 and 7 are Sunday
+		bits |= 1 // both 0 and 7 mean Sunday
 	}
 	return bits, nil
 }
@@ -170,7 +171,7 @@ func (t *Times) Next(after time.Time) time.Time {
 		if u := t.reached(next); u.After(after) {
 			return u
 		}
-		c = next // the clock showed this before it was set back
+		c = next // the clock showed this already, before it was set back
 	}
 }
 
@@ -226,7 +227,7 @@ func (t *Times) nextByClock(after time.Time) time.Time {
 // horizon is how many days match looks ahead.
 const horizon = 30 * 366
 
-// match returns the first minute from c on that the expression allows, on the clock.
+// match returns the first minute at or after c, on the clock, that the expression allows.
 func (t *Times) match(c int64) (minute int64, ok bool) {
 	day := time.Unix(c, 0).UTC()
 	first := day.Hour()*60 + day.Minute()

@@ -62,7 +62,7 @@ func onStore(f func(ctx context.Context, s store.Admin) error) func(context.Cont
 	return func(ctx context.Context, open func() store.Admin) error { return f(ctx, open()) }
 }
 
-// aRun is a run to be created.
+// aRun returns a run to create.
 func aRun(id, text string, p store.Policy) store.NewRun {
 	return store.NewRun{ID: id, Spec: aSpec(text), NotBefore: time.Date(2100, 1, 2, 3, 4, 5, 6e6, time.UTC), IfExists: p}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// epoch is when the first of the runs that are inserted was created, and future is after the end of all runs.
+// epoch is when the first inserted run was created, and future is after the end of all runs.
 var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // storedRun returns a run for Insert. Its number decides its fields: the numbers cover all statuses, and every combination of two workflows,
@@ -45,7 +45,7 @@ func storedRun(id string, i int) *store.Run {
 	return r
 }
 
-// filled inserts n runs, in another order than any list has, and returns them as lists have them: the newest first.
+// filled inserts n runs, in an order that no list has, and returns them in the order of lists: the newest first.
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
 	runs = make([]*store.Run, n)
 	for k := range n {
@@ -59,7 +59,7 @@ func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err e
 	return runs, nil
 }
 
-// expectRuns compares a list of runs.
+// expectRuns compares a list of runs with the expected one.
 func expectRuns(what string, got []store.Run, want []*store.Run) error {
 	var ids, wanted []string
 	for _, r := range got {
@@ -82,7 +82,7 @@ func expectRuns(what string, got []store.Run, want []*store.Run) error {
 	return nil
 }
 
-// filters are all kinds of filters.
+// filters returns filters of all kinds.
 func filters() map[string]store.Filter {
 	at := func(i int) time.Time { return epoch.Add(time.Duration(i) * time.Second) }
 	return map[string]store.Filter{
@@ -164,7 +164,7 @@ func listPages(ctx context.Context, s store.Admin) error {
 	if err != nil {
 		return err
 	}
-	var twins []*store.Run // some of one time, in the order of their ids
+	var twins []*store.Run // some with the same time, in the order of their ids
 	for _, id := range []string{"B", "a", "a b", "aa", "b", "z", "é", "日"} {
 		r := storedRun("twin "+id, 1)
 		r.Created = epoch.Add(-time.Hour)
@@ -400,7 +400,7 @@ func listUsed(ctx context.Context, s store.Admin) error {
 	return same("a duplicate", page.Runs[0].Usage, acquired.Usage)
 }
 
-// listReported performs a run in two lives whose steps report what they use, and set labels: lists know both as soon as the attempts have ended.
+// listReported performs a run in two lives. Its steps report usage and set labels: lists have both as soon as the attempts have ended.
 func listReported(ctx context.Context, s store.Admin) error {
 	g := &kahn.Graph{Name: "reports"}
 	g.Add(kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"ask"}}, kahn.Node{ID: "sum", After: []string{"gate"}})

@@ -230,7 +230,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	q.Blobs, q.Grace = blobs, 0
-	got, err = s.Prune(ctx, q) // they were put less than an hour ago
+	got, err = s.Prune(ctx, q) // the blobs were put less than an hour ago
 	if err := errors.Join(err, same("the call with a grace", got, store.Pruned{}), has("in their grace", all...)); err != nil {
 		return err
 	}

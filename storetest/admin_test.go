@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// flawed is a right store behind a layer with one defect.
+// flawed is a correct store behind a layer with one defect.
 type flawed struct {
 	*store.Memory
 	create func(n *store.NewRun)
@@ -106,14 +106,14 @@ func (s *flawed) Prune(ctx context.Context, q store.PruneQuery) (store.Pruned, e
 	return p, err
 }
 
-// eager is a blob store that removes whatever it is asked to.
+// eager is a blob store that removes every blob that it is asked to remove.
 type eager struct{ store.BlobSweeper }
 
 func (b eager) Sweep(ctx context.Context, key string, _ time.Time) (bool, error) {
 	return true, b.Delete(ctx, key)
 }
 
-// TestAdminDefects plants defects in what a store does beside performing runs; the check that is named finds each of them.
+// TestAdminDefects plants defects in the methods of store.Admin; the named check must find each of them.
 func TestAdminDefects(t *testing.T) {
 	t.Parallel()
 	const filters, old, blobs = "filters", "old runs are pruned", "blobs of pruned runs"
@@ -247,7 +247,7 @@ func TestAdminDefects(t *testing.T) {
 	}
 }
 
-// late is a moment after a time that is given.
+// late returns a moment after a time, or zero for the zero time.
 func late(t time.Time) time.Time {
 	if t.IsZero() {
 		return t

@@ -115,7 +115,7 @@ func expectAwaits(ctx context.Context, s store.Awaiter, run string, want ...stri
 	return errors.Join(err, same("what run "+run+" awaits", got, want))
 }
 
-// begunAll begins runs.
+// begunAll begins runs, and returns their leases.
 func begunAll(ctx context.Context, s store.Store, runs ...string) (leases []store.Lease, err error) {
 	for _, run := range runs {
 		l, failed := begun(ctx, s, run)
@@ -195,7 +195,7 @@ func awaitsCycles(ctx context.Context, s store.Awaiter) error {
 	if err != nil {
 		return err
 	}
-	// Awaits of a run that has ended, and withdrawn ones, close no cycle.
+	// Awaits of an ended run, and withdrawn awaits, close no cycle.
 	return errors.Join(applies(ctx, s, l[1], ending(3, machine.RunFailed)), applies(ctx, s, l[4], awaits(3, "x a")), expectAwaits(ctx, s, "e", "x a"),
 		applies(ctx, s, l[2], awaits(3, "x", "y")), applies(ctx, s, l[3], awaits(3, "x c")), applies(ctx, s, l[2], awaits(4, "x e", "y d")),
 		expectAnswers(ctx, s, "c", "y d cycle d c"), expectAwaits(ctx, s, "c", "x e"))
@@ -288,7 +288,7 @@ func awaitsPending(ctx context.Context, s store.Awaiter) error {
 	return errors.Join(expectAnswers(ctx, s, "a", "x b cancelled", "y c cancelled", "z d completed"), expectAwaits(ctx, s, "a"))
 }
 
-// awaitsRace lets runs begin to await others while these end: each gets exactly one answer.
+// awaitsRace lets runs begin to await runs that end at the same moment: each gets exactly one answer.
 func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	const pairs = 40
 	var group errgroup.Group
@@ -381,8 +381,7 @@ func awaitsPosted(ctx context.Context, s store.Awaiter) error {
 		expectError("a signal with the id of an answer", id, machine.ErrBadValue), expectAnswers(ctx, s, "a"), expectAwaits(ctx, s, "a", "x b"))
 }
 
-// engineAwaits lets runs of kahn await others, also inside a map: a run that ends, a cancelled run, an unknown run, and the run
-// itself.
+// engineAwaits lets runs of kahn await runs, also inside a map: a run that ends, a cancelled run, an unknown run, and the run itself.
 func engineAwaits(ctx context.Context, s store.Awaiter) error {
 	step := func(ctx context.Context, step *kahn.Step) (any, error) {
 		item, _ := step.Item()

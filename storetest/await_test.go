@@ -15,14 +15,14 @@ func TestMemoryAwaits(t *testing.T) {
 	storetest.RunAwaits(t, func(*testing.T) store.Awaiter { return new(store.Memory) })
 }
 
-// awaiter is a right store behind a layer that changes commits, requests and what runs await.
+// awaiter is a correct store behind a layer that changes commits, requests and awaits.
 type awaiter struct {
 	*store.Memory
 	commit func(ctx context.Context, m *store.Memory, l store.Lease, c store.Commit) (store.Applied, error)
 	answer func(e *store.Ended)
 	list   func(list []store.Await) []store.Await
 	post   func(q *store.Request)
-	deaf   bool // nobody hears of requests
+	deaf   bool // watchers are not called for requests
 }
 
 func (s *awaiter) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -64,7 +64,7 @@ func (s *awaiter) WatchRequests(run string, arrived func(run string)) (stop func
 	return s.Memory.WatchRequests(run, arrived)
 }
 
-// TestAwaitDefects plants defects of stores whose runs await others; the check that is named finds each of them.
+// TestAwaitDefects plants defects in store.Awaiter; the named check must find each of them.
 func TestAwaitDefects(t *testing.T) {
 	t.Parallel()
 	without := func(f func(c *store.Commit)) func(ctx context.Context, m *store.Memory, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -114,7 +114,7 @@ func TestAwaitDefects(t *testing.T) {
 			if err != nil || got != store.AppliedNow || c.Status.Terminal() || len(awaits) == 0 {
 				return got, err
 			}
-			return m.Commit(ctx, l, store.Commit{Sequence: c.Sequence + 1, Awaits: awaits}) // the next commit of the run does not fit
+			return m.Commit(ctx, l, store.Commit{Sequence: c.Sequence + 1, Awaits: awaits}) // the sequence of the run's next commit will not fit
 		}}, "a node awaits one run"},
 		{"anybody posts answers", awaiter{post: func(q *store.Request) {
 			if q.Kind == store.KindEnded {

@@ -20,7 +20,7 @@ func Begin(t *testing.T, s store.Store, run string) store.Lease {
 	return lease
 }
 
-// Commit makes a commit, which the store must apply.
+// Commit makes a commit, and fails the test unless the store applies it.
 func Commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
 	t.Helper()
 	got, err := s.Commit(t.Context(), lease, c)

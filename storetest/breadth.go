@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// odd are ids that a careless store confuses, or does not return as they were.
+// odd has ids that a careless store confuses, or returns changed.
 var odd = []string{
 	"r", "R", "é", "e\u0301", "É", "straße", "STRASSE", "跑", "🏃", "a b", "a b ", " a b", "a%b", "a_b", `a'b"c`, `a\b`, "a\nb", "a/b[1]#2",
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
@@ -59,7 +59,7 @@ func oddIDs(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// sameJSON reports whether a store has kept what it was given, in whatever form.
+// sameJSON reports whether two texts are the same JSON, apart from white space.
 func sameJSON(got, want json.RawMessage) bool {
 	return bytes.Equal(got, want) || bytes.Equal(compact(got), compact(want))
 }
@@ -144,7 +144,7 @@ func everyStatus(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// endedAcquired: a run that has ended is acquired like any other, and its owner sees how it has ended.
+// endedAcquired: a run that has ended can be acquired like any run, and its owner sees how it ended.
 func endedAcquired(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -170,7 +170,7 @@ func endedAcquired(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// deadAcquire: a call whose context has ended takes no lease and makes no run.
+// deadAcquire: Acquire under a context that has ended takes no lease and creates no run.
 func deadAcquire(ctx context.Context, s store.Store) error {
 	dead, cancel := context.WithCancel(ctx)
 	cancel()

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// check is a demand on stores. Its argument is a new and empty store, or a function that opens one.
+// check is a requirement on stores. Its argument is a new and empty store, or a function that opens one.
 type check[A any] struct {
 	name string
 	f    func(ctx context.Context, arg A) error

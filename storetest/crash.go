@@ -25,11 +25,11 @@ import (
 
 const crashNodes = 130
 
-// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has ended,
-// the next process begins another one, in a folder of its own. Until a run has ended, there are up to ten times as many starts, whose kills come
-// later and later, since a machine may be slow. Kill returns how many runs have ended, and the first fault: an outcome that depends on the kills,
-// a step that was repeated although its end was stored, or a process that has failed. command makes the process, which calls [Killed] for the
-// folder; folder makes a new and empty folder.
+// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
+// ended, the next process begins another one, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten
+// times as many processes, and kills them later and later, since a machine may be slow. Kill returns how many runs have ended, and the
+// first fault: an outcome that depends on the kills, a step that was repeated although its end was stored, or a process that has failed.
+// command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
 //
 // Each step appends a line to a log, which is on the disk before the step continues; the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -55,7 +55,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		kill.Stop()
 		data, missing := os.ReadFile(filepath.Join(dir, "done"))
 		if missing != nil {
-			if cmd.ProcessState.Exited() { // by itself, that is
+			if cmd.ProcessState.Exited() { // it was not killed
 				return runs, fmt.Errorf("the process has failed: %w\n%s", err, out.String())
 			}
 			continue
@@ -120,7 +120,7 @@ func Killed(ctx context.Context, dir string, db store.Store, opts ...kahn.Option
 	if err := os.WriteFile(done+".part", data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(done+".part", done) // the file is there as a whole, or not at all
+	return os.Rename(done+".part", done) // the file exists complete, or not at all
 }
 
 // checkOutcome compares the outcome that a process has reported with the expected one.
@@ -137,7 +137,7 @@ func checkOutcome(data []byte, want map[string]string) error {
 	return nil
 }
 
-// crashGraph is a layered graph whose outputs depend on everything upstream.
+// crashGraph returns a layered graph whose outputs depend on everything upstream.
 func crashGraph() *kahn.Graph {
 	r := rand.New(rand.NewPCG(11, 13))
 	g := new(kahn.Graph)
@@ -187,7 +187,7 @@ func nest(n *kahn.Node, i int) {
 	}
 }
 
-// crashValue is the output of a step, computed from its inputs.
+// crashValue returns the output of a step, computed from its inputs.
 func crashValue(s *kahn.Step) string {
 	h := fnv.New64a()
 	item, _ := s.Item()
@@ -228,7 +228,8 @@ func precedes(from, to string) bool {
 	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
 }
 
-// finished is the output for a run whose process was killed between the run's end and its report: only the store knows that the run has ended.
+// finished is the reported outcome of a run whose process was killed between the end of the run and the report: only the store knows the
+// outcome.
 const finished = "finished"
 
 // outcomes returns the statuses and outputs of a run, by node.
@@ -277,8 +278,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a moment later. It
-// shows that a test notices the state that a process leaves if it is killed in between.
+// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a moment
+// later. A test must notice the state that a process leaves if it is killed between the parts.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {
@@ -323,8 +324,8 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill kills processes while they perform a run, which the next ones continue, see [Kill]. The processes of whole must not fail, and the
-// processes of torn, whose store is [Torn], must: so the test would notice a store that does not write a commit as a whole.
+// RunKill kills processes while they perform a run, which the next ones continue, see [Kill]. The processes of whole must not fail. The
+// processes of torn, whose store is [Torn], must fail, which shows that the test notices a store that does not write a commit as a whole.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()

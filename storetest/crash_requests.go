@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Served is a store with events whose runs some processes serve, and for whose runs other processes post requests.
+// Served is a store with events. Some processes serve its runs, and other processes post requests for them.
 type Served interface {
 	store.EventStore
 	store.Inbox
@@ -30,9 +30,9 @@ const (
 	askedRuns  = 6
 	askedSteps = 6
 	askedIdle  = 3
-	cancelID   = "run"                  // of the request that cancels the run, and its comment
-	askedToken = "answer"               // for which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // of a process, at the least; twice as long after each life in which no request was answered
+	cancelID   = "run"                  // the id and the comment of the request that cancels the run
+	askedToken = "answer"               // the token with which all steps of the chain wait
+	askedLife  = 100 * time.Millisecond // the least life of a process; doubled after each life in which no request was answered
 )
 
 // askedGraph has a chain of steps that wait for an answer under one token, so that a signal which took effect twice would answer two of them, and
@@ -61,7 +61,7 @@ func askedGraph() *kahn.Graph {
 	return g
 }
 
-// servesAsked is what a process prints when it begins to serve: on a slow machine that takes a while.
+// servesAsked is what a process prints when it begins to serve, which takes a while on a slow machine.
 const servesAsked = "serves"
 
 // ServeAsked is the main function of a process that [RunKillAsked] has started: it serves the runs until it is killed, or a run cannot begin.
@@ -77,7 +77,7 @@ func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	}})
 }
 
-// killAsked is the loop of [RunKillAsked]. It returns how many requests were answered, and the first fault.
+// killAsked starts and kills the processes of [RunKillAsked]. It returns how many requests were answered, and the first fault.
 func killAsked(ctx context.Context, starts int, command func(dir string) *exec.Cmd, folder func() string, open func(dir string) Served,
 	check checkEvents) (answered int, err error) {
 	random := rand.New(rand.NewPCG(41, 43))
@@ -122,7 +122,7 @@ func killAsked(ctx context.Context, starts int, command func(dir string) *exec.C
 	return answered, nil
 }
 
-// takenOf returns how many requests of the runs have been answered.
+// takenOf returns how many requests for the runs have been answered.
 func takenOf(ctx context.Context, db Served) (taken uint64, err error) {
 	for i := range askedRuns {
 		r, err := db.Load(ctx, fmt.Sprint("r", i))
@@ -137,7 +137,7 @@ func takenOf(ctx context.Context, db Served) (taken uint64, err error) {
 // checkEvents is kahntest.CheckEvents.
 type checkEvents func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error
 
-// output is what a process prints. It says when the process serves.
+// output collects what a process prints, and reports when the process serves.
 type output struct {
 	text   bytes.Buffer
 	serves chan bool
@@ -162,14 +162,14 @@ func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, 
 	}
 	select {
 	case <-out.serves:
-	case <-time.After(askedTime): // it hangs, or has failed
+	case <-time.After(askedTime): // the process hangs, or has failed
 	}
 	select {
 	case <-over:
 		ended = true
 	case <-time.After(alive):
 	}
-	_ = cmd.Process.Kill() // it may have ended by itself, which Exited shows
+	_ = cmd.Process.Kill() // the process may have ended by itself, as Exited shows
 	if err := cmd.Wait(); cmd.ProcessState.Exited() {
 		return ended, fmt.Errorf("the process has failed: %w\n%s", err, out.text.String())
 	}
@@ -312,8 +312,8 @@ func (p *poster) events() (list []kahn.Event, err error) {
 	}
 }
 
-// TornAnswers returns a store with a defect: it writes the answers to requests in a commit of their own, a moment after their effects. It shows that a
-// test notices an effect whose process was killed before the answer.
+// TornAnswers returns a store with a defect: it writes the answers to requests in a separate commit, a moment after their effects. A test
+// must notice an effect if the process was killed before it wrote the answer.
 func TornAnswers(s Served) Served { return &tornAnswers{Served: s} }
 
 type tornAnswers struct{ Served }
@@ -334,11 +334,11 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Served.Commit(ctx, l, store.Commit{Sequence: c.Sequence + 1, WakeAt: c.WakeAt, Taken: taken})
 }
 
-// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process posts
-// signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates others in another folder, until so
-// many processes have been started. Each request has to be answered, with its effect, once. A test fails if processes of whole break that, or if
-// processes of torn, whose store is [TornAnswers], do not. The processes call [ServeAsked] for the folder; open opens the store of the folder for
-// this process; check is kahntest.CheckEvents.
+// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process
+// posts signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates runs in a new folder,
+// until it has started the given number of processes. Each request must be answered once, together with its effect. The test fails if
+// processes of whole violate that, or if processes of torn, whose store is [TornAnswers], do not. The processes call [ServeAsked] for the
+// folder; open opens the store of the folder for this process; check is kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

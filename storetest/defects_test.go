@@ -14,15 +14,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// lossy is a right store behind a layer that changes what goes through it.
+// lossy is a correct store behind a layer that changes what is written and read.
 type lossy struct {
 	*store.Memory
 	run, node, owner func(string) string // ids, on the way in
 	record           func(json.RawMessage) json.RawMessage
 	status           func(kahn.RunStatus) kahn.RunStatus
-	lives            bool // a lease that has run out is good until another owner comes
-	deaf             bool // Acquire does not look at its context
-	late             bool // Acquire looks at its context only when it has taken the lease
+	lives            bool // an expired lease stays valid until another owner acquires the run
+	deaf             bool // Acquire ignores its context
+	late             bool // Acquire checks its context only after it has taken the lease
 	final            bool // a run that has ended is not acquired
 
 	held map[string]store.Lease
@@ -59,7 +59,7 @@ func (s *lossy) Acquire(ctx context.Context, run, owner string, ttl time.Duratio
 	return outer, r, nil
 }
 
-// inner is the lease of the store behind the layer, renewed if need be.
+// inner returns the lease of the store behind the layer, renewed if need be.
 func (s *lossy) inner(ctx context.Context, l store.Lease) store.Lease {
 	l, ok := s.held[fmt.Sprint(l)]
 	if !ok || !s.lives {
@@ -99,7 +99,7 @@ func (s *lossy) Load(ctx context.Context, run string) (*store.Run, error) {
 	return r, err
 }
 
-// TestBreadthDefects plants defects of stores that hold less than they are given; the check that is named finds each of them.
+// TestBreadthDefects plants defects of stores that do not keep everything they are given; the named check must find each of them.
 func TestBreadthDefects(t *testing.T) {
 	t.Parallel()
 	ascii := func(s string) string {
@@ -160,8 +160,8 @@ func TestBreadthDefects(t *testing.T) {
 	}
 }
 
-// expectFound checks stores with a defect, and fails unless the check of the given name is among those that have found something; with no
-// name, unless nothing was found.
+// expectFound checks stores with a defect, and fails unless the check of the given name finds it. Without a name it fails if any check
+// finds something.
 func expectFound[S any](t *testing.T, defect, check string, checks func(ctx context.Context, open func() S) []error, open func() S) {
 	t.Run(defect, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -59,7 +59,7 @@ func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: json.RawMessage(fmt.Sprintf(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"message %d"}}`, id))}
 }
 
-// someEvents returns the events with the ids from one to another.
+// someEvents returns the events with the ids from from to to.
 func someEvents(from, to uint64) (events []store.EventRecord) {
 	for id := from; id <= to; id++ {
 		events = append(events, anEvent(id))
@@ -67,13 +67,13 @@ func someEvents(from, to uint64) (events []store.EventRecord) {
 	return events
 }
 
-// logEvents commits events from one id to another in a transaction of their own.
+// logEvents commits the events with the ids from from to to in one transaction.
 func logEvents(ctx context.Context, s store.Store, lease store.Lease, sequence, from, to uint64) error {
 	got, err := s.Commit(ctx, lease, store.Commit{Sequence: sequence, Events: someEvents(from, to)})
 	return expect(fmt.Sprintf("events %d to %d", from, to), got, err, store.AppliedNow)
 }
 
-// logged is a run with events 1 to 3, and its lease.
+// logged begins a run with events 1 to 3, and returns its lease.
 func logged(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
@@ -87,7 +87,7 @@ func logged(ctx context.Context, s store.Store, run string) (store.Lease, error)
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// expectLog reports how LoadEvents, Load or readers differ from a log with the ids from one to another.
+// expectLog returns how LoadEvents, Load or readers differ from a log with the ids from first to last.
 func expectLog(ctx context.Context, s store.EventStore, run string, first, last uint64) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {
@@ -301,7 +301,7 @@ func eventsGoOn(ctx context.Context, s store.EventStore) error {
 		}
 		want := last
 		if sequence == 1 {
-			if _, err := logged(ctx, s, "r"); err != nil { // which acquires it again
+			if _, err := logged(ctx, s, "r"); err != nil { // acquires the run again
 				return err
 			}
 			want = 0
@@ -533,7 +533,7 @@ func eventsExported(ctx context.Context, open func() store.EventStore) error {
 	if err := same("the imported run", normal(after), normal(before)); err != nil {
 		return err
 	}
-	for _, id := range []uint64{10, 10 + store.MaxPage} { // before the first and the last one
+	for _, id := range []uint64{10, 10 + store.MaxPage} { // before the first and before the last event
 		page, err := to.LoadEvents(ctx, "r", id, 1)
 		if err != nil || len(page.Events) != 1 || page.First != 11 || page.Events[0].ID != id+1 {
 			return fmt.Errorf("the imported event after %d: %+v, %w", id, page, err)

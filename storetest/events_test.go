@@ -19,7 +19,7 @@ func TestMemoryEvents(t *testing.T) {
 
 type commitFunc func(s *forgetful, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error)
 
-// forgetful is a right store of events behind a layer with one defect.
+// forgetful is a correct store of events behind a layer with one defect.
 type forgetful struct {
 	*store.Memory
 	lease  store.Lease // the newest
@@ -29,8 +29,8 @@ type forgetful struct {
 	insert func(r *store.Run)
 	runID  func(id string) string // of LoadEvents
 	told   func(id string) string // of NotifyEvents
-	deaf   bool                   // LoadEvents does not look at its context
-	blind  bool                   // LoadEvents does not know which runs there are
+	deaf   bool                   // LoadEvents ignores its context
+	blind  bool                   // LoadEvents does not know which runs exist
 	old    map[string]store.EventPage
 }
 
@@ -84,7 +84,7 @@ func (s *forgetful) NotifyEvents(run string) (<-chan struct{}, func()) {
 	return s.Memory.NotifyEvents(through(s.told, run))
 }
 
-// twoCommits stores the events of a commit by themselves, before the rest of it or after it.
+// twoCommits stores the events of a commit separately, before or after the rest of the commit.
 func twoCommits(before bool) commitFunc {
 	return func(s *forgetful, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 		r, err := s.Memory.Load(ctx, l.Run)
@@ -110,7 +110,7 @@ func twoCommits(before bool) commitFunc {
 	}
 }
 
-// TestEventDefects plants defects in how a store keeps events; the check that is named finds each of them.
+// TestEventDefects plants defects in how a store keeps events; the named check must find each of them.
 func TestEventDefects(t *testing.T) {
 	t.Parallel()
 	const stored, follow, whole, none, pages = "events are stored", "ids of events have no hole", "events and facts are one transaction", "a run without events", "events are loaded in pages"

@@ -37,7 +37,7 @@ var grantChecks = []check[store.GrantStore]{
 	{"grants under a cancelled context", grantsContext},
 }
 
-// ask is a call about one limit.
+// ask makes a request for one limit.
 func ask(ctx context.Context, s store.GrantStore, holder string, d time.Duration, r store.GrantRequest) (store.Granted, error) {
 	answers, err := s.Grant(ctx, holder, d, []store.GrantRequest{r})
 	if err == nil && len(answers) != 1 {
@@ -49,7 +49,7 @@ func ask(ctx context.Context, s store.GrantStore, holder string, d time.Duration
 	return answers[0], nil
 }
 
-// slots are a request for slots of a limit of four.
+// slots returns a request for slots of a limit of four.
 func slots(keep, want int) store.GrantRequest {
 	return store.GrantRequest{Limit: "limit", Most: 4, Keep: keep, Want: want}
 }
@@ -60,7 +60,7 @@ func held(ctx context.Context, s store.GrantStore, what, holder string, d time.D
 	return errors.Join(err, same(what+": the slots of "+holder, a.Held, want))
 }
 
-// grantsTaken: all holders together have no more slots than there are, and a slot that one gives back another one gets.
+// grantsTaken: all holders together have no more slots than the limit, and a slot that one holder gives back another holder gets.
 func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	for _, step := range []struct {
 		what, holder string
@@ -89,7 +89,7 @@ func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// grantsLast: a holder that does not ask again in time loses its slots to others that ask, and then gets only free slots.
+// grantsLast: a holder that does not ask again in time loses its slots to holders that ask, and then gets only free slots.
 func grantsLast(ctx context.Context, s store.GrantStore) error {
 	if err := errors.Join(held(ctx, s, "at first", "dies", ttl, slots(0, 3), 3), held(ctx, s, "at first", "lives", ttl, slots(0, 1), 1), held(ctx, s, "while the leases last", "heir", ttl, slots(0, 3), 0),
 		held(ctx, s, "for the last time", "dies", short, slots(3, 3), 3)); err != nil {
@@ -111,13 +111,13 @@ func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	return held(ctx, s, "while the second lease lasts", "b", ttl, slots(0, 4), 0)
 }
 
-// grantsWanted: a holder with many slots sees that another one wants some, which gets them when they are given back.
+// grantsWanted: a holder with many slots sees that another holder wants some. That holder gets slots when they are given back.
 func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 	for i := range 10 {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // otherwise the wish is out of date: the machine was slow
+		} // otherwise the wish has expired: the machine was slow
 	}
 	return err
 }
@@ -144,7 +144,7 @@ func partsOf(ctx context.Context, s store.GrantStore, limit string) error {
 	return nil
 }
 
-// grantsNamed: an answer has the other holders, with what their requests said.
+// grantsNamed: an answer has the other holders, with the data of their requests.
 func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	first, second := slots(0, 3), slots(0, 2)
 	first.Runs, second.Runs = []string{"run-7", "rún 'x' \x01"}, nil
@@ -284,7 +284,7 @@ func tokensCompete(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// part is what one of the competing holders has got.
+// part is what one of the competing holders got.
 type part struct {
 	n   int
 	err error
@@ -297,7 +297,7 @@ func sum(parts []part) (total int, err error) {
 	return total, err
 }
 
-// grantsRefused: a request that makes no sense changes nothing, and neither do the other requests of the call.
+// grantsRefused: if one request of a call is invalid, no request of the call changes anything.
 func grantsRefused(ctx context.Context, s store.GrantStore) error {
 	good := slots(0, 4)
 	for _, bad := range []store.GrantRequest{

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// granting is a right store behind a layer that changes what is asked and answered about grants.
+// granting is a correct store behind a layer that changes requests and answers about grants.
 type granting struct {
 	*store.Memory
 	holder  func(string) string
@@ -22,8 +22,8 @@ type granting struct {
 	answer  func(a *store.Granted)
 	list    func(a []store.Granted) []store.Granted
 	once    bool // a lease is never renewed
-	late    bool // what others have is read before slots are taken
-	passes  bool // what is wrong with a call is not looked at
+	late    bool // the slots of other holders are read before slots are taken
+	passes  bool // invalid calls are not refused
 	deaf    bool // to its context
 
 	known sync.Map // the holders
@@ -73,7 +73,7 @@ func (s *granting) Grant(ctx context.Context, holder string, ttl time.Duration, 
 	return through(s.list, answers), err
 }
 
-// TestGrantDefects plants defects of stores with grants; the check that is named finds each of them.
+// TestGrantDefects plants defects of stores with grants; the named check must find each of them.
 func TestGrantDefects(t *testing.T) {
 	t.Parallel()
 	const taken, last, wanted, named, apart, tokens, refused = "grants are taken, kept and given back", "grants last as long as their lease", "what others want is known", "who holds grants is named",

@@ -60,7 +60,7 @@ var inboxChecks = []check[store.Inbox]{
 	{"redrives for a run of kahn", engineRedriveRequests},
 }
 
-// aSignal is a request whose parts depend on the number.
+// aSignal returns a request whose parts depend on the number.
 func aSignal(number int) store.Request {
 	return store.Request{
 		ID: fmt.Sprint("request ", number), Kind: store.KindSignal, Node: fmt.Sprint("gate ", number), Value: json.RawMessage(fmt.Sprintf(`{"n": %d}`, number)),
@@ -70,7 +70,7 @@ func aSignal(number int) store.Request {
 
 var aCancel = store.Request{ID: "cancel", Kind: store.KindCancel, Actor: "ann"}
 
-// postTo posts a request that is new.
+// postTo posts a new request.
 func postTo(ctx context.Context, s store.Inbox, run string, q store.Request) error {
 	posted, err := s.Post(ctx, run, q)
 	if err == nil && !posted {
@@ -82,7 +82,7 @@ func postTo(ctx context.Context, s store.Inbox, run string, q store.Request) err
 	return nil
 }
 
-// asked is a run that has begun, with a number of signals.
+// asked begins a run, posts a number of signals for it, and returns the lease.
 func asked(ctx context.Context, s store.Inbox, run string, signals int) (store.Lease, error) {
 	lease, err := begun(ctx, s, run)
 	for i := range signals {
@@ -469,10 +469,10 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 	return errors.Join(err, same("the requests", len(list), posters/2*each), same("their ids", len(ids), len(list)), same("the new ones", int(news.Load()), len(list)))
 }
 
-// patience is how long a check waits for something that happens at once.
+// patience is how long a check waits for something that should happen at once.
 const patience = 5 * time.Second
 
-// ear keeps the names with which a watcher is called.
+// ear receives the names with which a watcher is called.
 type ear chan string
 
 func (e ear) tell(run string) {
@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is called for a run. It may be called without need, but not for another run.
+// heard waits until the watcher is called for a run. Extra calls are allowed, but not for another run.
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:
@@ -505,7 +505,7 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	later := func() error { // it is called for r after all earlier calls were heard
+	later := func() error { // called for r after all earlier calls were heard
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
 		defer stop()
@@ -579,7 +579,7 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRequests posts requests for a resting, for a running and for an ending run.
+// engineRequests posts requests for a run at rest, a running run and an ending run.
 func engineRequests(ctx context.Context, s store.Inbox) error {
 	g := (&kahn.Graph{Name: "asked"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}},
 		kahn.Node{ID: "late", Kind: kahn.KindGate, After: []string{"gate"}}, kahn.Node{ID: "b", After: []string{"late"}})

@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// aRedrive is a request for a redrive of the node b.
+// aRedrive returns a request for a redrive of the node b.
 func aRedrive(id string) store.Request {
 	return store.Request{ID: id, Kind: store.KindRedrive, Value: json.RawMessage(`{"nodes": ["b"]}`), Actor: "ann", Comment: "mended"}
 }
 
-// over is a run that has failed with its second commit, and the lease of its next owner.
+// over performs a run that fails with its second commit, and returns the lease of its next owner.
 func over(ctx context.Context, s store.Inbox, run string) (store.Lease, error) {
 	lease, err := begun(ctx, s, run)
 	if err != nil {
@@ -31,7 +31,7 @@ func over(ctx context.Context, s store.Inbox, run string) (store.Lease, error) {
 	return lease, err
 }
 
-// dueToServe counts the runs without a workflow that are due, -1 if the store is no QueueStore.
+// dueToServe counts the due runs without a workflow. It returns -1 if the store is not a QueueStore.
 func dueToServe(ctx context.Context, s store.Inbox) (runs, queued int, err error) {
 	queues, ok := s.(store.QueueStore)
 	if !ok {
@@ -202,8 +202,8 @@ func redrivesServed(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRedriveRequests posts redrives for a run that has failed: one of a node that there is not, one that repeats what has been answered, and one by
-// the path of an item.
+// engineRedriveRequests posts redrives for a failed run: of an unknown node, of a failure that a handler has handled, and of an item by its
+// path.
 func engineRedriveRequests(ctx context.Context, s store.Inbox) error {
 	var calls []string
 	broken := true

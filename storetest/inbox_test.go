@@ -17,7 +17,7 @@ func TestMemoryInbox(t *testing.T) {
 	storetest.RunInbox(t, func(*testing.T) store.Inbox { return new(store.Memory) })
 }
 
-// careless is a right inbox behind a layer with one defect.
+// careless is a correct inbox behind a layer with one defect.
 type careless struct {
 	*store.Memory
 	lease  store.Lease // the newest
@@ -27,8 +27,8 @@ type careless struct {
 	find   func(q *store.PostedRequest, err error) error
 	run    func(r *store.Run)
 	told   func(run string) string
-	sleepy bool // Due does not look at requests
-	noisy  bool // watchers are told after their end
+	sleepy bool // Due ignores requests
+	noisy  bool // watchers are called after they have stopped
 }
 
 func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
@@ -94,7 +94,7 @@ func (s *careless) WatchRequests(run string, arrived func(string)) func() {
 	return stop
 }
 
-// TestInboxDefects plants defects in how a store keeps requests; the check that is named finds each of them.
+// TestInboxDefects plants defects in how a store keeps requests; the named check must find each of them.
 func TestInboxDefects(t *testing.T) {
 	t.Parallel()
 	const stored, answered, due, once = "requests are stored", "a commit answers requests", "a run with a request is due", "a request is posted once"
@@ -121,7 +121,7 @@ func TestInboxDefects(t *testing.T) {
 			return ok, err
 		}
 	}
-	answersFirst := func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) { // in a transaction of their own
+	answersFirst := func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) { // in a separate transaction
 		r, err := s.Memory.Load(ctx, l.Run)
 		if err != nil || len(c.Taken) == 0 || len(c.Started) == 0 || c.Sequence != r.Sequence+1 {
 			return s.Memory.Commit(ctx, l, c)

@@ -22,7 +22,7 @@ func leaseExpires(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// leaseRead checks a store that reads who holds a run.
+// leaseRead checks a store that is a [store.LeaseReader].
 func leaseRead(ctx context.Context, s store.Store) error {
 	leases, ok := s.(store.LeaseReader)
 	if !ok {
@@ -140,7 +140,7 @@ func fenced(ctx context.Context, s store.Store) error {
 	})
 }
 
-// expired: a lease that has run out is of no use any more, even if no other owner has taken the run.
+// expired: an expired lease is invalid, even if no other owner has acquired the run.
 func expired(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -149,7 +149,7 @@ func expired(ctx context.Context, s store.Store) error {
 	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
 		return err
 	}
-	time.Sleep(100 * time.Millisecond) // a store may count its time in other units than milliseconds
+	time.Sleep(100 * time.Millisecond) // a store may measure time in other units than milliseconds
 	err = unchanged(ctx, s, func() error {
 		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
 		_, end := s.Commit(ctx, lease, store.Commit{Sequence: 2, Status: machine.RunFailed})

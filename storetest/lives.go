@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, each graph in many lives of its run, as if processes crashed: after every write of a run (after some,
-// if there are many), after some write of a run that was continued before, over a store that fails now and then, and after every write of a run
-// that was redriven after its end. In further lives answers come at any depth, between lives and during them, also while a node is expanded
-// again, and the lives end by themselves, by shutdowns and by kills: an acknowledged answer is not asked for again. A run has the same outcome as
-// without a store, and no step that has ended is called again. The graphs have composites, gates, steps that wait for a signal, retries and
-// pauses; they are performed in both modes, with and without a limit.
+// Lives performs random graphs over stores, each graph in many lives of its run, as if processes crashed: after every write of a run (after
+// some, if there are many), after some write of a continued run, over a store that occasionally fails, and after every write of a run that
+// was redriven after its end. In further lives answers arrive at any depth, between lives and during them, also while a node is expanded
+// again. These lives end by themselves, by shutdowns and by kills: no node asks again for an acknowledged answer. A run has the same
+// outcome as without a store, and no step that has ended is called again. The graphs have composites, gates, steps that wait for a signal,
+// retries and pauses; they are performed in both modes, with and without a limit.
 //
 // The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each ends in time, its store has the
 // same status, and the events of all its lives form one stream.
@@ -69,12 +69,12 @@ type trial struct {
 	steps     map[string]conduct // by the ids of nodes
 	expands   bool               // some steps return their graphs
 	expanded  map[string]bool    // by the ids of nodes whose steps do
-	mended    bool               // no step fails for good any more
+	mended    bool               // steps no longer fail in every attempt
 	completed map[string]int     // by path, in this life
 }
 
-// life performs the graph over a store, as a new process does, with more options if it is a redrive, and gives the answers for which it
-// waits. inner says what is stored.
+// life performs the graph over a store, as a new process does, and answers the nodes that wait. more has the options of a redrive. inner is
+// the store for reading what is stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)
 	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
@@ -88,7 +88,7 @@ func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...k
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
 		for id, node := range stored.Nodes {
-			before[id] = node.Terminal // none of them is retried: keys are paths
+			before[id] = node.Terminal // no composite around them is retried, so keys are paths
 		}
 	}
 	r.mu.Lock()
@@ -115,7 +115,7 @@ func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...k
 	return res, err
 }
 
-// recorder is a store that records what it has applied.
+// recorder is a store that records the commits it applied.
 type recorder struct {
 	store.Store
 	commits []store.Commit
@@ -129,7 +129,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// after opens a store that holds the given commits, like the store that a process leaves when it dies then.
+// after opens a store with the given commits, as a process leaves it when it dies after them.
 func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)
@@ -207,7 +207,7 @@ func (r *trial) faults(t *testing.T) {
 		res, err := r.life(t, store, inner)
 		time.Sleep(time.Minute) // a remaining lease expires
 		if errors.Is(err, kahn.ErrFinished) {
-			// The end was written and its acknowledgement lost: a new process reads the outcome from the store.
+			// The end was written, but its acknowledgement was lost: a new process reads the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
 			if err != nil {
 				t.Errorf("%s: the run has ended and cannot be loaded: %v", r.name, err)
@@ -242,7 +242,7 @@ func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 			t.Errorf("%s: %s%s is %v %v %v, expected %v %v %v", r.name, prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
 		}
 		switch {
-		case got.Sub == nil && r.expanded[id]: // its graph was known in the life in which it has ended
+		case got.Sub == nil && r.expanded[id]: // its graph was known only in the life in which the node ended
 		case (got.Sub == nil) != (node.Sub == nil):
 			t.Errorf("%s: what is inside of %s%s: %v, expected %v", r.name, prefix, node.ID, got.Sub, node.Sub)
 		case got.Sub != nil:

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dying is a store as a dying process sees it: after the death nothing that the process does reaches the store.
+// dying is a store as a dying process sees it: once dead is set, no call of the process reaches the store.
 type dying struct {
 	store.Store
 	dead atomic.Bool
@@ -75,9 +75,9 @@ func (s *dyingInbox) Load(ctx context.Context, run string) (*store.Run, error) {
 	return s.dying.Load(ctx, run)
 }
 
-// answered answers what a run waits for, at any depth: by signals and by requests, between its lives and during them, also while the step of an
-// expanded node is called again for its graph. Lives end by themselves, or the run is left, shut down or killed. An answer that was acknowledged is never
-// asked for again, and the run has the outcome that it has without a store.
+// answered answers waiting nodes at any depth: by signals and by requests, between lives and during them, also while the step of an
+// expanded node is called again for its graph. Lives end by themselves, or the run is left, shut down or killed. No node asks again for an
+// acknowledged answer, and the run has the same outcome as without a store.
 func (r *trial) answered(t *testing.T) {
 	inner := r.open(t)
 	inbox, _ := inner.(store.Inbox)
@@ -115,7 +115,7 @@ func (r *trial) answered(t *testing.T) {
 			t.Fatalf("%s: %v", said(), err)
 		}
 		for range r.random.IntN(4) {
-			pause := time.Duration(r.random.IntN(20+5*life)) * time.Millisecond // at last a life is long enough
+			pause := time.Duration(r.random.IntN(20+5*life)) * time.Millisecond // the last lives are long enough
 			did("%v", pause)
 			time.Sleep(pause)
 			names := slices.Clone(waiting)
@@ -149,7 +149,7 @@ func (r *trial) answered(t *testing.T) {
 			patience := time.Duration(r.random.IntN(20)) * time.Millisecond
 			did("shut down, patience %v", patience)
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			_ = rn.Shutdown(ctx) // an error means that the patience was over
+			_ = rn.Shutdown(ctx) // an error means that ctx ended first
 			cancel()
 		default:
 			did("leave")
@@ -190,7 +190,7 @@ func (r *trial) answered(t *testing.T) {
 	}
 }
 
-// decision is the answer that a node gets, always the same.
+// decision returns the answer for a node, which is always the same.
 func (r *trial) decision(path string) kahn.Decision {
 	return kahn.Decision{Value: "answer to " + path, ID: path}
 }
@@ -207,11 +207,11 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// unanswered returns the paths of the nodes that wait according to the store. None of them was answered.
+// unanswered returns the paths of the nodes that wait according to the store. It reports an error if one of them was answered.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {
-		return nil // there is none yet
+		return nil // the store has no run yet
 	}
 	waiting := snapshot.Waiting()
 	for _, path := range waiting {

@@ -16,7 +16,7 @@ import (
 type conduct struct {
 	fails bool // in every attempt
 	flaky bool // in the first attempt
-	waits bool // for a signal, which its output contains
+	waits bool // for a signal, which becomes part of its output
 }
 
 func newTrial(seed uint64, expands bool) *trial {
@@ -122,7 +122,7 @@ func (r *trial) step(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(s.ID(), s.Iteration()), nil
 }
 
-// answers are the answers for which a run waits: the same in every life.
+// answers returns the answers for the nodes that wait: the same in every life.
 func answers(res *kahn.Result) map[string]any {
 	given := map[string]any{}
 	for _, w := range res.Waiting {

@@ -63,7 +63,7 @@ func (r *trial) stops(t *testing.T) {
 	}
 }
 
-// act does a few things to a run and then asks it to end: in the last life by a stop. It returns what it did.
+// act signals and cancels nodes of a run, and then ends the life; it ends the last life by stopping the run. It returns what it did.
 func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 	did := func(what string, args ...any) { acts = append(acts, fmt.Sprintf(what, args...)) }
 	for range r.random.IntN(8) {
@@ -77,7 +77,7 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 		} else if r.random.IntN(6) == 0 {
 			id := fmt.Sprint("n", r.random.IntN(5))
 			did("cancel %s", id)
-			_ = run.CancelNode(id) // it may have ended, or not be there
+			_ = run.CancelNode(id) // the node may have ended, or not exist
 		}
 	}
 	switch kind := r.random.IntN(3); {
@@ -86,13 +86,13 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 		_ = run.AbortAll(errors.New("enough")) // refused if the run has come to rest
 	case last:
 		did("cancel")
-		_ = run.Cancel() // likewise
+		_ = run.Cancel() // may be refused, too
 	case kind == 0:
 		patience := time.Duration(r.random.IntN(20)) * time.Millisecond
 		did("shut down, patience %v", patience)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = rn.Shutdown(ctx) // an error means that the patience was over
+		_ = rn.Shutdown(ctx) // an error means that ctx ended first
 	default:
 		did("leave")
 		run.Leave()

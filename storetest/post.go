@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunPost tests a process that posts requests into its own store value, while another process performs the run: a loop whose gate is answered
-// again and again, and then a cancel. It logs how long a request takes until its effect.
+// RunPost tests a process that posts requests through its own store value, while another process performs the run. The run is a loop: its
+// gate is answered in each iteration, and then the run is cancelled. RunPost logs how long a request takes until its effect.
 func RunPost(t *testing.T, performing, posting store.Inbox) {
 	const rounds = 20
 	g := new(kahn.Graph).Add(
@@ -112,7 +112,7 @@ func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Reque
 	}
 }
 
-// expectCause is expectError, or expects no error.
+// expectCause is expectError, but expects no error if want is nil.
 func expectCause(err, want error) error {
 	if err == nil && want == nil {
 		return nil

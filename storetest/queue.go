@@ -34,12 +34,12 @@ var queueChecks = []check[store.QueueStore]{
 	{"a cancelled context", queuesContext},
 }
 
-// short is a time whose end the checks wait for. No check needs to be faster.
+// short is a duration for which checks wait. No check needs to be faster.
 const short = 100 * time.Millisecond
 
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}
 
-// queued is a run in a queue that has begun, unless its status is RunPending.
+// queued returns a run in a queue. The run has begun, unless its status is RunPending.
 func queued(id string, q store.Queue, status machine.RunStatus, created, wake time.Time) *store.Run {
 	r := &store.Run{ID: id, Spec: store.Spec{Workflow: q.Workflow, Plan: q.Plan}, Status: status, Created: created, WakeAt: wake}
 	if status != machine.RunPending {
@@ -61,10 +61,10 @@ func insertAll(ctx context.Context, s store.Admin, runs ...*store.Run) error {
 	return nil
 }
 
-// past is a time that was so long ago.
+// past returns the time d ago, in whole seconds.
 func past(d time.Duration) time.Time { return time.Now().Add(-d).UTC().Truncate(time.Second) }
 
-// expectDue compares the ids of a page.
+// expectDue compares the ids of a page with the expected ones.
 func expectDue(what string, page store.DuePage, err error, want ...string) error {
 	var got []string
 	for _, r := range page.Runs {
@@ -101,7 +101,7 @@ func dueRuns(ctx context.Context, s store.QueueStore) error {
 	for what, row := range map[string]struct {
 		q    store.DueQuery
 		want []string
-		next time.Duration // at least; -1: never
+		next time.Duration // from now, at least; -1: never
 	}{
 		"one queue":             {store.DueQuery{Queues: []store.Queue{oneQueue}}, []string{"created", "a-woken", "b-woken", "crashed", "not-before"}, 50 * time.Minute},
 		"two queues, one twice": {store.DueQuery{Queues: []store.Queue{otherQueue, oneQueue, otherQueue}}, []string{"of another plan", "created", "a-woken", "b-woken", "crashed", "not-before"}, 50 * time.Minute},
@@ -153,7 +153,7 @@ func duePages(ctx context.Context, s store.QueueStore) error {
 	return same("the runs of three pages", got, want)
 }
 
-// dueLeased: a run is not due as long as it is leased, and becomes due when the lease runs out.
+// dueLeased: a leased run is not due; it becomes due when the lease runs out.
 func dueLeased(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("r", oneQueue, machine.RunRunning, past(time.Hour), time.Time{}), queued("w", oneQueue, machine.RunSuspended, past(time.Hour), past(time.Minute))); err != nil {
 		return err
@@ -231,7 +231,7 @@ func dueChanges(ctx context.Context, s store.QueueStore) error {
 	return nil
 }
 
-// queueStates: the queues of the runs that have not ended.
+// queueStates: Queues returns the queues of the runs that have not ended.
 func queueStates(ctx context.Context, s store.QueueStore) error {
 	if _, _, err := s.Acquire(ctx, "of nothing", "owner", ttl); err != nil {
 		return err
@@ -263,7 +263,7 @@ func utc(list []store.QueueState) []store.QueueState {
 	return list
 }
 
-// liveQueues returns the plans of the queues that a living process serves.
+// liveQueues returns the plans of the queues that a live process serves.
 func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served map[string]time.Time, err error) {
 	list, err := s.Queues(ctx)
 	served = map[string]time.Time{}
@@ -275,7 +275,7 @@ func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served 
 	return live, served, err
 }
 
-// announced: an announcement replaces the former one, and ends when its time has passed; the store keeps when that was.
+// announced: an announcement replaces the former one, and ends when its time has passed; the store keeps the time of that end.
 func announced(ctx context.Context, s store.QueueStore) error {
 	third := store.Queue{Workflow: "w1", Plan: "p3"}
 	for i, q := range []store.Queue{oneQueue, otherQueue, third} {
@@ -320,7 +320,7 @@ func announced(ctx context.Context, s store.QueueStore) error {
 	return errors.Join(err, same("the unclaimable queues", len(stranded), 3))
 }
 
-// ownersInUse: of two processes with an owner of the same name the second one is refused until the first is gone.
+// ownersInUse: if two processes have owners of the same name, the store refuses the second until the first is gone.
 func ownersInUse(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("a", oneQueue, machine.RunSuspended, past(time.Hour), time.Time{}), queued("b", otherQueue, machine.RunSuspended, past(time.Hour), time.Time{})); err != nil {
 		return err

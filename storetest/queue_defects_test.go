@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// queues is a right store behind a layer that changes what is asked, announced and answered.
+// queues is a correct store behind a layer that changes queries, announcements and answers.
 type queues struct {
 	*store.Memory
 	query    func(q *store.DueQuery)
@@ -42,7 +42,7 @@ func (s *queues) Due(ctx context.Context, q store.DueQuery) (store.DuePage, erro
 
 func (s *queues) Announce(ctx context.Context, a store.Announcement) error {
 	change(s.announce, &a)
-	if s.said != nil { // it adds to what the process has announced before
+	if s.said != nil { // adds to the process's earlier announcements
 		s.said[a.Process] = append(s.said[a.Process], a.Queues...)
 		a.Queues = s.said[a.Process]
 	}
@@ -59,7 +59,7 @@ func (s *queues) Commit(ctx context.Context, l store.Lease, c store.Commit) (sto
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestQueueDefects plants defects of stores that share work; the check that is named finds each of them.
+// TestQueueDefects plants defects in store.QueueStore; the named check must find each of them.
 func TestQueueDefects(t *testing.T) {
 	t.Parallel()
 	each := func(f func(q *store.QueueState)) func([]store.QueueState) []store.QueueState {

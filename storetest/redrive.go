@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ended is completed with the failure of b, which ends the run, and the lease of its next owner.
+// ended is completed, followed by the failure of b, which ends the run. It returns the lease of the next owner.
 func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -31,7 +31,7 @@ func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, err
 }
 
-// redrive is the commit by which b begins again, and c does not count a any more.
+// redrive returns the commit by which b begins again and c no longer counts a.
 func redrive() store.Commit {
 	return store.Commit{
 		Sequence: 5, Reopen: true, Status: machine.RunRunning, Run: record("redriven"), Reset: []string{"nobody", "b"},
@@ -40,7 +40,7 @@ func redrive() store.Commit {
 	}
 }
 
-// redriven: the nodes that a redrive names begin anew, and all others stay.
+// redriven: the nodes that a redrive names begin anew, and all other nodes stay as they are.
 func redriven(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -85,7 +85,7 @@ func redriven(ctx context.Context, s store.Store) error {
 	return errors.Join(expectNode(ctx, s, "r", "a", store.Node{}), expectNode(ctx, s, "r", "b", store.Node{}), expectNode(ctx, s, "r", "c", store.Node{}))
 }
 
-// redriveWhole: a refused redrive takes nothing back.
+// redriveWhole: a refused redrive resets no node.
 func redriveWhole(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -117,7 +117,7 @@ func redriveWhole(ctx context.Context, s store.Store) error {
 	if err := expect("the redrive", got, err, store.AppliedNow); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, func() error { // it continues now
+	return unchanged(ctx, s, func() error { // the run continues now
 		got, err := s.Commit(ctx, lease, store.Commit{Sequence: 6, Reset: []string{"a"}})
 		return expect("a reset without a redrive", got, err, store.Conflict)
 	})

@@ -45,7 +45,7 @@ func rows(list []store.ScheduleState) (rows []store.Schedule) {
 	return rows
 }
 
-// stored is a schedule as it is read after it was written.
+// stored returns a schedule as it is read after it was written.
 func stored(x store.Schedule) store.Schedule {
 	x.Revision++
 	return x
@@ -57,7 +57,7 @@ func schedules(ctx context.Context, s store.ScheduleStore) error {
 	if err := errors.Join(err, same("the schedules of a new store", len(list), 0)); err != nil {
 		return err
 	}
-	// The clock of the store is about the clock of the machine.
+	// The clock of the store may differ only a little from the machine's.
 	if d := now.Sub(before); d < -time.Minute || d > time.Minute {
 		return fmt.Errorf("the clock of the store without schedules is %v, and not near %v", now, before)
 	}
@@ -159,7 +159,7 @@ func scheduleRun(ctx context.Context, s store.ScheduleStore) error {
 	return errors.Join(same("the workflow of the run that replaces it", r.Workflow, other.Workflow), same("its inputs", string(r.Inputs), string(other.Inputs)))
 }
 
-// scheduleRace: of several writers that have read the same revision, one writes.
+// scheduleRace: of several writers that have read the same revision, exactly one succeeds.
 func scheduleRace(ctx context.Context, s store.ScheduleStore) error {
 	const writers, rounds = 4, 5
 	for round := range uint64(rounds) {

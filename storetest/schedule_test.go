@@ -15,7 +15,7 @@ func TestMemorySchedules(t *testing.T) {
 	storetest.RunSchedules(t, func(*testing.T) store.ScheduleStore { return new(store.Memory) })
 }
 
-// scheduled is a right store behind a layer that changes what is read and written.
+// scheduled is a correct store behind a layer that changes what is read and written.
 type scheduled struct {
 	*store.Memory
 	read  func(x *store.ScheduleState)
@@ -64,7 +64,7 @@ func (s *scheduled) Prune(ctx context.Context, q store.PruneQuery) (store.Pruned
 	return s.Memory.Prune(ctx, q)
 }
 
-// TestScheduleDefects plants defects of stores of schedules; the check that is named finds each of them.
+// TestScheduleDefects plants defects in store.ScheduleStore; the named check must find each of them.
 func TestScheduleDefects(t *testing.T) {
 	t.Parallel()
 	newest := func(x *store.Schedule, m *store.Memory) {
@@ -116,7 +116,7 @@ func TestScheduleDefects(t *testing.T) {
 			if err != nil || len(list) == 0 || list[0].Revision != x.Revision {
 				return m.PutSchedule(ctx, x, create)
 			}
-			time.Sleep(10 * time.Millisecond) // the others judge, too
+			time.Sleep(10 * time.Millisecond) // other writers pass the check, too
 			newest(&x, m)
 			return m.PutSchedule(ctx, x, create)
 		}}, "writers of one schedule"},

@@ -12,15 +12,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes serve the runs of one database, which open opens for each of them: each run is performed once, and a run that waits
-// for long takes no place meanwhile.
+// RunServe lets two processes serve the runs of one database, which open opens for each of them: each run is performed once, and a run that
+// waits for long does not take up a place.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
 	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })
 }
 
-// serveRests has two processes with one place each, whose runs pause in loops, sleep and back off, all at once: if one of them kept its place,
-// the runs behind it would not begin before it continued.
+// serveRests has two processes with one place each. All runs pause in loops, sleep and back off at the same time: if a run kept its place,
+// later runs would not begin before it continued.
 func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs, pause = 8, 1500 * time.Millisecond
 	var mu sync.Mutex
@@ -146,7 +146,7 @@ func serveOnce(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	for range runs {
 		<-done
 	}
-	for process := range runners { // after that nothing is performed, and what was is counted
+	for process := range runners { // after that no step runs, and calls can be counted
 		if err := errors.Join(runners[process].Shutdown(t.Context()), <-over); err != nil {
 			t.Error(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// same reports what differs from what was expected.
+// same returns an error if got differs from want.
 func same[T any](what string, got, want T) error {
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("%s: %+v instead of %+v", what, got, want)
@@ -20,13 +20,13 @@ func same[T any](what string, got, want T) error {
 	return nil
 }
 
-// normalSpec is a Spec with its inputs in a normal form.
+// normalSpec returns a Spec with its inputs in a normal form.
 func normalSpec(s store.Spec) store.Spec {
 	s.Inputs = compact(s.Inputs)
 	return s
 }
 
-// aSpec is a Spec of which each part is set. Its parts depend on the text.
+// aSpec returns a Spec with every part set. The parts depend on the text.
 func aSpec(text string) store.Spec {
 	return store.Spec{
 		Workflow: "orders " + text, Plan: "plan-" + text, Inputs: json.RawMessage(fmt.Sprintf(`{"n": 12345678901234567890, "text": %q}`, text)),
@@ -35,7 +35,7 @@ func aSpec(text string) store.Spec {
 	}
 }
 
-// specCommit is a commit with a Spec. Only the first one has a record of the run.
+// specCommit returns a commit with a Spec. Only the first commit has a record of the run.
 func specCommit(i int, s *store.Spec) store.Commit {
 	c := store.Commit{Sequence: uint64(i + 1), Spec: s, Nodes: []store.NodeRecord{{Node: "a", Columns: data("running")}}}
 	if i == 0 {

@@ -84,7 +84,7 @@ const ttl = time.Minute
 
 func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
 
-// data returns the columns of a node. Each of its parts is set for some text.
+// data returns the columns of a node. Each part is set for some texts.
 func data(text string) store.Columns {
 	d := store.Columns{Record: record(text), Hash: []byte{0, 0xff, byte(len(text))}}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
@@ -119,7 +119,7 @@ func expectError(what string, err, want error) error {
 	return nil
 }
 
-// begun acquires a run and commits its beginning: nodes a and b, of which a is queued.
+// begun acquires a run and commits its beginning: nodes a and b, where a is queued.
 func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
@@ -132,7 +132,7 @@ func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) 
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// start is the commit of the start of an attempt.
+// start returns the commit of the start of an attempt.
 func start(sequence uint64, node string, attempt int32) store.Commit {
 	return store.Commit{
 		Sequence: sequence, Started: []store.Attempt{{Node: node, Attempt: attempt}},
@@ -140,7 +140,7 @@ func start(sequence uint64, node string, attempt int32) store.Commit {
 	}
 }
 
-// completion is the commit of the end of a's first attempt, after its start.
+// completion returns the commit of the end of a's first attempt, after its start.
 func completion() store.Commit {
 	return store.Commit{
 		Sequence: 3, Completed: []store.Attempt{{Node: "a", Attempt: 1}}, Ready: []string{"b"},
@@ -149,7 +149,7 @@ func completion() store.Commit {
 	}
 }
 
-// completed is begun with the end of a's first attempt.
+// completed is begun, followed by the end of a's first attempt.
 func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -163,7 +163,7 @@ func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, expect("the completion of a", got, err, store.AppliedNow)
 }
 
-// unchanged calls f and reports an error if the stored run changes.
+// unchanged calls f and returns an error if the stored run changes.
 func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	before, err := s.Load(ctx, "r")
 	if err != nil {
@@ -348,7 +348,7 @@ func duplicateCommit(ctx context.Context, s store.Store) error {
 	})
 }
 
-// manyNodes are ends and starts of several nodes in one commit.
+// manyNodes: one commit may have ends and starts of several nodes.
 func manyNodes(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -359,7 +359,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 			Sequence: 4, Started: []store.Attempt{{Node: "b", Attempt: 1}, {Node: "c", Attempt: 1}},
 			Nodes: []store.NodeRecord{{Node: "b", Columns: data("running")}, {Node: "c", Columns: data("running")}},
 		},
-		{ // b ends, and so does c, which begins again at once, as d does, which the two made ready
+		{ // b and c end; c begins again at once, and so does d, which the two made ready
 			Sequence: 5, Completed: []store.Attempt{{Node: "c", Attempt: 1}, {Node: "b", Attempt: 1}},
 			Started: []store.Attempt{{Node: "c", Attempt: 2}, {Node: "d", Attempt: 1}},
 			Nodes: []store.NodeRecord{

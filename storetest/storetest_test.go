@@ -30,7 +30,7 @@ type defect struct {
 	lease  store.Lease // the newest
 	commit func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error)
 	load   func(d *defect, r *store.Run)
-	grants bool // leases are given to everybody
+	grants bool // every Acquire gets a lease
 	stays  bool // a lease does not run out
 	loose  bool // a release of any lease releases the run
 	kept   *store.Run
@@ -87,7 +87,7 @@ func (d *defect) Load(ctx context.Context, run string) (*store.Run, error) {
 	return r, err
 }
 
-// losesData changes what is stored of nodes.
+// losesData changes the stored columns of nodes.
 func losesData(change func(n *store.Columns)) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 		c.Nodes = slices.Clone(c.Nodes)
@@ -278,7 +278,7 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// keepsWake commits the last time to wake that was not zero.
+// keepsWake replaces a zero WakeAt by the last one that was not zero.
 func keepsWake() func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	var last time.Time
 	return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -292,7 +292,7 @@ func keepsWake() func(d *defect, ctx context.Context, l store.Lease, c store.Com
 	}
 }
 
-// inParts is a store that applies a part of a commit by itself, before the rest, which may be refused.
+// inParts returns a store that applies a part of a commit separately, before the rest, which may be refused.
 func inParts(part func(c *store.Commit) *[]store.Attempt) *defect {
 	return &defect{commit: func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 		r, err := d.Memory.Load(ctx, l.Run)
@@ -319,7 +319,7 @@ func unqueue(r *store.Run) {
 	}
 }
 
-// size chooses how much of a search is done: usually, or at full length.
+// size returns the size of a search: usual, or full in the long mode.
 func size(usual, full int) int {
 	if os.Getenv("KAHN_LONG") != "" {
 		return full
@@ -327,7 +327,7 @@ func size(usual, full int) int {
 	return usual
 }
 
-// first is the seed at which a search begins: 0, and a fresh one at full length.
+// first returns the seed at which a search begins: 0, or a fresh one in the long mode.
 func first() uint64 {
 	if os.Getenv("KAHN_LONG") != "" {
 		return rand.Uint64()
@@ -335,13 +335,13 @@ func first() uint64 {
 	return 0
 }
 
-// TestLives needs more graphs than it takes to find a store that loses something: the engine is on trial, too.
+// TestLives performs more graphs than are needed to find a store that loses data, because it also tests the engine.
 func TestLives(t *testing.T) {
 	t.Parallel()
 	storetest.Lives(t, first(), size(40, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
-// TestLivesControl plants defects in a store that only the lives of a run show, each in a process of its own that has to fail.
+// TestLivesControl plants defects in a store that only Lives finds. Each is tried in a separate process, which must fail.
 func TestLivesControl(t *testing.T) {
 	t.Parallel()
 	losing := func(lost func(n *store.NodeRecord) bool) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -396,7 +396,7 @@ func TestLivesControl(t *testing.T) {
 	}
 }
 
-// keepsAttempts lets the attempts of nodes that are taken back go on counting.
+// keepsAttempts does not reset the attempts of nodes that a redrive resets.
 func keepsAttempts(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	r, err := d.Memory.Load(ctx, l.Run)
 	if err != nil {
@@ -418,7 +418,7 @@ func keepsAttempts(d *defect, ctx context.Context, l store.Lease, c store.Commit
 	return d.Memory.Commit(ctx, l, c)
 }
 
-// takesBackFirst takes nodes back before the rest of the commit, which may be refused.
+// takesBackFirst resets nodes before it applies the rest of the commit, which may be refused.
 func takesBackFirst(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	r, err := d.Memory.Load(ctx, l.Run)
 	if err != nil {

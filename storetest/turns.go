@@ -163,8 +163,7 @@ func takeTurn(ctx context.Context, s store.TurnStore, q store.DueQuery) (string,
 	return r.ID, errors.Join(expect("the end of "+r.ID, applied, err, store.AppliedNow), s.Release(ctx, lease))
 }
 
-// turnsOfRuns: a process that takes one run after the other takes them in turns of the keys, and a late run waits for at most one run of each
-// other key.
+// turnsOfRuns: if a process takes one run after the other, the keys take turns, and a late run waits for at most one run of each other key.
 func turnsOfRuns(ctx context.Context, s store.TurnStore) error {
 	for i := range 6 {
 		if err := insertAll(ctx, s, keyed(fmt.Sprint("a", i), "a", 0, 9*time.Hour-time.Duration(i)*time.Minute), keyed(fmt.Sprint("b", i), "b", 9, 5*time.Hour-time.Duration(i)*time.Minute), keyed(fmt.Sprint("n", i), "", 0, 3*time.Hour-time.Duration(i)*time.Minute)); err != nil {
@@ -188,7 +187,7 @@ func turnsOfRuns(ctx context.Context, s store.TurnStore) error {
 	return same("the order in which runs were taken", got, []string{"b0", "a0", "n0", "b1", "a1", "n1", "b2", "late", "a2", "n2", "b3", "a3"})
 }
 
-// turnsOfMany: a page of many keys may end early, and says then that there are more; what is left out of it is on later pages.
+// turnsOfMany: a page of many keys may end early, and then says that there are more. The omitted runs are on later pages.
 func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	want := map[string]bool{}
 	for k := range 12 {
@@ -201,7 +200,7 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 		}
 	}
 	q, pages := store.DueQuery{Queues: []store.Queue{oneQueue}, Limit: 10}, 0
-	ranks := map[string]int{} // of keys: how many runs were before
+	ranks := map[string]int{} // by key: how many of its runs came before
 	for last := 0; len(want) > 0; pages++ {
 		page, err := s.Due(ctx, q)
 		if err != nil {
@@ -225,7 +224,8 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// keyFull: a key has as many leased runs as it may have, until one is given back, has ended, or its lease has run out.
+// keyFull: a key has at most as many leased runs as allowed; another can be acquired once one is released, has ended, or its lease has run
+// out.
 func keyFull(ctx context.Context, s store.TurnStore) error {
 	for i := range 5 {
 		if err := insertAll(ctx, s, keyed(fmt.Sprint("a", i), "a", 0, time.Hour), keyed(fmt.Sprint("n", i), "", 0, time.Hour)); err != nil {
@@ -290,7 +290,7 @@ func keyFull(ctx context.Context, s store.TurnStore) error {
 	return expectError("a renewal by the lease before the owner took the run again", s.Renew(ctx, second, ttl), store.ErrFenced)
 }
 
-// keyCompetes: of concurrent calls exactly as many succeed as the key may have runs.
+// keyCompetes: exactly as many concurrent calls succeed as the key may have runs.
 func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	const rounds, n = 12, 6
 	for round := range rounds {
@@ -324,7 +324,7 @@ func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// otherKey: a run that has another key, or is not stored, is not acquired.
+// otherKey: a call does not acquire a run that has another key, or that is not stored.
 func otherKey(ctx context.Context, s store.TurnStore) error {
 	if err := insertAll(ctx, s, keyed("r", "a", 0, time.Hour)); err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// turns is a right store behind a layer that changes what is asked and answered about keys.
+// turns is a correct store behind a layer that changes queries and answers about keys.
 type turns struct {
 	*store.Memory
 	query  func(q *store.DueQuery)
@@ -21,7 +21,7 @@ type turns struct {
 	filter func(f *store.Filter)
 	create func(n *store.NewRun)
 	commit func(c *store.Commit)
-	forget bool // turns are not noted
+	forget bool // turns are not recorded
 	late   bool // the number of runs is read before the lease is taken
 	deaf   bool // to its context
 
@@ -78,7 +78,7 @@ func (s *turns) Commit(ctx context.Context, l store.Lease, c store.Commit) (stor
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestTurnDefects plants defects of stores whose runs have keys; the check that is named finds each of them.
+// TestTurnDefects plants defects in store.TurnStore; the named check must find each of them.
 func TestTurnDefects(t *testing.T) {
 	t.Parallel()
 	const stored, page, runs, full = "a key and a priority are stored", "turns of a page", "turns of one run after the other", "a key that is full"

@@ -17,7 +17,7 @@ import (
 type checking struct {
 	store.Memory
 	check func(value json.RawMessage) error
-	limit int // of what a commit takes
+	limit int // on what a commit accepts
 }
 
 func (c *checking) CheckValue(value json.RawMessage) error { return c.check(value) }
@@ -31,7 +31,7 @@ func (c *checking) Commit(ctx context.Context, l store.Lease, x store.Commit) (s
 	return c.Memory.Commit(ctx, l, x)
 }
 
-// TestCheckedValues: a store that checks values as it takes them passes, and no other.
+// TestCheckedValues: a store passes only if it checks values as it takes them.
 func TestCheckedValues(t *testing.T) {
 	t.Parallel()
 	long := func(value json.RawMessage) error {
