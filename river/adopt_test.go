@@ -13,8 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestAdopt: the job of a run at rest moves into the queue of the plan with which the run goes on: at once where a Client adopts the run, and soon where a program
-// without River does. The job of a run that has not begun keeps its time; where a program without River has adopted the run, it moves when that has come.
+// TestAdopt: the job of a run at rest moves into the queue of the run's new plan, at once if a Client adopts the run, and soon if a program
+// without River does. The job of a run that has not begun keeps its time. If a program without River adopts such a run, its job moves when
+// it is due.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -75,7 +76,7 @@ func TestAdopt(t *testing.T) {
 	for _, text := range []string{
 		"UPDATE " + pgx.Identifier{x.store.Schema(), "runs"}.Sanitize() + " SET wake = now() WHERE id = 'not begun either'",
 		"UPDATE " + pgx.Identifier{x.schema, "river_job"}.Sanitize() + " SET state = 'available', scheduled_at = now() WHERE args->>'run' = 'not begun either'",
-	} { // tomorrow has come
+	} { // as if it were tomorrow
 		_, err := x.pool.Exec(t.Context(), text)
 		require.NoError(t, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The queues of a process count as live from its start to its stop, and those of versions that no process has do not.
+// The queues of a process count as live from its start to its stop. The queues of versions that no process has do not.
 func TestUnclaimable(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -52,7 +52,7 @@ func TestUnclaimable(t *testing.T) {
 	require.Len(t, unclaimable(), 2)
 }
 
-// What cannot be started is refused.
+// Start refuses what cannot be started.
 func TestStartRefuses(t *testing.T) {
 	t.Parallel()
 	p := new(riverkahn.Performer)
@@ -61,7 +61,8 @@ func TestStartRefuses(t *testing.T) {
 	require.ErrorIs(t, p.Start(t.Context(), new(river.Client[pgx.Tx])), machine.ErrBadValue)
 }
 
-// TestOwners: if two Performers in one process have one owner, the second gets an error until the first has stopped; two owners in one are refused.
+// TestOwners: if two Performers in one process have the same owner, the second gets an error until the first has stopped. A Performer with
+// two owners is refused.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

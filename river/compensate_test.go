@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ledger notes what the steps and the compensations of a run do, in order.
+// ledger records what the steps and the compensations of a run do, in order.
 type ledger struct {
 	sync.Mutex
 	lines []string
@@ -34,8 +34,8 @@ func (l *ledger) read() []string {
 	return slices.Clone(l.lines)
 }
 
-// TestCompensation: a run that fails undoes what it has done. The process that is stopped meanwhile leaves the rest to another one, which asks for the same
-// again, under the same key. What a remote step has done elsewhere is undone here, where the run is performed.
+// TestCompensation: a run that fails undoes its steps. If the process is stopped meanwhile, another process continues, and repeats the
+// interrupted compensation under the same key. The effect of a remote step is undone in the process that performs the run.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -73,7 +73,7 @@ func TestCompensation(t *testing.T) {
 	create(t, c, graph(), "order")
 	<-began
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // what is at work is interrupted
+	cancel() // running steps are interrupted
 	require.ErrorIs(t, p.Stop(ctx, c.River), context.Canceled)
 	x.reaches(t, "order", kahn.RunSuspended)
 	x.perform(t, &riverkahn.Performer{Workflows: workflows})
@@ -91,7 +91,7 @@ func TestCompensation(t *testing.T) {
 	}
 }
 
-// TestRepairCompensation: a compensation that has failed for good is repeated, or declared done by hand, by a function of SQL, and a job performs that.
+// TestRepairCompensation: an SQL function repeats a failed compensation, or declares that it was done by hand, and a job carries that out.
 func TestRepairCompensation(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

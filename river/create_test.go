@@ -49,7 +49,7 @@ func TestCreate(t *testing.T) {
 	require.Equal(t, 3, jobs[0].Priority)
 	require.WithinDuration(t, n.NotBefore, jobs[0].ScheduledAt, time.Millisecond)
 
-	require.NoError(t, c.Wake(t.Context(), "order-17")) // its job begins at once, in the place of the one that was scheduled, and finds out that it is too early
+	require.NoError(t, c.Wake(t.Context(), "order-17")) // its job begins at once, in place of the scheduled one, and finds that the run is not due
 	jobs = x.jobs(t, "order-17")
 	require.Len(t, jobs, 1)
 	require.Equal(t, rivertype.JobStateAvailable, jobs[0].State)
@@ -94,7 +94,8 @@ func TestCreatePriorities(t *testing.T) {
 	}
 }
 
-// TestNotCommitted: a run that is not stored, since its transaction was not committed, is not said to be created, and a request is not said to be posted.
+// TestNotCommitted: if the transaction is not committed, Create does not report a run as created, and Post does not report a request as
+// posted.
 func TestNotCommitted(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -120,7 +121,7 @@ func TestNotCommitted(t *testing.T) {
 	require.False(t, posted)
 }
 
-// TestVersions: a process works the queues of its plans alone, and finds those of other processes.
+// TestVersions: a process works only the queues of its plans, and leaves other queues to other processes.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -134,7 +135,7 @@ func TestVersions(t *testing.T) {
 	x.reaches(t, "former", kahn.RunCompleted)
 }
 
-// TestQueueOf: whatever a workflow is called, its queue has a name that River accepts.
+// TestQueueOf: whatever the name of a workflow, River accepts the name of its queue.
 func TestQueueOf(t *testing.T) {
 	t.Parallel()
 	valid := regexp.MustCompile(`^(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*$`) // of River's client.go
@@ -151,7 +152,7 @@ func TestQueueOf(t *testing.T) {
 	require.Contains(t, riverkahn.QueueOf("Order 66", ""), "kahn_order_66_")
 }
 
-// TestRegister: what a Performer lacks is said when it is registered.
+// TestRegister: Register returns an error that says what a Performer lacks.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -13,10 +13,10 @@ import (
 	riverkahn "github.com/seed-c794f7ef/kahn/river"
 )
 
-// withFunctions creates the functions of SQL.
+// withFunctions creates the SQL functions.
 func (x *tables) withFunctions(t *testing.T) (schema string) {
 	t.Helper()
-	for range 2 { // they are replaced
+	for range 2 { // the second time replaces them
 		_, err := x.pool.Exec(t.Context(), riverkahn.Functions(x.store.Schema(), x.schema), pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)
 	}
@@ -37,7 +37,7 @@ func TestFunctionQueue(t *testing.T) {
 	}
 }
 
-// TestFunctionWake: a run that another program wakes has the job that this package would have inserted, and begins at once.
+// TestFunctionWake: if another program wakes a run, the run has the same job that this package would insert, and begins at once.
 func TestFunctionWake(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -78,8 +78,8 @@ func TestFunctionWake(t *testing.T) {
 	require.ErrorContains(t, wake("no such run"), "unknown run no such run")
 }
 
-// TestFunctionPost: a request that another program posts wakes a run at rest, once, in the transaction in which it is posted. A signal for a run that has
-// not begun leaves the job at its time, and a cancel lets it begin.
+// TestFunctionPost: a request from another program wakes a run at rest, once, in the transaction that posts the request. For a run that has
+// not begun, a signal leaves the job at its time, and a cancel lets it begin.
 func TestFunctionPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

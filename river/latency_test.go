@@ -14,10 +14,10 @@ import (
 	riverkahn "github.com/seed-c794f7ef/kahn/river"
 )
 
-// bearable is the latency that the tests insist on. What is usual is in docs/river.md.
+// bearable is the greatest latency that the tests accept. docs/river.md has the usual latency.
 const bearable = 2 * time.Second
 
-// samples is how often a latency is measured.
+// samples returns how often a latency is measured.
 func samples() int {
 	if os.Getenv("KAHN_LONG") != "" {
 		return 1000
@@ -25,7 +25,7 @@ func samples() int {
 	return 10
 }
 
-// latencies are sorted, and the test's log has their quantiles.
+// latencies sorts a list of latencies and logs their quantiles.
 func latencies(t *testing.T, what string, list []time.Duration) {
 	t.Helper()
 	slices.Sort(list)
@@ -33,7 +33,7 @@ func latencies(t *testing.T, what string, list []time.Duration) {
 	require.Less(t, list[len(list)*99/100], bearable)
 }
 
-// TestLatency measures how long it takes from the creation of a run to the call of its first step.
+// TestLatency measures the time from the creation of a run to the call of its first step.
 func TestLatency(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// gated is a graph with a gate between two steps.
+// gated returns a graph with a gate between two steps.
 func gated(timeout time.Duration) *kahn.Graph {
 	return (&kahn.Graph{Name: "approval"}).Add(kahn.Node{ID: "ask"},
 		kahn.Node{ID: "approve", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: timeout}, After: []string{"ask"}},
 		kahn.Node{ID: "ship", After: []string{"approve"}})
 }
 
-// TestRest: a run that waits gives its job back, and has another one only if it goes on by itself, at that time.
+// TestRest: a waiting run gives its job back. It gets another job only if it continues by itself, for the time at which it does.
 func TestRest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -39,14 +39,14 @@ func TestRest(t *testing.T) {
 	require.WithinDuration(t, stored.WakeAt, x.jobs(t, "later")[1].ScheduledAt, time.Millisecond)
 	require.WithinDuration(t, time.Now().Add(time.Hour), stored.WakeAt, time.Minute)
 
-	require.NoError(t, c.Wake(t.Context(), "never")) // it looks, and rests again
+	require.NoError(t, c.Wake(t.Context(), "never")) // the run finds nothing to do, and rests again
 	x.states(t, "never", rivertype.JobStateCompleted, rivertype.JobStateCompleted)
 	require.NoError(t, c.Wake(t.Context(), "later"))
 	x.states(t, "later", rivertype.JobStateCompleted, rivertype.JobStateCompleted, rivertype.JobStateScheduled)
 	require.ErrorIs(t, c.Wake(t.Context(), "no such run"), store.ErrUnknownRun)
 }
 
-// TestShortRest: a run stays in its process for a wait that is shorter than River takes to see that a job is due.
+// TestShortRest: a run stays in its process during a wait that is shorter than River needs to notice a due job.
 func TestShortRest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -59,7 +59,7 @@ func TestShortRest(t *testing.T) {
 	x.states(t, "short", rivertype.JobStateCompleted)
 }
 
-// TestBackoff: a run that backs off for long does not keep its job.
+// TestBackoff: a run does not keep its job during a long backoff.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -70,7 +70,7 @@ func TestBackoff(t *testing.T) {
 	x.reaches(t, "backoff", kahn.RunSuspended)
 }
 
-// TestFailure: a run that has failed is not performed again by the retries of River.
+// TestFailure: River's retries do not perform a failed run again.
 func TestFailure(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -86,8 +86,8 @@ func TestFailure(t *testing.T) {
 	require.Empty(t, x.jobs(t, "failing")[0].Errors)
 }
 
-// TestUnreadRequest: the job of a run with a request that cannot be read fails, so that River tells of it and tries again after its pauses. Another request
-// does not wait for these.
+// TestUnreadRequest: if a run has a request that cannot be read, its job fails, so that River reports the error and tries again after its
+// pauses. Another request does not wait for these pauses.
 func TestUnreadRequest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -105,7 +105,7 @@ func TestUnreadRequest(t *testing.T) {
 	x.reaches(t, "asks", kahn.RunCompleted)
 }
 
-// TestJobTimeout: neither the timeout of River's jobs nor its rescuer act against a run that takes longer.
+// TestJobTimeout: neither River's job timeout nor its rescuer interrupts a run that takes longer.
 func TestJobTimeout(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -128,7 +128,7 @@ func TestJobTimeout(t *testing.T) {
 	require.Empty(t, x.jobs(t, "long")[0].Errors)
 }
 
-// TestLeased: a job waits as long as somebody else performs its run.
+// TestLeased: a job waits as long as another owner performs its run.
 func TestLeased(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -146,7 +146,7 @@ func TestLeased(t *testing.T) {
 	x.states(t, "held", rivertype.JobStateCompleted)
 }
 
-// slow is a step that begins, and returns when it may, or when it is asked to stop.
+// slow is a step that reports its beginning, and returns when the test lets it, or when it is asked to stop.
 type slow struct {
 	began chan string
 	end   chan struct{}
@@ -164,7 +164,7 @@ func (s *slow) step(ctx context.Context, step *kahn.Step) (any, error) {
 	}
 }
 
-// TestStop: a process that stops leaves its runs, and another one goes on with them.
+// TestStop: a process that stops leaves its runs, and another process continues them.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]func(p *riverkahn.Performer, c riverkahn.Client, s *slow) error{
@@ -202,7 +202,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestJobCancel: a job that is cancelled cancels its run.
+// TestJobCancel: cancelling a job cancels its run.
 func TestJobCancel(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

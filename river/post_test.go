@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// signal is the request that answers the gate of gated.
+// signal returns the request that answers the gate of gated.
 func signal(t *testing.T, id, value string) store.Request {
 	t.Helper()
 	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: value, ID: id})
@@ -22,7 +22,7 @@ func signal(t *testing.T, id, value string) store.Request {
 	return q
 }
 
-// TestPost: a request wakes a run at rest, once, in the transaction in which it is posted.
+// TestPost: a request wakes a run at rest, once, in the transaction that posts the request.
 func TestPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -59,7 +59,7 @@ func TestPost(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrEnded)
 }
 
-// TestPostAtRest: no request is lost that is posted while its run comes to rest, or begins.
+// TestPostAtRest: a request that is posted while its run comes to rest, or begins, is not lost.
 func TestPostAtRest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -85,7 +85,7 @@ func TestPostAtRest(t *testing.T) {
 	}
 }
 
-// TestSignalLatency measures how long it takes from a signal for a run at rest to the call of the step that follows.
+// TestSignalLatency measures the time from a signal for a run at rest to the call of the next step.
 func TestSignalLatency(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// The environment of a test binary that is to be a process of its own: the schema of River, and the file of calls.
+// The environment of a child process: the schema of River, and the file that records calls.
 const (
 	childSchema = "KAHN_RIVER_SCHEMA"
 	childLog    = "KAHN_RIVER_LOG"
@@ -37,7 +37,7 @@ const (
 	sharedLease = 400 * time.Millisecond
 )
 
-// chain is a graph of steps that follow one another.
+// chain returns a graph of n steps that follow one another.
 func chain(n int) *kahn.Graph {
 	g := &kahn.Graph{Name: "chain"}
 	for i := range n {
@@ -50,7 +50,7 @@ func chain(n int) *kahn.Graph {
 	return g
 }
 
-// TestChild is a process that performs the runs of chain until its input ends. It does nothing unless it is one.
+// TestChild, in a child process, performs the runs of chain until its input ends. It is skipped elsewhere.
 func TestChild(t *testing.T) {
 	schema := os.Getenv(childSchema)
 	if schema == "" {
@@ -80,7 +80,7 @@ func TestChild(t *testing.T) {
 	require.NoError(t, log.Close())
 }
 
-// process is a TestChild.
+// process is a child process that runs TestChild.
 type process struct {
 	*exec.Cmd
 	input io.Closer
@@ -97,7 +97,7 @@ func startProcess(t *testing.T, schema, log string) *process {
 	require.NoError(t, cmd.Start())
 	_, err = io.ReadFull(output, make([]byte, len("ready")))
 	require.NoError(t, err)
-	go func() { _, _ = io.Copy(io.Discard, output) }() // its end is that of the process
+	go func() { _, _ = io.Copy(io.Discard, output) }() // ends with the process
 	return &process{cmd, input}
 }
 
@@ -108,8 +108,8 @@ func (p *process) end(t *testing.T) {
 	require.NoError(t, p.Wait())
 }
 
-// TestProcesses: three processes share runs, while one of them is stopped for longer than its leases last, and one is killed, again and again. All
-// runs end without anybody's help, and nothing is stored twice.
+// TestProcesses: three processes share runs, while again and again one is stopped for longer than its leases last, and one is killed. All
+// runs end without help, and nothing is stored twice.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	runs := 8

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// abandon makes the only job of a run one of a process that has died: it is running, and nobody holds the run.
+// abandon makes the only job of a run look like the job of a dead process: the job is running, and no process holds the run.
 func (x *tables) abandon(t *testing.T, id string) {
 	t.Helper()
 	_, err := x.pool.Exec(t.Context(), "UPDATE "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+
@@ -24,7 +24,7 @@ func (x *tables) abandon(t *testing.T, id string) {
 	require.NoError(t, err)
 }
 
-// TestRecover: the runs of processes that have died go on, soon after their leases have run out.
+// TestRecover: the runs of dead processes continue soon after their leases have run out.
 func TestRecover(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -53,7 +53,7 @@ func TestRecover(t *testing.T) {
 	x.states(t, "held", rivertype.JobStateRunning)
 }
 
-// TestStray: a run that is due goes on although its job is gone, and one that waits gets no other job.
+// TestStray: a due run continues although its job is gone, and a waiting run gets no second job.
 func TestStray(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -105,7 +105,7 @@ func TestStray(t *testing.T) {
 	require.Empty(t, x.jobs(t, "tomorrow"))
 }
 
-// lose makes the only job of a step one of a process that is silent, after others were.
+// lose makes the only job of a step look like the job of a silent process, after a number of earlier losses.
 func (x *tables) lose(t *testing.T, losses int) {
 	t.Helper()
 	_, err := x.pool.Exec(t.Context(), "UPDATE "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+
@@ -113,7 +113,7 @@ func (x *tables) lose(t *testing.T, losses int) {
 	require.NoError(t, err)
 }
 
-// TestRecoverAndPost: who posts a request, and then another one, while runs and steps are recovered meets no deadlock.
+// TestRecoverAndPost: a program that posts two requests while runs and steps are recovered meets no deadlock.
 func TestRecoverAndPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -151,7 +151,7 @@ func TestRecoverAndPost(t *testing.T) {
 	x.reaches(t, "letter", kahn.RunCancelled)
 }
 
-// TestLostStepOfEndedRun: a step that was lost too often, of a run that has ended meanwhile, does not keep others from being recovered.
+// TestLostStepOfEndedRun: if a step was lost too often and its run has ended meanwhile, other steps are still recovered.
 func TestLostStepOfEndedRun(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -166,7 +166,7 @@ func TestLostStepOfEndedRun(t *testing.T) {
 	require.Eventually(t, func() bool { return x.stepJobs(t)[0] == rivertype.JobStateDiscarded }, 10*time.Second, 5*time.Millisecond)
 }
 
-// TestRecoverUnderServer: lost runs go on also while River's leader is a client that has a Server alone.
+// TestRecoverUnderServer: lost runs also continue while River's leader is a client with only a Server.
 func TestRecoverUnderServer(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -175,13 +175,13 @@ func TestRecoverUnderServer(t *testing.T) {
 		require.NoError(t, x.pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM "+pgx.Identifier{x.schema, "river_leader"}.Sanitize()).Scan(&elected))
 		return elected
 	}, 10*time.Second, 5*time.Millisecond)
-	c := x.perform(t, &riverkahn.Performer{}) // without workflows, so that nobody takes the job
+	c := x.perform(t, &riverkahn.Performer{}) // without workflows, so that no process takes the job
 	create(t, c, order(), "lost")
 	x.abandon(t, "lost")
 	x.states(t, "lost", rivertype.JobStateDiscarded, rivertype.JobStateAvailable)
 }
 
-// mortal is the store of a process that dies: from then on nothing it does reaches the database.
+// mortal is the store of a process that dies: once dead is set, no call reaches the database.
 type mortal struct {
 	store.Store
 	dead atomic.Bool
@@ -210,7 +210,7 @@ func (m *mortal) Commit(ctx context.Context, l store.Lease, c store.Commit) (sto
 	return m.Store.Commit(ctx, l, c)
 }
 
-// begin lets a run begin in a process that dies while it pays.
+// begin begins a run in a process that dies while the run pays.
 func (x *tables) begin(t *testing.T, id string) {
 	t.Helper()
 	process := &mortal{Store: x.store}

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedrive: a redrive that any program posts, in Go or in SQL, goes on in a job; one that is refused is answered, and leaves the run as it is. One that
-// was posted without a job is found.
+// TestRedrive: any program may post a redrive, in Go or in SQL, and a job performs it. A refused redrive is answered, and leaves the run as
+// it is. A redrive that was posted without a job is found.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -62,7 +62,7 @@ func TestRedrive(t *testing.T) {
 		create(t, c, g, id)
 		x.reaches(t, id, kahn.RunFailed)
 		mu.Lock()
-		calls[id] = nil // a map performs its other items
+		calls[id] = nil // a map goes on to perform its other items
 		mu.Unlock()
 		for _, node := range []string{"M[7]", "M[1]"} {
 			require.NoError(t, post(t, id, []string{node}), id)

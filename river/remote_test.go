@@ -36,7 +36,7 @@ func (x *tables) serve(t *testing.T, step kahn.StepFunc, codec kahn.Codec) *rive
 	return c
 }
 
-// stepJobs are the states of the jobs of steps, the first one first.
+// stepJobs returns the states of the jobs of steps, the oldest first.
 func (x *tables) stepJobs(t *testing.T) []rivertype.JobState {
 	t.Helper()
 	rows, err := x.pool.Query(t.Context(), "SELECT state FROM "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+" WHERE kind = 'kahn_step' ORDER BY id")
@@ -46,13 +46,13 @@ func (x *tables) stepJobs(t *testing.T) []rivertype.JobState {
 	return states
 }
 
-// mails is a graph with a node whose step is performed elsewhere, and one that follows it.
+// mails returns a graph with a node whose step another process performs, and a node that follows it.
 func mails(n kahn.Node) *kahn.Graph {
 	n.ID, n.Kind, n.Do = "mail", "mail", riverkahn.Remote{LostAfter: 500 * time.Millisecond}.Step
 	return (&kahn.Graph{Name: "mails"}).Add(n, kahn.Node{ID: "note", After: []string{"mail"}})
 }
 
-// TestRemote: a step is performed by another process, which sees what the step would see, and its reply is the outcome of the node.
+// TestRemote: another process performs a step. It sees what the step would see here, and its reply is the outcome of the node.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -85,7 +85,7 @@ func TestRemote(t *testing.T) {
 	require.Less(t, size, 10_000, "the text did not go by reference")
 }
 
-// TestRemoteStop: a step elsewhere is asked to stop when its run is cancelled, or its node is out of time.
+// TestRemoteStop: a remote step is asked to stop when its run is cancelled, or its node times out.
 func TestRemoteStop(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -121,7 +121,7 @@ func TestRemoteStop(t *testing.T) {
 	}
 }
 
-// TestRemoteLost: an attempt whose process is silent is given to another one, and fails when that has happened too often.
+// TestRemoteLost: if the process of an attempt is silent, another process gets the attempt. An attempt that was lost too often fails.
 func TestRemoteLost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -149,7 +149,7 @@ func TestRemoteLost(t *testing.T) {
 	x.reaches(t, "other letter", kahn.RunCompleted)
 }
 
-// TestRemoteSlips: what is wrong with a Server, or with the use of a Remote, is said.
+// TestRemoteSlips: errors say what is wrong with a Server, or with the use of a Remote.
 func TestRemoteSlips(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -168,7 +168,7 @@ func TestRemoteSlips(t *testing.T) {
 	require.Equal(t, 1, node.Attempts)
 }
 
-// TestRemoteJobCancelled: a job of a step that is cancelled fails the attempt.
+// TestRemoteJobCancelled: cancelling the job of a step fails the attempt.
 func TestRemoteJobCancelled(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -187,8 +187,8 @@ func TestRemoteJobCancelled(t *testing.T) {
 	require.ErrorContains(t, err, "the job of the step was cancelled")
 }
 
-// TestRemoteJobGone: an attempt whose job is deleted, or cancelled before it begins, fails, and is retried as the node says. Other attempts go on: if the job waits for a
-// process, if it is running, and if its reply was posted and has not been taken.
+// TestRemoteJobGone: if a job is deleted, or cancelled before it begins, its attempt fails, and the node's policy decides about a retry.
+// Other attempts continue: their jobs wait for a process, are running, or have a posted reply that the run has not taken.
 func TestRemoteJobGone(t *testing.T) {
 	t.Parallel()
 	for name, gone := range map[string]string{
@@ -232,7 +232,7 @@ func TestRemoteJobGone(t *testing.T) {
 		require.NoError(t, x.pool.QueryRow(t.Context(), "SELECT args->>'token' FROM "+jobs+" WHERE args->>'run' = 'replied' AND kind = 'kahn_step'").Scan(&token))
 		q, err := kahn.PrepareSignal(token, kahn.Decision{Value: `{"value": "sent"}`, ID: token})
 		require.NoError(t, err)
-		_, err = x.store.Post(t.Context(), "replied", q) // without a job, so that nobody takes it for a while
+		_, err = x.store.Post(t.Context(), "replied", q) // without a job, so that the run does not take it for a while
 		require.NoError(t, err)
 		_, err = x.pool.Exec(t.Context(), "DELETE FROM "+jobs+" WHERE kind = 'kahn_step' AND args->>'run' IN ('replied', 'gone')")
 		require.NoError(t, err)
@@ -246,12 +246,13 @@ func TestRemoteJobGone(t *testing.T) {
 	})
 }
 
-// TestRemoteEnd: a remote step for an end node, which cannot wait, is refused where it is registered, and where that cannot be seen when it is called. Nothing is sent.
+// TestRemoteEnd: an end node cannot wait, so a remote step for it is refused by Register, or if Register cannot detect it, when the step is
+// called. Nothing is sent.
 func TestRemoteEnd(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
 	remote := riverkahn.Remote{}
-	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { // what it calls cannot be seen
+	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { // hides the remote step from Register
 		out, err := remote.Step(ctx, s)
 		return out, err
 	}
@@ -278,7 +279,7 @@ func TestRemoteEnd(t *testing.T) {
 	require.Empty(t, x.stepJobs(t))
 }
 
-// TestRemoteAnswersAgain: a step that has been performed is not performed again because its reply could not be stored at once.
+// TestRemoteAnswersAgain: if the reply of a step cannot be stored at once, the step is not performed again.
 func TestRemoteAnswersAgain(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -329,7 +330,7 @@ func (k *keyReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Trace
 
 func (*keyReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestRemoteReads: a process searches the nodes of a run once for each attempt, however often it asks whether the node waits.
+// TestRemoteReads: a process searches the nodes of a run once per attempt, however often it checks whether the node waits.
 func TestRemoteReads(t *testing.T) {
 	t.Parallel()
 	x, reads := newTables(t), new(keyReads)
@@ -347,7 +348,7 @@ func TestRemoteReads(t *testing.T) {
 	require.EqualValues(t, 1, reads.searches.Load())
 }
 
-// TestSetLabel: a run has the labels that its steps have set, and what they have used; SetLabel returns an error in a step that has a job of its own.
+// TestSetLabel: a run has the labels that its steps set, and their usage. SetLabel returns an error in a step with its own job.
 func TestSetLabel(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -31,10 +31,10 @@ func TestMain(m *testing.M) { postgrestest.Main(m, &database) }
 
 var schemas atomic.Int64
 
-// tables are the tables of the store and of River that a test has for itself.
+// tables has the tables of the store and of River for one test.
 type tables struct {
 	pool   *pgxpool.Pool
-	schema string // of River; that of the store has it as a part
+	schema string // of River; the name of the store's schema contains it
 	store  *postgres.Store
 }
 
@@ -61,12 +61,12 @@ func openTables(t *testing.T, pool *pgxpool.Pool, schema string) *tables {
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// config is the configuration of a client of River.
+// config returns the configuration of a client of River.
 func (x *tables) config() *river.Config {
 	return &river.Config{Schema: x.schema, Logger: quiet, TestOnly: true}
 }
 
-// client is a Client that works no jobs.
+// client returns a Client that works no jobs.
 func (x *tables) client(t *testing.T) riverkahn.Client {
 	t.Helper()
 	c, err := river.NewClient(riverpgxv5.New(x.pool), x.config())
@@ -74,7 +74,7 @@ func (x *tables) client(t *testing.T) riverkahn.Client {
 	return riverkahn.Client{Store: x.store, River: c}
 }
 
-// perform starts a client of River with a Performer, which is stopped when the test ends.
+// perform starts a client of River with a Performer, and stops it when the test ends.
 func (x *tables) perform(t *testing.T, p *riverkahn.Performer, configure ...func(*river.Config)) riverkahn.Client {
 	t.Helper()
 	p.Store = x.store
@@ -113,7 +113,7 @@ func (x *tables) reaches(t *testing.T, id string, status kahn.RunStatus) {
 	}, 15*time.Second, 5*time.Millisecond, "run %s is not %v", id, status)
 }
 
-// jobs are the jobs of a run, the first one first.
+// jobs returns the jobs of a run, the oldest first.
 func (x *tables) jobs(t *testing.T, id string) (list []rivertype.JobRow) {
 	t.Helper()
 	rows, err := x.pool.Query(t.Context(), "SELECT state, queue, priority, attempt, scheduled_at, cardinality(errors) FROM "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+
@@ -152,12 +152,12 @@ func (x *tables) states(t *testing.T, id string, want ...rivertype.JobState) {
 
 func echo(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }
 
-// order is a graph of two steps.
+// order returns a graph of two steps.
 func order() *kahn.Graph {
 	return (&kahn.Graph{Name: "order"}).Add(kahn.Node{ID: "pay"}, kahn.Node{ID: "ship", After: []string{"pay"}})
 }
 
-// TestPerform: runs that one client has created are performed by another one.
+// TestPerform: one client creates runs, and another performs them.
 func TestPerform(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

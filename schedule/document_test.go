@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/schedule"
 )
 
-// A document's schedule has its fields, its name, the time of the tick and its inputs; what is wrong with it is reported at its place.
+// The schedule of a document has the document's fields and name, and its runs have the inputs and the time of the tick. Defects are
+// reported at their places.
 func TestFromDocument(t *testing.T) {
 	t.Parallel()
 	load := func(text string) (*definition.Document, error) {

@@ -24,19 +24,19 @@ import (
 
 var errDead = errors.New("the process was killed")
 
-// process is the store as one process sees it, which may be killed, and whose clock may differ.
+// process is the store as one process sees it. The process may be killed, and its clock may be wrong.
 type process struct {
 	*store.Memory
 	world *world
-	skew  time.Duration // of its clock of the store
-	fuse  atomic.Int64  // how many calls it lives; the last one is made, and its answer lost
+	skew  time.Duration // error of the process's clock
+	fuse  atomic.Int64  // how many calls the process lives; the last call takes effect, but its answer is lost
 }
 
-// world is what all processes share.
+// world is the store and the records that all processes share.
 type world struct {
 	store.Memory
 	mu    sync.Mutex
-	ended map[string]int // how often a run has ended
+	ended map[string]int // how often each run has ended
 	left  map[string]bool
 }
 
@@ -98,7 +98,7 @@ func (p *process) Schedules(ctx context.Context, names ...string) (list []store.
 	return list, now.Add(p.skew), err
 }
 
-// Due goes by the clock of the process.
+// Due uses the clock of the process.
 func (p *process) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
 	return call(p, func() (page store.DuePage, err error) {
 		if page, err = p.Memory.Due(ctx, q); err != nil || p.skew == 0 {
@@ -121,8 +121,9 @@ func (p *process) Announce(ctx context.Context, a store.Announcement) error {
 	return err
 }
 
-// Processes that are killed after any call of the store, whose clocks of it differ by up to an hour, a new version of the graph now and then, Prune
-// all the time: each tick has one run, which ends once. None is left out where they may overlap, and where they may not, none begins while another is at work.
+// Processes are killed after any call of the store, and their clocks differ by up to an hour. New versions of the graph are deployed, and
+// Prune runs all the time. Each tick has one run, which ends once. No tick is left out if ticks may overlap; otherwise no run begins while
+// another one is running.
 func TestEachTickOnce(t *testing.T) {
 	t.Parallel()
 	worlds := uint64(6)
@@ -142,7 +143,7 @@ func TestEachTickOnce(t *testing.T) {
 func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 	const lasts = 12 * time.Hour
 	w := &world{ended: map[string]int{}, left: map[string]bool{}}
-	// Of each schedule all ticks run, one beside and one after the other.
+	// All ticks of both schedules run: of one schedule side by side, of the other one after the other.
 	list := []schedule.Schedule{
 		{Name: "beside", Workflow: "w", Cron: "*/15 * * * *", Missed: schedule.All, Overlap: schedule.Allow},
 		{Name: "after", Workflow: "w", Every: 10 * time.Minute, Missed: schedule.All, Jitter: 3 * time.Minute},
@@ -171,7 +172,7 @@ func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 				}
 				return nil, context.Cause(ctx)
 			}}}}
-		former := version // a version that is deployed keeps the one before, for runs that have begun
+		former := version // a new version keeps the version before, for runs that have begun
 		for v := range former {
 			old := x.Workflows[0]
 			old.Graph = (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Config: map[string]any{"version": v}})
@@ -223,10 +224,10 @@ func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 		}
 	}
 	processes.Wait()
-	kill := live(0) // what was missed
+	kill := live(0) // run the missed ticks
 	time.Sleep(3 * time.Hour)
 	kill(false)
-	left := 0 // of those one after the other, since the one before was at work, or had been killed and was still leased
+	left := 0 // ticks of "after" that were left out because the run before was running, or was killed and still leased
 	for _, s := range list {
 		times, err := schedule.Every(15 * time.Minute)
 		if s.Every != 0 {
@@ -234,7 +235,7 @@ func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 		}
 		require.NoError(t, err)
 		first := times.Next(begin)
-		if skewed { // the first tick is the next one by the clock of the process that was first, which is up to an hour ahead
+		if skewed { // the first tick follows from the clock of the first process, which is up to an hour ahead
 			for tick := range times.Between(begin.Add(-time.Hour), begin.Add(75*time.Minute)) {
 				if w.ended[s.Name+"@"+tick.UTC().Format(time.RFC3339)] > 0 {
 					first = tick

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// defects are bugs in this package, and in the store in memory, each with a test that finds it.
+// defects has bugs in this package, and in the store in memory, each with a test that finds it.
 var defects = []struct {
 	test           string
 	file, function string
@@ -27,7 +27,7 @@ var defects = []struct {
 	{"TestEachTickOnce", "store/memory_schedule.go", "Memory.PutSchedule", `m.create(create)`, `m.create(&NewRun{ID: create.ID + " ", Spec: create.Spec, NotBefore: create.NotBefore})`},
 }
 
-// TestPlantedBugs plants each of the defects, and demands that its test finds it.
+// TestPlantedBugs plants each defect, and requires that its test finds it.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	plant.Wanted(t)

@@ -151,7 +151,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 			n := s.newRun(o.rule, x.Tick, "", tick)
 			n.IfExists = store.ReplaceUnasked
 			if same && !skip.IsZero() {
-				return nil, false, nil // it is about to begin
+				return nil, false, nil // its run is about to begin
 			}
 			return &n, true, nil
 		})

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// diary notes what steps do, with the hours and minutes since the beginning of a bubble, which is midnight in UTC.
+// diary records what steps do, with the hours and minutes since the beginning of a bubble, which is midnight UTC.
 type diary struct {
 	mu   sync.Mutex
 	list []string
@@ -40,7 +40,7 @@ func (d *diary) take() (list []string) {
 
 func clock() string { return time.Now().UTC().Format("15:04") }
 
-// reports is a workflow whose step notes its tick, and takes some time.
+// reports returns a service with a workflow whose step records its tick, and takes some time.
 func reports(d *diary, takes time.Duration) kahn.Service {
 	g := &kahn.Graph{Name: "report"}
 	g.Add(kahn.Node{ID: "a"})
@@ -72,7 +72,7 @@ func start(t *testing.T, db store.ScheduleStore, x kahn.Service, list ...schedul
 	}
 }
 
-// left returns the ticks of a schedule that are stored, by their times, each with its status and why it was left out.
+// left returns the stored ticks of a schedule in the order of their times, each with its status and the reason why it was left out.
 func left(t *testing.T, db store.ScheduleStore) (list []string) {
 	t.Helper()
 	page, err := db.List(t.Context(), store.Query{Limit: store.MaxPage})
@@ -137,7 +137,7 @@ func TestTicks(t *testing.T) {
 				case 3:
 					panic("no rates")
 				case 4:
-					return map[string]any{"minute": 1}, nil // which the graph does not declare
+					return map[string]any{"minute": 1}, nil // an input that the graph does not declare
 				default:
 					return map[string]any{"hour": hour}, nil
 				}
@@ -172,7 +172,7 @@ func TestTicks(t *testing.T) {
 
 func TestMissed(t *testing.T) {
 	t.Parallel()
-	// Nobody serves from half past one to half past five.
+	// No process serves from half past one to half past five.
 	for _, row := range []struct {
 		name  string
 		s     schedule.Schedule
@@ -264,7 +264,7 @@ func TestOperate(t *testing.T) {
 		require.Equal(t, machine.RunCompleted, list[0].Last[0].Status)
 		require.NoError(t, s.Pause(t.Context(), "hourly"))
 		require.NoError(t, s.Pause(t.Context(), "hourly"))
-		time.Sleep(2 * time.Hour) // half past three
+		time.Sleep(2 * time.Hour) // until half past three
 		id, err := s.RunNow(t.Context(), "hourly")
 		require.NoError(t, err)
 		require.Equal(t, "hourly@2000-01-01T03:30:00Z/now", id)

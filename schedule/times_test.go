@@ -39,7 +39,7 @@ func cron(t *testing.T, expression, zone string) *schedule.Times {
 	return times
 }
 
-// A fixed time in a gap is the end of the gap, one that exists twice is the first; a star follows the clock.
+// A fixed time in a gap moves to the end of the gap, and a fixed time that occurs twice counts the first time. A star follows the clock.
 func TestClocksAreChanged(t *testing.T) {
 	t.Parallel()
 	const spring, fall = "2026-03-29T00:00:00+01:00", "2026-10-25T00:00:00+02:00"
@@ -62,7 +62,7 @@ func TestClocksAreChanged(t *testing.T) {
 		require.Equal(t, x.spring, ticks(t, times, spring, afterSpring), x.expression)
 		require.Equal(t, x.fall, ticks(t, times, fall, afterFall), x.expression)
 	}
-	// The clock was never at midnight, the whole day was left out.
+	// The clock skipped midnight, or the whole day.
 	require.Equal(t, []string{"2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"},
 		ticks(t, cron(t, "0 0 * * *", "America/Santiago"), "2026-09-06T00:00:00-04:00", "2026-09-07T12:00:00-03:00"))
 	require.Equal(t, []string{"2011-12-29T12:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T12:00:00+14:00"},
@@ -113,7 +113,7 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// A bad expression is an error that names the field, or says what else is wrong.
+// The error for a bad expression names the field, or says what else is wrong.
 func TestBadExpressions(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ expression, want string }{
@@ -155,7 +155,7 @@ func TestBadExpressions(t *testing.T) {
 	}
 }
 
-// minutes are expressions, and by which minutes of a clock they are matched.
+// minutes has expressions, and the minutes of a clock that match them.
 var minutes = []struct {
 	expression string
 	wild       bool
@@ -174,8 +174,9 @@ var minutes = []struct {
 	}},
 }
 
-// walk is Vixie's rule as his program follows it: it wakes each minute, and asks of the minutes that the clock has passed since it woke, none
-// if the clock was set back, and then of none until it is where it was. Expressions with a star are asked of the minute that the clock shows.
+// walk follows Vixie's rule as his program does: it wakes each minute, and matches fixed expressions with the minutes that the clock has
+// passed since it last woke. If the clock was set back, it matches none until the clock is where it was. It matches expressions with a star
+// with the minute that the clock shows.
 func walk(zone *time.Location, from, before time.Time) (found [][]int64) {
 	found = make([][]int64, len(minutes))
 	_, offset := from.In(zone).Zone()
@@ -221,11 +222,11 @@ func zones(t *testing.T) (list []string) {
 	return list
 }
 
-// Ten years, all zones, five expressions. A sample of the zones without KAHN_LONG.
+// TestVixie compares ten years in all zones with five expressions. Without KAHN_LONG it takes a sample of the zones.
 func TestVixie(t *testing.T) {
 	t.Parallel()
 	all := zones(t)
-	if os.Getenv("KAHN_LONG") == "" { // clocks that change by half an hour, by two and by three hours, at midnight, for Ramadan, back in summer, and a few others
+	if os.Getenv("KAHN_LONG") == "" { // with changes by half an hour, two and three hours, at midnight, for Ramadan, back in summer, and a few others
 		all = []string{"Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll", "Antarctica/Casey", "America/Santiago", "Africa/Casablanca", "Europe/Dublin", "Asia/Pyongyang", "Asia/Gaza", "UTC"}
 	}
 	from, before := at(t, "2017-01-01T00:00:00Z"), at(t, "2027-01-01T00:00:00Z")
