@@ -640,9 +640,9 @@ type Cause struct {
 	Err error
 }
 
-// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive].
-// Functions that end with ...Request need none, and use only the first one. Both texts are for display and logs; they do not change what
-// happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
+// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive]. A
+// function with the parameter ...Request needs none, and uses only the first one. Both texts are for display and logs; they do not change
+// what happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
 type Request = event.Request
 
 // boundedRequest shortens a request from a file that another program may have written. It returns nil for nil.

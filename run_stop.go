@@ -589,7 +589,7 @@ func (r *Run) lend(group string, ref machine.Ref) {
 	}
 }
 
-// in returns the node of r that is, or that contains, the node at this place; noRef if there is none.
+// in returns p's node if it is a node of r, or the node of r that contains it; noRef if there is none.
 func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {

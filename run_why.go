@@ -82,7 +82,7 @@ type Why struct {
 	CompensationErr error
 }
 
-// Bound names one bound on how many steps run at the same time, or how often they start.
+// Bound is a limit on how many steps run at the same time, or on how often they start.
 type Bound struct {
 	Scope string // one of the constants below
 	// Name is the name of the group or the key, or the path of the map.

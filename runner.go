@@ -282,8 +282,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed records a change of the run's status. The caller holds the run's lock, so pending runs that may begin now are begun on another
-// goroutine: beginning a run takes its lock.
+// changed records a change of the run's status. The caller holds the run's lock. Beginning another run takes that run's lock, so pending
+// runs begin on another goroutine.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()

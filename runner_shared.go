@@ -101,7 +101,7 @@ type far struct {
 	granted     int   // slots that steps may take; while a request is in flight, only the slots that it keeps
 	fair        int   // how many of them the process may use while other processes want some
 	until       int64 // when they are lost
-	peak        int   // slots that were taken at once since checked
+	peak        int   // the most slots taken at once since checked
 	checked     int64
 	tokens      int
 	tokensUntil int64

@@ -143,7 +143,7 @@ func (r *Run) reached(ref machine.Ref, status Status, want uint32) (Status, erro
 	return status, fmt.Errorf("%w: no such status to wait for", ErrBadValue)
 }
 
-// waiter waits for one node to enter one of some statuses.
+// waiter waits for one node to enter one of several statuses.
 type waiter struct {
 	want uint32 // a bit for each status; 0 for the terminal ones
 	got  chan Status

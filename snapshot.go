@@ -23,9 +23,9 @@ import (
 // expanded node, but not the node's graph, see [Expand].
 //
 // A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. Encoded as JSON
-// it holds the values as the run's [Codec] writes them. MarshalJSON returns [ErrNotEncodable] if a value cannot be encoded, and names the
-// node by its path. The list of a running map is one of the values: the map's items are the same when the run continues, even if it is
-// given other parameters. Errors survive as their text, and still match the sentinel errors of this package and of package context.
+// it holds the values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable]
+// and names the node's path. The list of a running map is one of the values: the map's items are the same when the run continues, even if
+// it is given other parameters. Errors survive as their text, and still match the sentinel errors of this package and of package context.
 //
 // A Snapshot is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 type Snapshot struct {

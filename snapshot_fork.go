@@ -201,7 +201,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // naming nodes inside a composite as well repeats no less than naming the composite
+	if named && rests != nil { // naming nodes inside, too, must not make the composite repeat less
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -761,7 +761,8 @@ func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string
 	return again.paths(nil, s.file.Nodes, ""), err
 }
 
-// forkAgain adds the nodes without a usable result to the nodes that run again in a fork, and all nodes that follow any of them.
+// forkAgain returns the nodes that run again in a fork: the given ones, all nodes without a usable result, and the nodes that follow any of
+// these.
 func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	kept := make([]*nodeState, len(p.names))
 	for i := range nodes {

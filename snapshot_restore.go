@@ -40,10 +40,10 @@ func Resume(s *Snapshot) Option {
 // Composites continue inside, at every depth. Items, nodes and iterations that completed or were skipped keep their results; all others run
 // again with the nodes that follow them inside. Timeouts and tolerances begin anew. A composite begins anew if a node before it runs again,
 // if its declaration has changed, if it is named and completed with no failure inside, or if [Anew] is given. Names are paths, see
-// [Step.Path]: "charge", "S/charge", the item "M[3]". An iteration "L#2" repeats the loop from there; it must be the first or the last one,
-// or any one with Loop.Collect. The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a
-// failure that is repeated: see [DespiteHandlers]. A [Request] says who asks; the Result and the events run.status.changed and
-// node.invalidated carry it.
+// [Step.Path]: "charge", "S/charge", the item "M[3]". An iteration "L#2" repeats the loop from there. Without Loop.Collect it must be the
+// first or the last one. The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure
+// that is repeated: see [DespiteHandlers]. A [Request] says who asks; the Result and the events run.status.changed and node.invalidated
+// carry it.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of the
 // new epoch removes the results of the nodes that run again from the store, and after a crash the redriven run continues from there. The

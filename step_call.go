@@ -520,8 +520,8 @@ type Reply struct {
 }
 
 // Perform calls a step function with the attempt and returns its result; it turns a panic into a [*PanicError]. If the step calls
-// runtime.Goexit, the goroutine ends and Perform does not return: a host that must reply defers a Reply with [ErrGoexit]. ctx and to are as
-// for [NewStep].
+// runtime.Goexit, the goroutine ends and Perform does not return: a host that must reply defers a Reply with [ErrGoexit]. The context and
+// the last argument are as for [NewStep].
 func (c Call) Perform(ctx context.Context, step StepFunc, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
