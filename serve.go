@@ -102,25 +102,22 @@ const (
 )
 
 // Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due
-// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. Each run is
-// performed by one of them. After a process has died and its leases have run out, its runs continue in another process.
+// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. One of them
+// performs each run, and after its death, when the leases have run out, another one continues the run.
 //
 // After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight
-// continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that rests, because it waits for a signal
-// or a time, see Service.RestAfter, ends in this process with [RunSuspended] and releases its lease. It costs nothing until it is due and
-// continues.
+// continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that waits for a signal or a time, see
+// Service.RestAfter, ends in this process with [RunSuspended], releases its lease and costs nothing until it is due.
 //
-// Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one owner name; set it
-// with the option [Lease] in Runner.Options. If another process uses the name, Serve reports that and performs nothing until that process
-// is gone. Serve tries a run again if it cannot begin, if its store fails, or if it rests with a request that cannot be read, see
-// [ErrUndecoded]. It does so after a second, and then after pauses that double up to a minute. A run with an unreadable request is also
-// tried again when another request is posted for it.
+// Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one owner name, set by
+// the option [Lease] in Runner.Options; while another process uses it, Serve reports that and performs nothing. A run that cannot begin,
+// whose store fails, or that rests with an unreadable request, see [ErrUndecoded], is tried again after a second, and then after pauses
+// that double up to a minute. Another request for a run with an unreadable one makes Serve try it again, too.
 //
 // Before it performs anything, Serve returns the errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption]
 // for a Service without a Store or Workflows, with a negative Poll, with a version twice, with two owners, or with an option for a single
-// run. If the store cannot be used any more, see [ErrUnusable], Serve returns an error that matches [ErrStore]. If a newer program has
-// migrated the store's schema, Serve takes no more runs, and when its runs have ended or rest it returns an error that matches ErrStore and
-// [store.ErrNewerSchema].
+// run. The error matches [ErrStore] if the store cannot be used any more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a
+// newer program has migrated the schema; Serve returns it when its runs have ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext

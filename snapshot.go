@@ -14,20 +14,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is the state of a run at one moment: the status of every node that is not idle, its attempts, outputs, errors, the branches that
-// conditions took, what nodes wait for, and the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process
-// or in another one.
+// Snapshot is the state of a run at one moment: of every node that is not idle the status, attempts, output, errors, branches taken and
+// wait, and the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another one. It is
+// immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
-// It also holds the insides of composites, at any depth: the items of a map, the current iteration of a loop with the output of the one
-// before, the nodes of nested runs. It does not hold the nodes of retried attempts and of earlier iterations. It holds the nodes inside an
-// expanded node, but not the node's graph, see [Expand].
+// It also holds the insides of composites, at any depth, without retried attempts and earlier iterations; a loop keeps the output of the
+// iteration before. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
 //
-// A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. Encoded as JSON
-// it holds the values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable]
-// and names the node's path. The list of a running map is one of the values: the map's items are the same when the run continues, even if
-// it is given other parameters. Errors survive as their text, and still match the sentinel errors of this package and of package context.
-//
-// A Snapshot is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
+// A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. JSON holds the
+// values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and names the
+// node's path. The list of a running map is kept, too, so the map has the same items when the run continues. Errors keep their text, and
+// still match the sentinel errors of this package and of package context.
 type Snapshot struct {
 	file  snapshotFile
 	codec Codec     // for MarshalJSON; the codec of the resuming run reads the values of a decoded snapshot

@@ -42,8 +42,8 @@ func Resume(s *Snapshot) Option {
 // if its declaration has changed, if it is named and completed with no failure inside, or if [Anew] is given. Names are paths, see
 // [Step.Path]: "charge", "S/charge", the item "M[3]". An iteration "L#2" repeats the loop from there. Without Loop.Collect it must be the
 // first or the last one. The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure
-// that is repeated: see [DespiteHandlers]. A [Request] says who asks; the Result and the events run.status.changed and node.invalidated
-// carry it.
+// that is repeated: see [DespiteHandlers]. A [Request] says who asks; it is in the Result and in the events run.status.changed and
+// node.invalidated.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of the
 // new epoch removes the results of the nodes that run again from the store, and after a crash the redriven run continues from there. The

@@ -734,19 +734,18 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Until that run has ended, it returns an error that the step must return. The
-// node waits, suspended. When the run has ended, the step is entered again, in the same attempt, and gets the status:
+// AwaitRun returns the status of another run that has ended. Before that, it returns an error that the step must return: the node waits,
+// suspended, until the run has ended. Then the step is entered again, in the same attempt, and gets the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
 //		return nil, err
 //	}
 //
-// Both runs must be in one store, and the caller's run must be [Durable]. The store must be a [store.Awaiter]: it answers in the
-// transaction that ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored,
-// [ErrAwaitCycle] if the runs await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx
-// belongs to no step. [Step.SavedState] and [Step.Resumed] keep their values, and no signal ends the wait. The same attempt may await
-// several runs, one after the other.
+// The caller's run must be [Durable] and share its store, a [store.Awaiter], with the other run. The store answers in the transaction that
+// ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle] if the runs
+// await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx belongs to no step.
+// [Step.SavedState] and [Step.Resumed] keep their values, and no signal ends the wait. An attempt may await several runs in turn.
 func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	s := StepOf(ctx)
 	switch {

@@ -44,8 +44,7 @@ var (
 //
 // Each attempt is recorded before its step is called. The results of its end become visible, to readers of events and to the steps of other
 // nodes, after its transaction has been committed. All changes that happen while a transaction is being written go into the next one. So
-// one transaction holds the end of a step together with the starts of the nodes that it made ready, and often the ends and starts of many
-// nodes.
+// one transaction holds the end of a step together with the starts of the nodes that it made ready, often for many steps.
 //
 // A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered
 // with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore].
@@ -789,11 +788,11 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 
 // Adopt makes a stored run that has begun under another version of its graph continue with this one. A node keeps its result, with
 // everything inside it, under three conditions. It completed, was skipped or was superseded; its hash is the same in both plans, see
-// [Plan.Hash]; and it follows no node that runs. All other nodes run anew: attempts count from 1, and a gate that waits asks again, with a
-// new deadline. Composites that have not ended, and are declared as before, continue inside by the same rule, as in a [Redrive]. An
-// answered gate keeps its answer, and early answers to gates that the run has not reached stay. Nodes that the graph no longer has are
-// removed from the run. [AdoptPreview] returns all this beforehand. Go functions have no hash: a node whose function has changed keeps its
-// result, unless its declaration changes, too, such as its Config.
+// [Plan.Hash]; and it follows no node that runs. All other nodes run anew: attempts count from 1, and gates wait again, with new deadlines.
+// Composites that have not ended, and are declared as before, continue inside by the same rule, as in a [Redrive]. An answered gate keeps
+// its answer, and early answers to gates that the run has not reached stay. Nodes that the graph no longer has are removed from the run.
+// [AdoptPreview] returns all this beforehand. Go functions have no hash: a node whose function has changed keeps its result, unless its
+// declaration changes, too, such as its Config.
 //
 // Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. Then the run is in the
 // queue of the new plan, see [Runner.Serve], or continues with Execute. If the transaction fails, the run is unchanged. For a run that has
