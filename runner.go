@@ -30,7 +30,7 @@ type Runner struct {
 	MaxRuns int
 	// History is how many ended runs the Runner remembers, the latest ones. Zero means 100, a negative number none.
 	History int
-	// Learn is the History of every run that is given none by its options. Nil means none.
+	// Learn is the History of every run whose options give none. Nil means none.
 	Learn *History
 	// CancelOnShutdown makes Shutdown cancel the runs that are still running when its context ends, instead of interrupting them: their
 	// cleanup nodes run, and the runs end. It is for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a

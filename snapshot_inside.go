@@ -296,7 +296,7 @@ func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 // installPause restores a loop that pauses.
 func (h *held) installPause(r *Run, x *extra) {
 	state := h.within.Inside
-	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // at most one of the loop's pauses from now
+	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // no later than one pause of the loop from now
 	x.comp = &composite{
 		before: state.iterations(),
 		pause:  &pause{next: state.Iteration, due: due, failed: state.Failed},
