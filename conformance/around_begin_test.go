@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// As long as the function of Around is at work the run is pending: it can be stopped and left as a whole, and its nodes cannot.
+// While the function of Around runs, the run is pending: it can be stopped and left as a whole, but its nodes cannot be stopped.
 func TestAroundAPendingRun(t *testing.T) {
 	t.Parallel()
 	g := graph(after("a"), after("b", "a"))
@@ -66,7 +66,7 @@ func TestAroundAPendingRun(t *testing.T) {
 	}
 }
 
-// A function of Around that ends the goroutine on which a pending run begins keeps no other run from beginning.
+// A function of Around that ends the goroutine on which a pending run begins does not keep other runs from beginning.
 func TestAroundEndsTheGoroutineOfARunner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAroundEndsTheGoroutineOfARunner(t *testing.T) {
 	})
 }
 
-// The nodes of a composite that goes on see what Around has put into the context, too.
+// The nodes of a composite that continues in a later life also see what Around has put into the context.
 func TestAroundInALaterLife(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestAroundInALaterLife(t *testing.T) {
 	})
 }
 
-// A function of Around that blocks keeps no other run from beginning: those that were to begin with it, and those that came later.
+// A function of Around that blocks does not keep other runs from beginning, whether they were due with its run or came later.
 func TestAroundBlocksItsOwnRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

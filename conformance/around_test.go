@@ -21,7 +21,7 @@ import (
 
 type noteKey struct{}
 
-// notes collects what happens, in order.
+// notes records what happens, in order.
 type notes struct {
 	sync.Mutex
 	list []string
@@ -39,13 +39,13 @@ func (n *notes) all() []string {
 	return slices.Clone(n.list)
 }
 
-// spanning is an Around that notes when it is called, and hands a value to the steps.
+// spanning returns an Around that records its calls, and passes a value to the steps.
 func spanning(n *notes, name string) kahn.Option {
 	return kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		before, _ := ctx.Value(noteKey{}).(string)
 		n.add("%s begins around %s in %q", name, r.ID(), before)
 		return context.WithValue(ctx, noteKey{}, before+name), func(res *kahn.Result) {
-			time.Sleep(5 * ms) // it is waited for
+			time.Sleep(5 * ms) // the run waits for it
 			n.add("%s ends: %v", name, res.Status)
 		}
 	})
@@ -147,7 +147,7 @@ func TestAround(t *testing.T) {
 	})
 }
 
-// A step can tell when it was queued, what it follows, and under which lease it runs.
+// A step knows when it was queued, what it follows, and under which lease it runs.
 func TestStepPlace(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "queued", func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestStepPlace(t *testing.T) {
 	})
 }
 
-// Several goroutines wait for a run at whose end the host's own code takes its time. Only the first may wait with a clock.
+// Several goroutines wait for a run, at whose end the host's own code takes long. Only the first may wait with a clock.
 func TestWaitersTogether(t *testing.T) {
 	t.Parallel()
 	slow := func() { time.Sleep(500 * ms) }
@@ -269,7 +269,7 @@ func TestWaitersTogether(t *testing.T) {
 	}
 }
 
-// TestAroundKeepsItsCancellation: the end of a context that a function of Around has made stops no step, whether or not the step has a deadline.
+// TestAroundKeepsItsCancellation: if the context that a function of Around returned ends, this stops no step, with or without a deadline.
 func TestAroundKeepsItsCancellation(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		inBubble(t, fmt.Sprint("timeout ", timeout), func(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// oneSlot begins a run with one slot, in which a node backs off without a delay, and the second node has begun.
+// oneSlot begins a run with one slot, in which one node backs off without a delay, and second has begun.
 func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coordinator, other *kahn.Step) {
 	g := graph(kahn.Node{ID: "again", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}}, second)
 	plan, err := g.Compile()
@@ -34,7 +34,7 @@ func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coord
 }
 
 // With one slot the report of an attempt may find at the same time that the attempt is abandoned and that the backoff of another node is
-// over: that node is tried again. So it is when the attempt was a fallback.
+// over: that node is tried again. The same holds if the attempt was a fallback.
 func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	t.Parallel()
 	for _, inFallback := range []bool{false, true} {
@@ -62,7 +62,7 @@ func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	}
 }
 
-// What a worker has found due when it begins a fallback is in the log then, not when the fallback has returned.
+// What a worker finds due when it begins a fallback is logged at that time, not when the fallback has returned.
 func TestFallbackHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator
@@ -86,7 +86,7 @@ func TestFallbackHoldsNothingBack(t *testing.T) {
 	require.Equal(t, 2, queued, "for each attempt")
 }
 
-// Observers learn that a node runs when its inputs have passed, not when its step has returned.
+// Observers learn that a node runs when its inputs have been accepted, not when its step has returned.
 func TestAdmissionIsObserved(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "a", Moderation: kahn.ModerateInput})
@@ -109,15 +109,15 @@ func TestAdmissionIsObserved(t *testing.T) {
 	})
 }
 
-// A grace that ends at the moment at which the step returns a graph after all has no say in the attempt, which goes on in the graph.
+// A grace that ends at the moment at which the step returns a graph does not affect the attempt, which continues in the graph.
 func TestGraceOfAStepThatExpands(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := graph(kahn.Node{ID: "x", Do: takes(0)})
-		for range 100 { // which of the two comes first is random
+		for range 100 { // which one comes first is random
 			rn := new(kahn.Runner)
 			run, err := rn.Start(t.Context(), graph(after("a")), func(context.Context, *kahn.Step) (any, error) {
-				time.Sleep(20 * ms) // its timer is armed, and so fires, before that of the grace
+				time.Sleep(20 * ms) // its timer is armed before the timer of the grace, and so fires first
 				return nil, kahn.Expand(inner, nil, nil)
 			}, kahn.CancelGrace(10*ms))
 			require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestGraceOfAStepThatExpands(t *testing.T) {
 	})
 }
 
-// A step that was cancelled, or has timed out, while an answer was made for it is not answered.
+// A step that is cancelled, or times out, while an answer for it is being encoded does not get the answer.
 func TestSignalMeetsACancelledStep(t *testing.T) {
 	for name, stop := range map[string]func(run *kahn.Run){
 		"cancelled": func(run *kahn.Run) { _ = run.CancelNode("a") },
@@ -160,7 +160,7 @@ func TestSignalMeetsACancelledStep(t *testing.T) {
 	}
 }
 
-// meanwhile is a Codec during whose work on the answer something happens.
+// meanwhile is a Codec that calls act while it encodes the answer.
 type meanwhile struct {
 	kahn.Types
 	act func()
@@ -173,9 +173,9 @@ func (c *meanwhile) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// A context whose Done panics when it is asked once more: the call that starts the run returns the panic, or the run ends by it, when it begins
-// at the latest, and calls no step; a context that is not asked so often, or only when the run has ended, ends nothing. The runs before and behind
-// it are not affected.
+// If the Done method of a context panics after some calls, the call that starts the run returns the panic, or the run ends with it at its
+// beginning and calls no step. If Done is not called so often, or only after the end of the run, nothing happens. Runs before and after
+// this one in the queue are not affected.
 func TestPendingRunWithABadContext(t *testing.T) {
 	outcomes := map[string]int{}
 	for calls := range 8 {

@@ -30,8 +30,8 @@ func (h *heldStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration)
 	return h.Memory.Renew(ctx, l, ttl)
 }
 
-// TestAttemptBeginsWithItsCall: the time in which the store writes the start of an attempt does not count against the
-// attempt's timeout, and a step is not called if it may not run any more when the start is written.
+// TestAttemptBeginsWithItsCall: the time in which the store writes the start of an attempt does not count against the attempt's timeout. A
+// step is not called if it may no longer run when the start is written.
 func TestAttemptBeginsWithItsCall(t *testing.T) {
 	everywhere := func(n kahn.Node) *kahn.Graph {
 		item := n
@@ -60,7 +60,7 @@ func TestAttemptBeginsWithItsCall(t *testing.T) {
 			r.expect(row.want, map[bool]string{true: "completed", false: "failed"}[r.err == nil])
 			calls := 1
 			if row.node.OverallTimeout > 0 {
-				calls = 0 // it has passed before the call
+				calls = 0 // the timeout has passed before the call
 			}
 			for _, path := range []string{"A", "M[0]", "S/A"} {
 				if c.n[path] != calls {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// awaits is a node whose step awaits runs, one after the other, and returns their statuses.
+// awaits returns a node whose step awaits runs, one after the other, and returns their statuses.
 func awaits(id string, runs ...string) kahn.Node {
 	return kahn.Node{ID: id, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
 		list := []any{}
@@ -35,7 +35,8 @@ func awaits(id string, runs ...string) kahn.Node {
 	}}
 }
 
-// A process dies at each write of runs that await others, and of the awaited runs: each waiting run gets its answer once, after the awaited run has ended.
+// A process dies at each write of awaiting runs and of awaited runs: each waiting run gets its answer once, after the awaited run has
+// ended.
 func TestAwaitAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "at each write", func(t *testing.T) {
@@ -84,7 +85,7 @@ func TestAwaitAtEveryWrite(t *testing.T) {
 	})
 }
 
-// What a step has learned before stays while it awaits a run, and a signal does not end the wait.
+// A step keeps earlier answers while it awaits a run, and a signal does not end the wait.
 func TestAwaitKeeps(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "over a store", func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestAwaitKeeps(t *testing.T) {
 
 		stored, err := s.Load(t.Context(), "waiting")
 		require.NoError(t, err)
-		var elsewhere store.Memory // where nobody has asked for the run, and nobody knows the other one
+		var elsewhere store.Memory // has no await for the run, and does not have the other run
 		require.NoError(t, elsewhere.Insert(t.Context(), stored))
 		_, err = kahn.Execute(t.Context(), flow("w"), step, kahn.Durable(&elsewhere), kahn.RunID("waiting"))
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
@@ -133,7 +134,8 @@ func TestAwaitKeeps(t *testing.T) {
 	})
 }
 
-// An answer comes too late for a node that was stopped, or waits for something else by then, and does no harm; and a cycle that was given up is none.
+// An answer has no effect if it comes too late for a node that was stopped, or that waits for something else by then. A cycle that was
+// given up is not a cycle.
 func TestAwaitGivenUp(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "over a store", func(t *testing.T) {
@@ -161,11 +163,11 @@ func TestAwaitGivenUp(t *testing.T) {
 		require.NoError(t, two.Signal(t.Context(), "g", true))
 		require.NoError(t, one.Signal(t.Context(), "g", true))
 		_, err = one.Wait()
-		require.Error(t, err) // its nodes were cancelled
+		require.Error(t, err) // because its nodes were cancelled
 		res, err := two.Wait()
 		require.NoError(t, err)
 		x, _ := res.Node("x")
-		require.Equal(t, []any{"cancelled"}, x.Output) // else it would be a cycle
+		require.Equal(t, []any{"cancelled"}, x.Output) // otherwise it would be a cycle
 		res, err = three.Wait()
 		require.NoError(t, err)
 		require.Equal(t, []any{one.Status().String()}, res.Output)
@@ -175,10 +177,10 @@ func TestAwaitGivenUp(t *testing.T) {
 	})
 }
 
-// bareInbox is an inbox that is no [store.Awaiter].
+// bareInbox is an inbox that is not a [store.Awaiter].
 type bareInbox struct{ store.Inbox }
 
-// Where no run can be awaited the step learns it, also after it was suspended elsewhere.
+// A step gets an error where no run can be awaited, also after it was suspended elsewhere.
 func TestAwaitNowhere(t *testing.T) {
 	t.Parallel()
 	for name, opts := range map[string][]kahn.Option{
@@ -206,7 +208,7 @@ func TestAwaitNowhere(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrNoAwait)
 }
 
-// A step that is performed elsewhere awaits runs by its call and its reply.
+// A step that is performed elsewhere awaits runs through its call and its reply.
 func TestAwaitElsewhere(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "as data", func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// cleaned is a nested graph whose x goes on until it is stopped, with a cleanup node that takes its time and an end node. Both
-// fail if their contexts have ended.
+// cleaned returns a nested graph whose x runs until it is stopped, with a cleanup node that takes the time d, and an end node. Both fail if
+// their contexts have ended.
 func cleaned(d time.Duration) *kahn.Graph {
 	uncancelled := func(ctx context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(d)
@@ -29,7 +29,7 @@ func cleaned(d time.Duration) *kahn.Graph {
 
 // TestBlackBoxStop combines all kinds of composites with all kinds of stops.
 func TestBlackBoxStop(t *testing.T) {
-	// The item's cleanup and end take longer than the grace: they are part of the stop, which waits for them.
+	// The item's cleanup and end take longer than the grace: they are part of the stop, which waits until they have ended.
 	deep := func() *kahn.Graph {
 		m := mapped("M", numbers(2), kahn.Map{ToleratedPercent: 100})
 		m.Sub = cleaned(8 * time.Second)
@@ -123,7 +123,7 @@ func TestBlackBoxStop(t *testing.T) {
 			t.Errorf("the map left %v", left)
 		}
 		if r.Duration != 40*ms+time.Second+10*ms {
-			t.Errorf("it took %v", r.Duration) // the second failure is one when its cleanup is over
+			t.Errorf("it took %v", r.Duration) // the second failure counts once its cleanup is over
 		}
 	})
 
@@ -182,7 +182,7 @@ func boundedNode(n kahn.Node) kahn.Node {
 	return n
 }
 
-// expectShort is expect with the reasons of skips.
+// expectShort is expect, but with the reasons of skips.
 func (r trial) expectShort(nodes, run string) {
 	r.t.Helper()
 	r.inside(nodes)
@@ -240,7 +240,7 @@ func TestBlackBoxSlots(t *testing.T) {
 						if err := run.Signal(context.Background(), w.Node, 1); err != nil {
 							t.Error(err)
 						}
-						synctest.Wait() // else the host would make the order random
+						synctest.Wait() // otherwise the host would make the order random
 						answered++
 					}
 				}
@@ -314,7 +314,7 @@ func TestBlackBoxSlots(t *testing.T) {
 				t.Errorf("%v", waits)
 			}
 		}
-		// After the signals: three of a, then three of b as they come, two at a time.
+		// After the signals: three of a, then three of b in the order of their arrival, two at a time.
 		if end := r.Duration - time.Minute; end != 3*time.Second {
 			t.Errorf("what was answered took %v", end)
 		}
@@ -350,7 +350,7 @@ func TestBlackBoxSlots(t *testing.T) {
 		if first.Status != kahn.RunCompleted || !first.Degraded || first.Duration != time.Second {
 			t.Errorf("the first is %v after %v", first.Status, first.Duration)
 		}
-		two.expect("S:ok", "completed") // what failed in the first is called again
+		two.expect("S:ok", "completed") // steps that failed in the first run are called again
 		two.inside("S/M[1]:ok")
 		if two.Duration != 2*time.Second || c.n["S/M[0]/x"] != 1 || c.n["S/M[1]/x"] != 2 || c.n["S/M[2]/x"] != 1 {
 			t.Errorf("calls %v, in %v", c.n, two.Duration)
@@ -387,7 +387,7 @@ func TestBlackBoxOutcomes(t *testing.T) {
 			catch("l1", "L", kahn.CauseLoopLimit), catch("l2", "L", kahn.CauseSubrun),
 			catch("k1", "K", kahn.CauseLoopLimit), catch("k2", "K", kahn.CauseSubrun))
 		r := try(t, g, breaks("K#2/x"), kahn.Limit(1))
-		r.expect("L:F K:F l1:ok l2:X k1:X k2:ok", "failed") // nothing is there for the two that were aborted
+		r.expect("L:F K:F l1:ok l2:X k1:X k2:ok", "failed") // nothing handles the two aborted nodes
 		if got := strings.Join(saw, ", "); got != "l1 L loop_limit false true, k2 K subrun true false" {
 			t.Errorf("%s", got)
 		}
@@ -508,7 +508,7 @@ func TestBlackBoxOutcomes(t *testing.T) {
 		if g, _ := r.Test.Node("S/L/M/g"); g.Outcome != kahn.TestAuto {
 			t.Errorf("%+v", g)
 		}
-		// The gate waits where it is named, and the run goes on in the same mode.
+		// The gate waits because it is unmocked, and the run continues in the same mode.
 		mode.Unmock = append(mode.Unmock, "S/L/M/g", "S/L/M/no")
 		mode.Assertions = nil
 		r = pause(t, g, takes(ms), mode)

@@ -27,7 +27,7 @@ func (r trial) inside(want string) {
 	}
 }
 
-// waits expects the paths that a run waits for, in the Result and in its Snapshot.
+// waits expects the paths of the waiting nodes, in the Result and in its Snapshot.
 func (r trial) waits(want ...string) {
 	r.t.Helper()
 	if got := waitIDs(r.Waiting); !slices.Equal(got, want) || !slices.Equal(r.Snapshot().Waiting(), want) {
@@ -53,7 +53,7 @@ func (k *keys) record(step kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// check expects one key for each path, and another one for each other path.
+// check expects one key for each path, and different keys for different paths.
 func (k *keys) check(t *testing.T) {
 	t.Helper()
 	owner := map[string]string{}
@@ -70,8 +70,8 @@ func (k *keys) check(t *testing.T) {
 	}
 }
 
-// matryoshka is a map in a loop in a sub-graph, whose items wait for a signal in each of two iterations. tests counts the
-// calls of the loop's test.
+// matryoshka returns a map in a loop in a sub-graph, whose items wait for a signal in each of two iterations. tests counts the calls of the
+// loop's test.
 func matryoshka(tests *int) *kahn.Graph {
 	item := graph(after("x"), gate("g", "x"), after("y", "g"))
 	m := mapped("M", numbers(3), kahn.Map{})
@@ -397,7 +397,7 @@ func TestBlackBoxResume(t *testing.T) {
 		step := breaks("M[1]/x", "P[0]", "F/x", "D/x", "X/M[1]/x", "X/P[0]", "X/F/x", "X/D/x")
 		r := pause(t, g, step)
 		r.waits("N[0]/g", "N[1]/g", "N[2]/g", "K#1/g", "X/N[0]/g", "X/N[1]/g", "X/N[2]/g", "X/K#1/g", "G")
-		// The position of the log differs, and so do the events and times at which the run went on or was observed.
+		// The position of the log, and the events and times at which the run continued or was observed, differ.
 		passing := regexp.MustCompile(`(?m)^\s*"(taken|last_event|latest|first|ended)": .*$`)
 		before := ""
 		for life := range 4 {
@@ -478,7 +478,7 @@ func TestBlackBoxLives(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(4500 * ms) // the last y of "working" are at work
+		time.Sleep(4500 * ms) // the last y of "working" are running
 		for id, want := range map[string]kahn.RunStatus{"waiting": kahn.RunSuspended, "working": kahn.RunRunning, "pending": kahn.RunPending} {
 			if run, ok := rn.Run(id); !ok || run.Status() != want {
 				t.Errorf("%s is %v", id, run.Status())
@@ -582,7 +582,7 @@ func TestBlackBoxLives(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				writes++
-				bad := writes%3 == 0 // not the first one of a life, which would be left
+				bad := writes%3 == 0 // not the first write of a life, which would be left
 				return storetest.Fault{Latency: ms, Before: bad && !lost, After: bad && lost}
 			})
 			tests := 0
@@ -597,7 +597,7 @@ func TestBlackBoxLives(t *testing.T) {
 				signals := map[string]any{}
 				if life > 0 {
 					for i, w := range r.Waiting {
-						if i != 1 || len(r.Waiting) < 3 { // the second one of three is answered later
+						if i != 1 || len(r.Waiting) < 3 { // the second of three is answered later
 							signals[w.Node] = "yes"
 						}
 					}
@@ -626,7 +626,7 @@ func TestBlackBoxLives(t *testing.T) {
 	}
 
 	inBubble(t, "a store that fails for good inside of a composite that is caught ends the run all the same", func(t *testing.T) {
-		// The failure of the store is no failure of the composite: nothing may handle it, no cleanup node may start.
+		// The failure of the store is not a failure of the composite: nothing may handle it, and no cleanup node may start.
 		broken := false
 		store := storetest.WithFaults(new(store.Memory), func(method string) storetest.Fault {
 			return storetest.Fault{Before: broken && method == "Commit"}
@@ -686,7 +686,7 @@ func TestBlackBoxLives(t *testing.T) {
 		c.once(t, "J", "E")
 		r = r.redrive(g, step, "T1")
 		r.expect("T1:ok R:ok M:suspended J:waiting E:idle", "suspended")
-		r.waits("M[0]/g", "M[1]/g") // the payload is still that of the first life
+		r.waits("M[0]/g", "M[1]/g") // the payload is still the one of the first life
 		if !slices.Equal(r.Pruned, pruned) || r.node("T1").Attempts > 1 || c.n["R"] != 0 {
 			t.Errorf("pruned %v, calls %v", r.Pruned, c.n)
 		}

@@ -17,8 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// When a node is stopped, the run waits for its guard or merge as long as the grace, and then leaves it behind. Its late
-// result is dropped.
+// When a node is stopped, the run waits for its guard or merge for the grace, and then leaves it behind. The late result is dropped.
 func TestChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"guard", "merge"} {
@@ -87,8 +86,8 @@ func TestChecksThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// A guard or a merge that does not return does not hold a run that is left: it is left behind after the grace, and called
-// again when the run goes on.
+// A guard or a merge that does not return does not delay the leaving of a run: after the grace it is left behind, and it is called again
+// when the run continues.
 func TestChecksThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	leave := func(run *kahn.Run) { run.Leave() }
@@ -185,8 +184,8 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	}
 }
 
-// The test of a condition does not hold a run that is left, whoever leaves it: it is left behind after the grace, and called again when the run
-// goes on.
+// The test of a condition does not delay the leaving of a run, however the run is left: after the grace it is left behind, and it is called
+// again when the run continues.
 func TestConditionsThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"Leave", "Shutdown", "the caller's context"} {
@@ -194,7 +193,7 @@ func TestConditionsThatHoldALeave(t *testing.T) {
 			for _, limit := range []int{0, 1} {
 				for _, around := range []string{"", "S", "M", "L"} {
 					if how == "the caller's context" && !stored {
-						continue // it cancels the run
+						continue // without a store, the end of the context cancels the run
 					}
 					inBubble(t, fmt.Sprintf("%s, stored %v, limit %d, in %q", how, stored, limit, around), func(t *testing.T) {
 						release := make(chan struct{})
@@ -362,7 +361,7 @@ func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// The test of a loop that does not return does not hold a run that is being left: it is called again when the run goes on.
+// The test of a loop that does not return does not delay the leaving of a run. It is called again when the run continues.
 func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
@@ -392,7 +391,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						run, err := rn.Start(t.Context(), g, takes(ms), append(opts, kahn.OnEvent(rec.add))...)
 						require.NoError(t, err)
-						for asked.Load() < 2 { // and P runs, unless there is one slot
+						for asked.Load() < 2 { // until P runs, unless there is one slot
 							time.Sleep(50 * ms)
 						}
 						begin := time.Now()
@@ -438,7 +437,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 							opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 						}
 						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
-						if stored && end == "cancel" { // the life had ended: the cancel was posted, and stops what is left, if anything is
+						if stored && end == "cancel" { // the life had ended: the cancel was posted, and stops the remaining nodes, if there are any
 							posted, err := inStore.LoadRequests(t.Context(), "r", 0, 10)
 							require.NoError(t, err)
 							require.Len(t, posted, 1)
@@ -452,7 +451,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						checkEvents(t, g, res, append(rec.all(), again.all()...))
 						want := asked.Load()
 						if end != "return" {
-							want-- // the call that was left behind was repeated
+							want-- // the call that was left behind is repeated
 						}
 						if got := calls.Load(); got != want {
 							t.Errorf("%d iterations, %d tests", got, asked.Load())
@@ -464,11 +463,11 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A run in SuspendStop mode that is stopped has only cleanup left: a cleanup node that waits does not hold back the others.
+// A stopped run in SuspendStop mode performs only cleanup: a cleanup node that waits does not hold back other cleanup nodes.
 func TestCleanupThatWaitsHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	for _, around := range []string{"", "S", "K"} {
-		for _, early := range []bool{false, true} { // whether it waits when the stop comes
+		for _, early := range []bool{false, true} { // whether the node already waits when the stop comes
 			inBubble(t, fmt.Sprintf("in %q, early %v", around, early), func(t *testing.T) {
 				started := time.Duration(-1)
 				begin := time.Now()

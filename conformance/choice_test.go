@@ -22,7 +22,7 @@ type labelled []string
 
 func (l labelled) BranchLabels() []string { return []string{l[0]} }
 
-// Which answers a gate accepts.
+// TestChoices lists which answers a gate accepts.
 func TestChoices(t *testing.T) {
 	t.Parallel()
 	words := []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
@@ -80,7 +80,7 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// A label on an edge into the end node is a choice like any other, one that a trigger left out as well.
+// A label on an edge into the end node is a choice like any other, and so is a label on a branch that a trigger leaves out.
 func TestChoicesBeyondTheBranchesThatRun(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), branch("on", "G", "go"), kahn.Node{ID: "end", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "G", Label: "stop"}}})
@@ -101,7 +101,7 @@ func TestChoicesBeyondTheBranchesThatRun(t *testing.T) {
 
 const aproved = `no such choice: "aproved"; choose one of "approved", "rejected", "approve", "true", "yes", "reject", "false", "no"; did you mean "approved"?`
 
-// Every way to answer a gate refuses an answer that is no choice, and the gate accepts the right one afterwards.
+// Every way to answer a gate refuses an answer that is not a choice, and the gate accepts a right answer afterwards.
 func TestChoiceRefused(t *testing.T) {
 	g := asked(nil, "approved", "rejected")
 	nested := graph(subgraph("S", graph(after("x"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"x"}}, branch("on", "G", "approved"), branch("off", "G", "rejected"))))
@@ -214,7 +214,7 @@ func TestChoiceRefused(t *testing.T) {
 	})
 }
 
-// Test mode reports before the run mocks that cannot answer a gate.
+// Before the run, test mode reports mocks that cannot answer a gate.
 func TestChoicesInTestMode(t *testing.T) {
 	t.Parallel()
 	g := asked(nil, "red", "green")
@@ -320,7 +320,7 @@ func TestChoicesCompile(t *testing.T) {
 	require.ErrorContains(t, err, strings.Replace(bools, `"?" ->`, `"?" -> "end"`, 1))
 }
 
-// Declared choices of a condition are for Compile alone: a run goes on from a snapshot of a graph without them.
+// Only Compile uses the declared choices of a condition: a run continues from a snapshot of a graph without them.
 func TestChoicesAndHash(t *testing.T) {
 	t.Parallel()
 	hash := func(n kahn.Node) string {
@@ -337,8 +337,7 @@ func TestChoicesAndHash(t *testing.T) {
 	require.NotEqual(t, hash(c), hash(d), "the choices of a gate decide what it takes")
 }
 
-// There is a warning, once for each node, about a condition, or a step with Routes, whose answer matches no edge and is no
-// choice.
+// If the answer of a condition, or of a step with Routes, matches no edge and is not a choice, there is one warning for the node.
 func TestAnswerMeetsNoEdge(t *testing.T) {
 	answers := func(answer any) kahn.Node {
 		return kahn.Node{ID: "?", Test: func(kahn.View) (any, error) { return answer, nil }}

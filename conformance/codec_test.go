@@ -56,7 +56,7 @@ func TestTypesGiveBackWhatWasWritten(t *testing.T) {
 			t.Errorf("%T: %s, %v", v, data, err)
 		}
 	}
-	type loop struct{ Next *loop } // known by name, and package json refuses it
+	type loop struct{ Next *loop } // registered by name, but package json refuses it
 	circle := new(loop)
 	circle.Next = circle
 	if data, err := (kahn.Types{"loop": circle}).Encode([]any{circle}); !errors.Is(err, kahn.ErrNotEncodable) {
@@ -125,7 +125,7 @@ func FuzzTypes(f *testing.F) {
 	})
 }
 
-// Types as an option are the codec of a run that has no other one, and encode nothing that is not asked for.
+// Types as an option are the codec of a run without another codec. They encode only registered types.
 func TestTypesAsOption(t *testing.T) {
 	type private struct{ N int }
 	types := kahn.Types{"private": private{}}
@@ -166,7 +166,7 @@ func TestTypesAsOption(t *testing.T) {
 	}
 }
 
-// TestTypesThatNeverCount: a registration under a name that is taken, or of nil, would be ignored; as the codec of a run it is refused.
+// TestTypesThatNeverCount: a run refuses Types with a registration that would be ignored, under a reserved name or of nil.
 func TestTypesThatNeverCount(t *testing.T) {
 	for _, types := range []kahn.Types{{"int": uint8(0)}, {"mine": nil}, {"error": 1}, {"outputs": 1}} {
 		for _, opt := range []kahn.Option{types, kahn.Encoding(types)} {

@@ -22,12 +22,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/sagas"
 )
 
-// exactWorld is a world in which no two things happen at one instant, and in which what a call does depends on its node and on how many calls of it were
-// before: so it is the same whoever performs the run.
+// exactWorld is a world in which no two things happen at the same instant. What a call does depends only on its node and on the number of
+// earlier calls of that node, so it is the same whether Execute or a Coordinator performs the run.
 type exactWorld struct {
 	*sagas.World
 	expands bool // some node returns a graph
-	cuts    bool // the run goes on from snapshots: calls that are under way go on, under later numbers
+	cuts    bool // the run continues from snapshots: running calls continue, under later numbers
 	calls   map[string]int
 }
 
@@ -37,7 +37,7 @@ func newExactWorld(seed uint64, cuts bool) *exactWorld {
 	return x
 }
 
-// exact gives a node the functions of the exact world, and times that no other node has.
+// exact gives a node the functions of the exact world, and times that differ from all other nodes' times.
 func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 	if !whole {
 		n.Do = x.plain
@@ -62,14 +62,14 @@ func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 		n.CompensateTimeout = 0
 	}
 	x.expands = x.expands || n.Sub == nil && !x.mine(n)
-	if x.cuts && (n.Sub != nil || n.Do != nil && !x.mine(n)) { // a Compensate of a composite makes what is inside moot
+	if x.cuts && (n.Sub != nil || n.Do != nil && !x.mine(n)) { // the Compensate of a composite replaces the compensations inside
 		n.Compensate, n.CompensateRetry, n.CompensateTimeout = nil, kahn.Retry{}, 0
 	}
 	if !x.limited() {
 		n.Groups, n.Key = nil, ""
 	}
 	if x.cuts && n.Retry.MaxAttempts > 0 && n.Sub == nil && x.mine(n) {
-		n.Retry.MaxAttempts = 10_000 // lost attempts count; the world says when to give up
+		n.Retry.MaxAttempts = 10_000 // interrupted attempts count; the world decides when to give up
 	}
 	if n.Timeout > 0 {
 		n.Timeout += x.odd(n.ID, 't')
@@ -79,10 +79,11 @@ func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 	}
 }
 
-// limited reports whether slots are short, of which there is one: with more the order is left to chance in which nodes of several graphs take them.
+// limited reports whether the run has only one slot. With two or more, the order in which nodes of several graphs take slots would be
+// random.
 func (x *exactWorld) limited() bool { return !x.cuts && x.Seed%5 < 2 }
 
-// mine reports whether a node is performed by the world, and not expanded.
+// mine reports whether the world performs a node, and the node is not expanded.
 func (x *exactWorld) mine(n *kahn.Node) bool {
 	do := reflect.ValueOf(n.Do).Pointer()
 	return do == reflect.ValueOf(x.does).Pointer() || do == reflect.ValueOf(x.plain).Pointer() || do == reflect.ValueOf(x.tidies).Pointer()
@@ -96,16 +97,16 @@ func (x *exactWorld) odd(id string, what byte) time.Duration {
 	return time.Duration(rand.New(rand.NewPCG(x.Seed, h)).IntN(int(ms)))
 }
 
-// splitKey is the key of a *splitCall, in the context of a call that is to return at once.
+// splitKey is the context key of a *splitCall, for a call that must return at once.
 type splitKey struct{}
 
 type splitCall struct {
 	lasts time.Duration
-	yield time.Duration // how long it still lasts when it is stopped
+	yield time.Duration // how long the call lasts after it is stopped
 	end   func(stopped error) (any, error)
 }
 
-// drawn is the source of randomness of the next call of a node.
+// drawn returns the source of randomness for the next call of a node.
 func (x *exactWorld) drawn(s *kahn.Step, what string) (*rand.Rand, int) {
 	x.Mu.Lock()
 	defer x.Mu.Unlock()
@@ -118,9 +119,10 @@ func (x *exactWorld) drawn(s *kahn.Step, what string) (*rand.Rand, int) {
 	return rand.New(rand.NewPCG(x.Seed, h)), n
 }
 
-// lastingCall lets a call last: its context may end it. A Coordinator gets its end by Return.
+// lastingCall lets a call last for d, unless its context ends it. For a Coordinator it returns at once, and the desk reports the end by
+// Return.
 func lastingCall(ctx context.Context, d time.Duration, end func(stopped error) (any, error)) (any, error) {
-	yield := d / 64 // calls that are stopped at one instant end one after the other, in the same order whoever performs the run
+	yield := d / 64 // calls that are stopped at the same instant end one after the other, in an order that does not depend on the host
 	if at, is := ctx.Value(splitKey{}).(*splitCall); is {
 		at.lasts, at.yield, at.end = d, yield, end
 		return nil, nil
@@ -142,7 +144,8 @@ func (x *exactWorld) plain(ctx context.Context, s *kahn.Step) (any, error) {
 func (x *exactWorld) tidies(ctx context.Context, s *kahn.Step) (any, error) {
 	r, _ := x.drawn(s, "tidies ")
 	return lastingCall(ctx, time.Duration(1+r.IntN(5*int(ms))), func(stopped error) (any, error) {
-		// If it fails, a life that begins after that undoes nodes before the cleanup nodes that have not started, and the same life undoes them after.
+		// If it failed, a life that begins afterwards would undo nodes before cleanup nodes that have not started, and the same life would
+		// undo them after.
 		if stopped == nil && r.IntN(8) == 0 && !x.cuts {
 			return nil, kahn.Permanent(errSoldOut)
 		}
@@ -162,7 +165,7 @@ func (x *exactWorld) does(ctx context.Context, s *kahn.Step) (any, error) {
 	x.Called(s)
 	x.Mu.Unlock()
 	d, early, fate, yields := time.Duration(1+r.IntN(20*int(ms))), r.IntN(2) == 0, r.IntN(14), r.IntN(2) == 0
-	if x.cuts && fate == 0 { // it would speak for its attempt, and not for lost ones
+	if x.cuts && fate == 0 { // NoEffect would hold for its own attempt, but not for interrupted ones
 		fate = 1
 	}
 	if early && fate != 0 {
@@ -232,13 +235,13 @@ type sagaAct struct {
 	act func(*kahn.Run)
 }
 
-// exactConditions are random options of a run, and what its host does.
+// exactConditions returns random options of a run, and what its host does.
 func (x *exactWorld) exactConditions(r *rand.Rand) (opts []kahn.Option, acts []sagaAct) {
 	opts = []kahn.Option{
 		[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)], kahn.RunID("r"),
 		kahn.Random(func() float64 { return 0.5 }),
 	}
-	if x.cuts && opts[1] == kahn.StopScheduling { // what it lets finish is not begun again
+	if x.cuts && opts[1] == kahn.StopScheduling { // steps that it lets finish would not begin again
 		opts[1] = kahn.AbortRunning
 	}
 	if x.limited() {
@@ -265,7 +268,7 @@ func (x *exactWorld) exactConditions(r *rand.Rand) (opts []kahn.Option, acts []s
 	return opts, acts
 }
 
-// story is what must agree of two runs of a saga.
+// story renders what two runs of a saga must have in common.
 func (x *exactWorld) story(res *kahn.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %v %v\n", res.Status, res.Degraded, res.Cause.Kind)
@@ -273,7 +276,7 @@ func (x *exactWorld) story(res *kahn.Result) string {
 	tell = func(prefix string, res *kahn.Result) {
 		for n := range res.Nodes() {
 			fmt.Fprintf(&b, "%s%s %v %v %v %v %v %v\n", prefix, n.ID, n.Status, n.Skip, n.Cause.Kind, n.Output, n.Compensation, n.CompensationErr)
-			if n.Sub != nil && !x.cuts { // a node that was expanded in an earlier life has none
+			if n.Sub != nil && !x.cuts { // a node that was expanded in an earlier life has no Sub
 				tell(prefix+"  ", n.Sub)
 			}
 		}
@@ -293,12 +296,12 @@ type sagaDesk struct {
 	plan   *kahn.Plan
 	opts   []kahn.Option
 	acts   []sagaAct
-	cut    bool // the run goes on from a snapshot after every act
+	cut    bool // the run continues from a snapshot after every act
 	now    time.Time
 	c      *kahn.Coordinator
 	events []kahn.Event
 	calls  []*sagaCall
-	under  map[string]*sagaCall // calls of the life before that were under way
+	under  map[string]*sagaCall // calls that were running at the end of the life before
 	lives  int
 }
 
@@ -309,7 +312,7 @@ type sagaCall struct {
 	yield   time.Duration
 	end     func(stopped error) (any, error)
 	stopped error
-	instant bool // it takes no time, as a step does that returns a graph: each life makes it again
+	instant bool // the call takes no time, like a step that returns a graph: each life makes it again
 }
 
 func (d *sagaDesk) open(from *kahn.Snapshot) {
@@ -352,7 +355,7 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 				}
 				d.answer(d.calls[i])
 			}
-			for name := range d.under { // a node that was expanded ends, and is undone later, if the run was stopped: its graph is not known
+			for name := range d.under { // if the run was stopped, an expanded node ends, and is undone later: its graph is not known
 				inside := strings.ContainsAny(name, "/#")
 				require.True(d.t, strings.HasSuffix(name, " true") || inside && (d.x.expands || strings.Contains(name, "tidy")), "seed %d: a call under way is not begun again: %s", d.x.Seed, name)
 				if !strings.HasSuffix(name, " true") {
@@ -363,7 +366,7 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 	}
 }
 
-// begin begins the calls that Next hands out, or continues calls of the life before.
+// begin begins the calls that Next returns, or continues calls of the life before.
 func (d *sagaDesk) begin() {
 	for s, ok := d.c.Next(); ok; s, ok = d.c.Next() {
 		data, err := json.Marshal(s.Call())
@@ -413,7 +416,8 @@ func (d *sagaDesk) stop() {
 	}
 }
 
-// act is what happens next: something falls due, the host acts, or a call returns. It reports whether that was a call that has taken no time.
+// act performs what happens next: something falls due, the host acts, or a call returns. It reports whether that was a call that took no
+// time.
 func (d *sagaDesk) act() (instant bool) {
 	at, waits := d.c.Due()
 	var first *sagaCall
@@ -431,7 +435,7 @@ func (d *sagaDesk) act() (instant bool) {
 		d.advance(deskEpoch.Add(d.acts[0].at))
 		d.acts[0].act(d.c.Run())
 		d.acts = d.acts[1:]
-		d.c.Due() // it takes what was asked
+		d.c.Due() // so that the Coordinator takes the request
 		return false
 	}
 	require.True(d.t, waits, "the run waits for nothing")
@@ -448,7 +452,7 @@ func (d *sagaDesk) answer(c *sagaCall) {
 	d.calls = slices.DeleteFunc(d.calls, func(of *sagaCall) bool { return of == c })
 	value, err := contained(func() (any, error) { return c.end(c.stopped) })
 	reply := kahn.Reply{Value: value, Err: err}
-	if data, e := json.Marshal(reply); e == nil { // else it is a graph
+	if data, e := json.Marshal(reply); e == nil { // otherwise the reply is a graph
 		reply = kahn.Reply{}
 		require.NoError(d.t, json.Unmarshal(data, &reply))
 	}
@@ -460,7 +464,7 @@ func (d *sagaDesk) advance(at time.Time) {
 	d.c.Advance(at)
 }
 
-// timedText is the text of events with the time since the start.
+// timedText renders events with the time since the start.
 func timedText(events []kahn.Event) string {
 	var b strings.Builder
 	for _, e := range events {
@@ -469,7 +473,7 @@ func timedText(events []kahn.Event) string {
 	return b.String()
 }
 
-// sagaByCoordinator compares a random saga by a Coordinator with the same one by Execute.
+// sagaByCoordinator compares a random saga by a Coordinator with the same saga by Execute.
 func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kahn.Result, lives int) {
 	var want string
 	var events []kahn.Event
@@ -495,7 +499,8 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	require.NoError(t, err)
 	d := &sagaDesk{t: t, x: x, plan: plan, opts: opts, acts: acts, cut: cut, under: map[string]*sagaCall{}}
 	res, err = d.perform()
-	// A node that was expanded in an earlier life ends at once if the run was stopped, and is undone later than by Execute: its graph is not known.
+	// If the run was stopped, a node that was expanded in an earlier life ends at once, and is undone later than under Execute: its graph
+	// is not known.
 	story, wrong := x.story(res), x.Check(g, res, err, d.events)
 	if cut && x.expands {
 		story = want
@@ -511,7 +516,8 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	return res, d.lives
 }
 
-// A Coordinator undoes what Execute undoes, with the same calls and the same Result, also if the run goes on from a snapshot between any two acts.
+// A Coordinator undoes what Execute undoes, with the same calls and the same Result, also if the run continues from a snapshot between any
+// two acts.
 func TestSagasByCoordinator(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		undone, failed, lives := 0, 0, 0

@@ -14,8 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A compensation whose process dies more than MaxCrashes times in a row is not called again: it has failed. The option holds, or the node's own; an attempt
-// that ends is no crash, and an attempt that is interrupted because the run is left is none either. When an operator repeats the compensation, the count begins at 0.
+// A compensation whose process dies more than MaxCrashes times in a row has failed, and is not called again. The node's MaxCrashes
+// overrides the option. An attempt that ends, or that is interrupted because the run is left, is not a crash. When an operator repeats the
+// compensation, the count begins at 0.
 func TestMaxCrashesOfCompensations(t *testing.T) {
 	const dies, leaves, fails, succeeds = "dies", "leaves", "fails", "succeeds"
 	for _, row := range []struct {
@@ -38,7 +39,7 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 			calls, keys := 0, map[string]bool{}
 			g := graph(
 				kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) { return "receipt", nil }, MaxCrashes: row.own,
-					CompensateRetry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, // crashes and lives that leave it do not count
+					CompensateRetry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, // crashes, and lives that leave it, do not count as attempts
 					Compensate: func(ctx context.Context, s *kahn.Step) error {
 						keys[s.IdempotencyKey()] = true
 						calls++
@@ -98,8 +99,8 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 	}
 }
 
-// A run that is left while it undoes lets the compensations that run end, or interrupts them at the end of the Runner's patience, begins no others, and
-// performs the rest in the next life; neither the cleanup nodes nor the end node run before that.
+// A run that is left while it undoes lets the running compensations end, or interrupts them at the end of the Runner's patience, and begins
+// no others. The next life performs the remaining ones; neither the cleanup nodes nor the end node run before that.
 func TestCompensatingRunIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		for _, how := range []string{"leave", "patient", "interrupted"} {
@@ -153,7 +154,7 @@ func TestCompensatingRunIsLeft(t *testing.T) {
 				require.Equal(t, kahn.RunSuspended, res.Status)
 				first := "S/b S/b. "
 				if how == "interrupted" {
-					first = "S/b cut S/b S/b S/b. " // what was interrupted is no attempt
+					first = "S/b cut S/b S/b S/b. " // the interrupted call does not count as an attempt
 				}
 				res, err = lives.next(0, nil)
 				require.ErrorContains(t, err, errSoldOut.Error())
@@ -195,7 +196,7 @@ func TestServeEndsWhileCompensating(t *testing.T) {
 	})
 }
 
-// A run that undoes is not adopted: what is undone belongs to the graph that has done it.
+// A run that undoes cannot be adopted: compensations belong to the graph whose steps they undo.
 func TestCompensatingRunIsNotAdopted(t *testing.T) {
 	waits := func(ctx context.Context, _ *kahn.Step) error { <-ctx.Done(); return ctx.Err() }
 	pay := kahn.Node{ID: "pay", Do: succeeds(1), Compensate: waits}

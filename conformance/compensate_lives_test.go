@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// livesOfSaga performs a random saga over a store in memory. Its process dies with the given writes, one in each life. A lease runs out in the time in
-// which nobody performs the run.
+// livesOfSaga performs a random saga over a store in memory. Its process dies at the given writes, one in each life. Between lives the
+// lease runs out.
 func livesOfSaga(t *testing.T, x sagas.Trial) (o *sagas.Outcome) {
 	synctest.Test(t, func(t *testing.T) {
 		x.Run, x.CheckEvents, x.Away = "r", kahntest.CheckEvents, func(store.Lease) { time.Sleep(time.Minute) }
@@ -28,17 +28,17 @@ func livesOfSaga(t *testing.T, x sagas.Trial) (o *sagas.Outcome) {
 	return o
 }
 
-// A process that dies at any write loses nothing of what is to be undone: the next one goes on with it, and repeats at most what was under way, under the
-// same key.
+// If a process dies at any write, no compensation is lost: the next process continues the run, and repeats at most the calls that were
+// running, under the same keys.
 func TestSagasAfterDeaths(t *testing.T) {
-	livesOfSaga(t, sagas.Trial{Seed: 887641071, Depth: 2, Deaths: []int{1, 6}, Kept: true}) // what is undone in a node that has no graph has no event of its end
+	livesOfSaga(t, sagas.Trial{Seed: 887641071, Depth: 2, Deaths: []int{1, 6}, Kept: true}) // what is undone inside a node without a graph has no end event
 	died, undone := sagas.EachDeath(firstSeed(t), size(30, 10, 400), long(), func(x sagas.Trial) *sagas.Outcome { return livesOfSaga(t, x) })
 	t.Log(died, undone)
 	require.Greater(t, undone, died/2)
 }
 
-// A life that calls the step of an expanded node for its graph again, to undo the nodes inside, tells of these as they are: what was not undone keeps its
-// key, and a compensation that has failed is reported by its own name alone.
+// A life that calls the step of an expanded node for its graph again, to undo the nodes inside, reports these nodes as they are: a node
+// that was not undone keeps its key, and a failed compensation is reported only under its own name.
 func TestUndoneAfterLivesOfExpansions(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		t.Run(fmt.Sprint("stored ", stored), func(t *testing.T) {
@@ -103,8 +103,8 @@ func TestUndoneAfterLivesOfExpansions(t *testing.T) {
 	}
 }
 
-// inLives performs a run that is left once everything in it waits, and goes on in another life after each of the given changes, over a store or by
-// snapshots.
+// inLives performs a run that is left once all its nodes wait, and that continues in another life after each of the given changes, over a
+// store or by snapshots.
 func inLives(t *testing.T, g *kahn.Graph, stored bool, between ...func()) (res *kahn.Result, err error) {
 	t.Helper()
 	memory := new(store.Memory)
@@ -135,8 +135,8 @@ func inLives(t *testing.T, g *kahn.Graph, stored bool, between ...func()) (res *
 	}
 }
 
-// What a step had returned a graph for in an earlier life is undone once: the step is called again for its graph in the life that undoes it, and in none
-// after that.
+// A node that was expanded in an earlier life is undone once: its step is called again for the graph in the life that undoes the node, and
+// in no later life.
 func TestExpandedNodeIsUndoneInOneLife(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
@@ -165,7 +165,8 @@ func TestExpandedNodeIsUndoneInOneLife(t *testing.T) {
 	}
 }
 
-// The nodes that a step has added in an iteration of a loop are undone if the loop fails in a later one, whenever the process dies between.
+// The nodes that a step has added in an iteration of a loop are undone if the loop fails in a later iteration, wherever in between the
+// process dies.
 func TestExpandedNodeOfAnEarlierIterationIsUndone(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
@@ -193,14 +194,14 @@ func TestExpandedNodeOfAnEarlierIterationIsUndone(t *testing.T) {
 	}
 }
 
-// What has completed inside a node that a step has expanded is undone if the process dies after the node was asked to stop, though the run
-// completes: the step is called again for its graph.
+// If the process dies after an expanded node was asked to stop, the completed nodes inside are undone although the run completes: the step
+// is called again for its graph.
 func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		var l undoLog
 		undo := func(ctx context.Context, s *kahn.Step) error {
 			if _ = l.undo(ctx, s); !strings.Contains(l.String(), " ") {
-				time.Sleep(time.Hour) // the process dies meanwhile
+				time.Sleep(time.Hour) // the process dies during the sleep
 			}
 			return nil
 		}
@@ -225,7 +226,7 @@ func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {
 	}
 }
 
-// A loop that has failed although everything inside has completed keeps its cause if the process dies while what is inside is undone.
+// A loop that failed although all nodes inside completed keeps its cause if the process dies while the nodes inside are undone.
 func TestUndoneLoopKeepsItsCause(t *testing.T) {
 	odd := errors.New("odd")
 	for want, loop := range map[kahn.CauseKind]*kahn.Loop{
@@ -259,7 +260,7 @@ func TestUndoneLoopKeepsItsCause(t *testing.T) {
 	}
 }
 
-// What could not be undone of an earlier iteration inside an expanded node is reported in every later life.
+// Nodes of an earlier iteration inside an expanded node that could not be undone are reported in every later life.
 func TestIterationInsideAnExpandedNodeThatCannotBeUndone(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {

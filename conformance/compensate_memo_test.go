@@ -15,14 +15,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// deafCache is a cache that fails when it is to keep something.
+// deafCache is a cache whose Put fails.
 type deafCache struct{ store.DirCache }
 
 func (deafCache) Get(context.Context, string) ([]byte, bool, error) { return nil, false, errDisk }
 func (deafCache) Put(context.Context, string, []byte) error         { return errDisk }
 
-// What was undone is not the output of a later run: the memo drops it, for a step, an item and a sub-graph that is kept as a whole, in memory and in a cache. What was
-// not undone, and what another run has made since, is still a hit.
+// The memo drops the output of a node that was undone: of a step, an item and a sub-graph that is kept as a whole, in memory and in a
+// cache. Outputs of nodes that were not undone, and outputs that another run has made since, are still hits.
 func TestMemoOfWhatWasUndone(t *testing.T) {
 	for _, kind := range []string{"step", "reads", "map", "sub"} {
 		for _, m := range []*kahn.Memo{{}, {Cache: store.DirCache{Dir: t.TempDir()}}} {
@@ -72,7 +72,7 @@ func TestMemoOfWhatWasUndone(t *testing.T) {
 				}
 			}
 			require.Equal(t, 1, calls["look"])
-			fails = true // what it hits was made by another run, and is not undone here
+			fails = true // its hit comes from another run, and is not undone here
 			_, err = perform()
 			require.ErrorIs(t, err, errSoldOut)
 			fails = false
@@ -83,7 +83,7 @@ func TestMemoOfWhatWasUndone(t *testing.T) {
 	}
 }
 
-// A cache that fails does not keep a node from being undone.
+// If the cache fails, nodes are still undone.
 func TestBrokenCacheOfWhatIsUndone(t *testing.T) {
 	undone := 0
 	g := new(kahn.Graph).Add(
@@ -96,7 +96,8 @@ func TestBrokenCacheOfWhatIsUndone(t *testing.T) {
 	require.Equal(t, kahn.CompensationDone, must(res.Node("pay")).Compensation)
 }
 
-// A compensation logs as an attempt does: its lines lie between its begin and its end. It has no output, so that what it emits is a warning in the log.
+// A compensation logs as an attempt does: its lines lie between its beginning and its end. Since it has no output, emitting a chunk only
+// logs a warning.
 func TestCompensationsLogAndEmit(t *testing.T) {
 	for _, s := range []*store.Memory{nil, {}} {
 		g := new(kahn.Graph).Add(

@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// In test mode compensations are mocked by path. A node that is mocked is undone only by a mock, and a real one by its own compensation without one.
+// In test mode compensations are mocked by path. A mocked node is undone only by a mock. A real node without a mock is undone by its own
+// compensation.
 func TestCompensationMocks(t *testing.T) {
 	bothModes(t, "mocks", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -68,7 +69,7 @@ func TestCompensationMocks(t *testing.T) {
 	})
 }
 
-// A mock for a compensation that is not there is refused, with what to write instead.
+// A mock for a compensation that does not exist is refused, and the error says what to write instead.
 func TestCompensationMocksAreRefused(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
 	items := mapped("M", numbers(2), kahn.Map{})
@@ -95,7 +96,7 @@ func TestCompensationMocksAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, `TestMode.Undos: "pay": bad value: more than one of Value, Err, Do and Sequence`)
 }
 
-// The kinds of compensations are kinds of the step function, which a run needs for them: unless they, or their nodes, are mocked.
+// The step function must have the kinds of compensations, unless the compensations or their nodes are mocked.
 func TestCompensationKinds(t *testing.T) {
 	refund := func(kind string) *kahn.CompensateBy { return &kahn.CompensateBy{Kind: kind} }
 	do := succeeds(1)
@@ -135,7 +136,7 @@ func TestCompensationKinds(t *testing.T) {
 	_, err = kahn.Execute(t.Context(), g, mux.Step, kahn.Kinds(mux), mocked)
 	require.ErrorContains(t, err, `node "S": unknown kind: "refnd"`)
 
-	// Without a step function the run needs all of them mocked.
+	// Without a step function all compensations by kind must be mocked.
 	g = graph(kahn.Node{ID: "own", Do: do, CompensateBy: refund("refund")}, items, whole)
 	for _, row := range []struct{ undos, mocks, misses string }{
 		{"", "", `node "own", the first of 3, needs one`},

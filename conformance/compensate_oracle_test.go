@@ -17,7 +17,7 @@ import (
 
 var sagaCount = flag.Int("sagas", 400, "random graphs whose compensations are checked")
 
-// tellSaga performs a random saga, stops it in a random way, and says what is wrong with its end.
+// tellSaga performs a random saga, stops it in a random way, and returns what is wrong with its end.
 func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []string) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sagas.New(seed)

@@ -15,7 +15,7 @@ import (
 
 var sagaSteps = []string{"reserve", "charge", "ship", "notify"}
 
-// saga is the order of docs/saga.md: do performs a step, or its undo. Nobody is told again.
+// saga returns the graph of the order in docs/saga.md. do performs a step, or its undo. The notification has no undo.
 func saga(do func(ctx context.Context, s *kahn.Step, name string) (any, error)) *kahn.Graph {
 	g := &kahn.Graph{Name: "saga"}
 	for i, name := range sagaSteps {
@@ -29,7 +29,8 @@ func saga(do func(ctx context.Context, s *kahn.Step, name string) (any, error)) 
 	return g
 }
 
-// An order is undone in reverse, whichever step fails, and does not complete then; so it is if the run is cancelled, or takes too long.
+// An order is undone in reverse, whichever step fails, and then does not complete. The same holds if the run is cancelled, or takes too
+// long.
 func TestSagaOfAnOrder(t *testing.T) {
 	for fails, want := range map[string]string{
 		"":        "reserve charge ship notify",

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shop is a saga of which ship fails until the goods are there. Its calls are written down with the first eight digits of their keys.
+// shop is a saga whose step ship fails until the goods are there. It records its calls, with the first eight digits of their keys.
 type shop struct {
 	calls  []string
-	keys   map[string]string // by call, the last one
+	keys   map[string]string // the last key, by call
 	sells  bool
 	refund error
 }
@@ -49,7 +49,7 @@ func (s *shop) graph() *kahn.Graph {
 		kahn.Node{ID: "ship", After: []string{"pay"}, Do: do, Compensate: undo})
 }
 
-// A redrive performs what was undone again, under keys that nobody has seen, and keeps the rest; by a snapshot, and over a store.
+// A redrive performs undone nodes again, under new keys, and keeps the other nodes; by a snapshot, and over a store.
 func TestRedriveOfCompensatedRun(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		for _, names := range [][]string{nil, {"ship"}} {
@@ -92,7 +92,7 @@ func TestRedriveOfCompensatedRun(t *testing.T) {
 	}
 }
 
-// A redrive is refused while nobody knows whether something is undone.
+// A redrive is refused while it is unknown whether a node was undone.
 func TestRedriveOfFailedCompensation(t *testing.T) {
 	s := &shop{refund: kahn.Permanent(errors.New("no such charge"))}
 	g, memory := s.graph(), new(store.Memory)
@@ -107,10 +107,10 @@ func TestRedriveOfFailedCompensation(t *testing.T) {
 	_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, nil), kahn.DespiteHandlers)...)
 	require.NoError(t, err)
 	require.Equal(t, []string{"pay", "ship"}, s.calls)
-	require.Equal(t, key, s.keys["pay"]) // it was not undone
+	require.Equal(t, key, s.keys["pay"]) // pay was not undone
 }
 
-// A fork performs again what was undone, and undoes nothing that it has kept.
+// A fork performs undone nodes again, and does not undo the nodes that it keeps.
 func TestForkOfCompensatedRun(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		s := new(shop)

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// An operator repeats a compensation that has failed, under its key, or declares it done, in a new epoch that performs nothing else; by a snapshot, over a
-// store, and by a request.
+// An operator repeats a failed compensation, under its key, or declares it done. This happens in a new epoch that performs nothing else; by
+// a snapshot, over a store, and by a request.
 func TestCompensationsAreRepaired(t *testing.T) {
 	ann := kahn.Request{Actor: "ann", Reason: "called the bank"}
 	for _, how := range []string{"snapshot", "store", "request"} {
@@ -89,7 +89,7 @@ func TestCompensationsAreRepaired(t *testing.T) {
 	}
 }
 
-// What has not failed is not repaired.
+// A compensation that has not failed cannot be repaired.
 func TestRepairsAreRefused(t *testing.T) {
 	s := new(shop)
 	g := s.graph()

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// undoLog is a compensation that writes down what it undoes: "b" when it begins, "b." when it has ended.
+// undoLog records what its compensation undoes: "b" when it begins, "b." when it has ended.
 type undoLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -41,7 +41,7 @@ func (l *undoLog) undo(_ context.Context, s *kahn.Step) error {
 	return nil
 }
 
-// slow is undo that takes some time.
+// slow is an undo that takes some time.
 func (l *undoLog) slow(_ context.Context, s *kahn.Step) error {
 	l.add(s.Path())
 	time.Sleep(10 * ms)
@@ -55,7 +55,7 @@ func succeeds(v any) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return v, nil }
 }
 
-// What follows a node is undone before it, what is independent at once, and nodes without a compensation stand in nobody's way.
+// Successors of a node are undone before it, independent nodes at the same time, and nodes without a compensation delay no other node.
 func TestCompensationGoesBackwards(t *testing.T) {
 	bothModes(t, "diamond", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -81,7 +81,7 @@ func TestCompensationGoesBackwards(t *testing.T) {
 	})
 }
 
-// Nodes whose effect is unknown are undone, too: but for those that say that there was none, and those that were not begun.
+// Nodes whose effect is unknown are undone, too, except nodes that report no effect, and nodes that did not begin.
 func TestCompensationOfUnknownEffects(t *testing.T) {
 	bothModes(t, "all", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -123,7 +123,7 @@ func TestCompensationOfUnknownEffects(t *testing.T) {
 	})
 }
 
-// A run that completes undoes nothing, also if failures were handled.
+// A run that completes undoes nothing, even if failures were handled.
 func TestNoCompensationOfCompletedRuns(t *testing.T) {
 	var l undoLog
 	n := func(id string, do kahn.StepFunc, in ...kahn.Edge) kahn.Node {
@@ -138,7 +138,7 @@ func TestNoCompensationOfCompletedRuns(t *testing.T) {
 	})
 }
 
-// Compensations come after cleanup nodes that have started, and before those that have not, and the end node.
+// Compensations come after cleanup nodes that have started, and before other cleanup nodes and the end node.
 func TestCompensationBeforeCleanup(t *testing.T) {
 	bothModes(t, "order", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -164,7 +164,8 @@ func TestCompensationBeforeCleanup(t *testing.T) {
 	})
 }
 
-// An end node whose verdict, or whose failure, fails a completed run has it undone afterwards; it cannot complete a run that was undone.
+// If the verdict or the failure of an end node fails a completed run, the run is undone afterwards. An end node cannot complete a run that
+// was undone.
 func TestCompensationAndVerdicts(t *testing.T) {
 	for name, end := range map[string]kahn.StepFunc{
 		"verdict": succeeds(kahn.EndVerdict{Status: kahn.RunFailed}),
@@ -197,7 +198,7 @@ func TestCompensationAndVerdicts(t *testing.T) {
 	})
 }
 
-// A compensation is attempted ten times, each attempt within its timeout. One that fails for good fails the run.
+// A compensation is attempted ten times, each attempt within its timeout. If all attempts fail, the run fails.
 func TestCompensationFails(t *testing.T) {
 	bothModes(t, "for good", func(t *testing.T, mode kahn.Mode) {
 		var last error
@@ -308,7 +309,7 @@ func TestCompensationAndStops(t *testing.T) {
 		require.ErrorIs(t, r.node("a").CompensationErr, bored)
 		require.ErrorIs(t, r.node("late").CompensationErr, bored)
 	})
-	// What has completed inside is undone when the attempt of its composite has failed.
+	// Completed nodes inside are undone when the attempt of their composite has failed.
 	do := func(ctx context.Context, s *kahn.Step) (any, error) {
 		if strings.Contains(s.Path(), "[0]") || strings.Contains(s.Path(), "#1") {
 			return 1, nil
@@ -352,7 +353,7 @@ func TestCompensationAndStops(t *testing.T) {
 	}
 }
 
-// Compensations take the slots of groups and keys, and not those of the run's limit.
+// Compensations take slots of groups and keys, but not of the run's limit.
 func TestCompensationTakesSlots(t *testing.T) {
 	bothModes(t, "slots", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -372,7 +373,7 @@ func TestCompensationTakesSlots(t *testing.T) {
 	})
 }
 
-// The step function of the run undoes a node by a kind and a config of its own, with a key of its own, and middleware sees that.
+// The step function of the run undoes a node with the kind and config of the compensation, under a separate key, and middleware sees that.
 func TestCompensationByKind(t *testing.T) {
 	bothModes(t, "kind", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -408,7 +409,7 @@ func TestCompensationByKind(t *testing.T) {
 	})
 }
 
-// Compile refuses a compensation of what is never undone, and one that is none.
+// Compile refuses a compensation of a node that is never undone, and an invalid compensation.
 func TestCompensationIsRefused(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
 	for name, n := range map[string]kahn.Node{
@@ -439,7 +440,7 @@ func TestCompensationIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrNoStep)
 }
 
-// The events of a compensation lie between the ends of the nodes and the end of the run.
+// The events of a compensation come after the ends of the nodes and before the end of the run.
 func TestCompensationEvents(t *testing.T) {
 	bothModes(t, "events", func(t *testing.T, mode kahn.Mode) {
 		g := graph(kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(_ context.Context, s *kahn.Step) error {
@@ -464,7 +465,7 @@ func TestCompensationEvents(t *testing.T) {
 	})
 }
 
-// A bare State undoes nothing, and refuses a graph with compensations.
+// A State without a Run undoes nothing, and refuses a graph with compensations.
 func TestCompensationIsRefusedElsewhere(t *testing.T) {
 	g := graph(subgraph("S", graph(kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return nil }})))
 	plan := compiled(t, g)
@@ -473,8 +474,8 @@ func TestCompensationIsRefusedElsewhere(t *testing.T) {
 	require.ErrorContains(t, err, "the graph has nodes with a Compensate, which a Coordinator undoes, and a State does not")
 }
 
-// Nested runs that fail are undone when they end, before their composite is attempted again or its failure is handled; those that have completed
-// when the run around them fails, the last iteration first, or by the Compensate of their composite.
+// Nested runs that fail are undone when they end, before their composite is attempted again or its failure is handled. Completed nested
+// runs are undone when the run around them fails, the last iteration first, or by the Compensate of their composite.
 func TestCompensationInside(t *testing.T) {
 	step := func(l *undoLog, id string, do kahn.StepFunc, sources ...string) kahn.Node {
 		return kahn.Node{ID: id, Do: do, Compensate: l.undo, After: sources}

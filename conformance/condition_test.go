@@ -14,14 +14,14 @@ type labeled []string
 
 func (l labeled) BranchLabels() []string { return l }
 
-// TestRouting: which branches of a condition its output takes. The condition has a branch for each label.
+// TestRouting lists which branches of a condition its output takes. The condition has a branch for each label.
 func TestRouting(t *testing.T) {
 	type text string
 	yes := "yes"
 	for _, c := range []struct {
 		name   string
 		output any
-		labels []string // the branches there are
+		labels []string // the labels of the branches
 		taken  []string
 	}{
 		{"bool", true, []string{"true", "false"}, []string{"true"}},

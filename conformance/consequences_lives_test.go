@@ -49,9 +49,9 @@ func statusAfterStoreError(t *testing.T, last string) {
 	}
 }
 
-// TestNodesAfterStoreError: of the nodes whose ends were in the transaction that the store has refused, those whose attempts had returned have
-// failed with the store's error, whatever they had returned, and those that had ended without an attempt are aborted, as is everything that had
-// not ended. What was written before stays.
+// TestNodesAfterStoreError: if the store refuses a transaction with ends of nodes, nodes whose attempts had returned fail with the store's
+// error, whatever they returned. Nodes that had ended without an attempt, and nodes that had not ended, are aborted. What was written
+// before stays.
 func TestNodesAfterStoreError(t *testing.T) {
 	for name, returns := range map[string]kahn.StepFunc{
 		"completed": always(nil),
@@ -95,8 +95,8 @@ func TestNodesAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestWavesAfterStoreError: a wave that had settled, and whose last node was not written, is open again when the run fails with its
-// store. It is announced once that it has ended, as are those after it.
+// TestWavesAfterStoreError: if a wave had settled, but the store failed to write its last node, the wave is open again when the run fails.
+// Its end, and the ends of later waves, are announced once.
 func TestWavesAfterStoreError(t *testing.T) {
 	for _, last := range []string{"A", "B", "Z", ""} {
 		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestWavesAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestChosenBranchAfterResume: a run that goes on takes the branch that was chosen before it was left.
+// TestChosenBranchAfterResume: a run that continues takes the branch that was chosen before it was left.
 func TestChosenBranchAfterResume(t *testing.T) {
 	for _, label := range []string{"left", "right"} {
 		inBubble(t, label, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestTimesAfterResume(t *testing.T) {
 	})
 }
 
-// TestLeftAtEveryDepth: a run that was left while it had ready nodes rests as a whole, with its nested runs at any depth,
-// and the next life does the rest.
+// TestLeftAtEveryDepth: a run that was left while it had ready nodes comes to rest together with its nested runs at any depth, and the next
+// life performs the remaining nodes.
 func TestLeftAtEveryDepth(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		inBubble(t, fmt.Sprint("limit ", limit), func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestAttemptsAfterStoreError: an attempt whose start was not written never began, and the Result counts it as little as the events
-// do. One that began before, and is only entered again, counts.
+// TestAttemptsAfterStoreError: an attempt whose start was not written never began, and neither the Result nor the events count it. An
+// attempt that began before, and is only entered again, counts.
 func TestAttemptsAfterStoreError(t *testing.T) {
 	fenced := func(from int) (*brokenStore, *int) {
 		starts := 0
@@ -41,7 +41,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 			db, _ := fenced(c.from)
 			r := tryControlled(t, t.Context(), graph(c.node), c.step, func(run *kahn.Run) {
 				time.Sleep(ms)
-				_ = run.Signal(context.Background(), "A", nil) // is refused where no node waits
+				_ = run.Signal(context.Background(), "A", nil) // refused if no node waits
 			}, append(c.options, kahn.Durable(db), kahn.RunID("one"))...)
 			r.expect("A:X", "failed")
 			if n := r.node("A"); n.Cause.Kind != kahn.CauseStoreError || n.Attempts != c.attempts {
@@ -51,12 +51,12 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestAdmittedAfterStoreError: that the inputs of a node were accepted is written while its step runs. If it is not written, the
-// attempt has not begun as far as events and Result tell.
+// TestAdmittedAfterStoreError: the store is told that a node's inputs were accepted while the step runs. If that write fails, the attempt
+// has not begun according to events and Result.
 func TestAdmittedAfterStoreError(t *testing.T) {
 	inBubble(t, "the commit is refused", func(t *testing.T) {
 		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
-			if c.Sequence > 1 && len(c.Started) == 0 { // else the node becomes ready, or the attempt that judges its inputs begins
+			if c.Sequence > 1 && len(c.Started) == 0 { // other commits make the node ready, or begin the attempt that judges its inputs
 				return kahn.ErrFenced
 			}
 			return nil
@@ -70,8 +70,8 @@ func TestAdmittedAfterStoreError(t *testing.T) {
 	})
 }
 
-// TestStartIsShownWhenItIsWritten: no time passes between the moment when an attempt's start is durable and its event, so that what
-// ends the run at that very moment finds both or neither.
+// TestStartIsShownWhenItIsWritten: an attempt's start becomes durable at the same time as its event, so that whatever ends the run at that
+// moment finds both or neither.
 func TestStartIsShownWhenItIsWritten(t *testing.T) {
 	for _, late := range []time.Duration{0, 1} {
 		inBubble(t, fmt.Sprintf("the lease is lost %v later", late), func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 // The consequences of a node's end in cases that few other tests cover: without readers of events, in the line of a group,
 // between two attempts, and in the causes of failures.
 
-// TestEndWithoutListeners: the end node comes after everything else also without readers of events, when plain nodes follow
-// one another in the fast loop.
+// TestEndWithoutListeners: the end node also comes last if there are no readers of events, and plain nodes follow one another in the fast
+// loop.
 func TestEndWithoutListeners(t *testing.T) {
 	for name, nodes := range map[string][]kahn.Node{
 		"one":    {after("A")},
@@ -49,8 +49,8 @@ func TestEndWithoutListeners(t *testing.T) {
 	}
 }
 
-// TestLineOfAGroup: a slot that becomes free goes to the best of the nodes that wait for it by then, whatever order they
-// came in, and never to a node that has stopped waiting.
+// TestLineOfAGroup: a free slot goes to the best of the nodes that wait for it at that time, whatever their order of arrival, and never to
+// a node that has stopped waiting.
 func TestLineOfAGroup(t *testing.T) {
 	for seed := range uint64(20) {
 		inBubble(t, fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestLineOfAGroup(t *testing.T) {
 	}
 }
 
-// TestContinueOnFailBetweenAttempts: the failure of a node is tolerated also if it does not come from an attempt.
+// TestContinueOnFailBetweenAttempts: the failure of a node is tolerated even if it does not come from an attempt.
 func TestContinueOnFailBetweenAttempts(t *testing.T) {
 	follows := func(t *testing.T, r trial, kind kahn.CauseKind) {
 		t.Helper()
@@ -145,7 +145,7 @@ func TestContinueOnFailBetweenAttempts(t *testing.T) {
 // suspends is a step that waits for a signal.
 func suspends(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
 
-// TestFailFastBetweenAttempts: a node whose timeout passes outside of an attempt has failed like any other.
+// TestFailFastBetweenAttempts: a node whose timeout passes between attempts fails like any other.
 func TestFailFastBetweenAttempts(t *testing.T) {
 	late := kahn.Node{ID: "X", Priority: 1, OverallTimeout: 50 * ms, Retry: thrice(10 * ms), Do: always(errStep)}
 	inBubble(t, "what runs is stopped", func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	nothing()
 	do(st.Suspend(x.Token))
 	do(st.Resume(s.Token))
-	s = begin("S") // it was begun before
+	s = begin("S") // S had begun before
 	nothing()
 	do(st.Settle(s.Token, completed))
 	nothing() // T still waits
@@ -330,7 +330,7 @@ func TestDegradedVerdict(t *testing.T) {
 // requests alone does not.
 func TestMixedOrigins(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
-		for _, first := range []string{"F", "C"} { // who ends first
+		for _, first := range []string{"F", "C"} { // which one ends first
 			inBubble(t, fmt.Sprintf("%v, %s first", mode, first), func(t *testing.T) {
 				early, late := ms, 20*ms
 				if first == "C" {
@@ -387,8 +387,8 @@ func TestMixedOrigins(t *testing.T) {
 	}
 }
 
-// TestLeavesRule: the status by leaves at its edges. Without a cancelled node a run whose leaves are not good has failed, and an end
-// node that fails does not make a cancelled run a failed one.
+// TestLeavesRule: edge cases of the status by leaves. Without a cancelled node a run with bad leaves has failed, and an end node that fails
+// does not turn a cancelled run into a failed one.
 func TestLeavesRule(t *testing.T) {
 	stop := func(f func(*kahn.Run)) func(*kahn.Run) {
 		return func(run *kahn.Run) {
@@ -423,7 +423,7 @@ func TestLeavesRule(t *testing.T) {
 	}
 }
 
-// TestEndThatHandlesFailures: an end node that says so handles the failures that reach it, and no others.
+// TestEndThatHandlesFailures: an end node with Handles handles the failures that reach it, and no others.
 func TestEndThatHandlesFailures(t *testing.T) {
 	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Handling: kahn.Handles}
 	breaks := kahn.Node{ID: "A", Do: always(errStep)}

@@ -23,7 +23,7 @@ type stop struct {
 	node  kahn.Node
 	opts  []kahn.Option
 	act   func(run *kahn.Run, cancel context.CancelCauseFunc) // 10 ms into the run
-	after time.Duration                                       // when the context ends
+	after time.Duration                                       // after the start, when the context ends
 	cause error                                               // errors.Is of context.Cause
 	err   error
 	nodes string
@@ -44,7 +44,7 @@ func stops() []stop {
 			10 * ms, errHost, context.Canceled, "A:X"},
 		{"AbortAll without a reason", kahn.Node{}, nil, func(run *kahn.Run, _ context.CancelCauseFunc) { run.AbortAll(nil) },
 			10 * ms, kahn.ErrAborted, context.Canceled, "A:X"},
-		// No deadline of this context has passed, whatever the reason says.
+		// No deadline of this context has passed, although the reason is a DeadlineExceeded.
 		{"AbortAll for somebody's deadline", kahn.Node{}, nil, func(run *kahn.Run, _ context.CancelCauseFunc) { run.AbortAll(late) },
 			10 * ms, late, context.Canceled, "A:X"},
 		{"the caller", kahn.Node{}, nil, func(_ *kahn.Run, cancel context.CancelCauseFunc) { cancel(errHost) },
@@ -111,7 +111,7 @@ func TestContextCause(t *testing.T) {
 	}
 }
 
-// An attempt's context is made on first use. A first use after the end gives the same answers.
+// An attempt's context is made on first use. A first use after the end gives the same results.
 func TestContextAskedLate(t *testing.T) {
 	asks := map[string]func(s stop, t *testing.T, ctx context.Context){
 		"Done": func(s stop, t *testing.T, ctx context.Context) { <-ctx.Done() },
@@ -149,7 +149,7 @@ func TestContextAskedLate(t *testing.T) {
 	}
 }
 
-// Contexts that are derived from an attempt's end with it, for the same reason, as those of package context do.
+// Contexts derived from an attempt's context end with it, for the same reason, as those of package context do.
 func TestContextChildren(t *testing.T) {
 	for _, s := range stops() {
 		inBubble(t, s.name, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestContextFirstCauseStands(t *testing.T) {
 			return nil, ctx.Err()
 		}, soon(func(run *kahn.Run) {
 			_ = run.CancelNode("A")
-			run.AbortAll(errHost) // stops nothing that is not being stopped
+			run.AbortAll(errHost) // changes nothing: the node is being stopped already
 		})).expect("A:C", "cancelled")
 	})
 }
@@ -254,7 +254,7 @@ func TestContextIdentity(t *testing.T) {
 			if s.Value(key) != "value" || s.Value(keyType("unknown")) != nil || s.Value(nil) != nil {
 				t.Errorf("values %v, %v", s.Value(key), s.Value(keyType("unknown")))
 			}
-			s.Done() // now there is a real context behind it
+			s.Done() // now a real context is behind it
 			if s.Value(key) != "value" || s.Value(keyType("unknown")) != nil {
 				t.Errorf("values %v, %v", s.Value(key), s.Value(keyType("unknown")))
 			}
@@ -346,7 +346,7 @@ func TestContextDeadline(t *testing.T) {
 	})
 }
 
-// When the function has returned, its context has ended, however it returned.
+// When the step function has returned, its context has ended, however the function returned.
 func TestContextAfterReturn(t *testing.T) {
 	for name, do := range map[string]kahn.StepFunc{
 		"completed": takes(0),
@@ -368,12 +368,12 @@ func TestContextAfterReturn(t *testing.T) {
 					if asked {
 						child, cancel := context.WithCancel(ctx)
 						context.AfterFunc(child, cancel)
-						go func() { <-ctx.Done() }() // left behind, were it not to end
+						go func() { <-ctx.Done() }() // a leak, if the context did not end
 						children, dones = append(children, child), append(dones, ctx.Done())
 					}
 					return do(ctx, s)
 				})
-				for i, done := range dones { // what was asked for in time ends, too
+				for i, done := range dones { // channels obtained before the end are closed, too
 					<-done
 					if children[i].Err() != context.Canceled {
 						t.Error("a child goes on")
@@ -562,7 +562,7 @@ func TestContextEndsAtOnce(t *testing.T) {
 				started := make(chan struct{})
 				run, err := kahn.Start(t.Context(), graph(after("A")), func(ctx context.Context, _ *kahn.Step) (any, error) {
 					done := ctx.Done()
-					for range 100 { // something to cancel, so that it takes a moment
+					for range 100 { // children to cancel, so that ending takes a moment
 						_, cancel := context.WithCancel(ctx)
 						defer cancel()
 					}

@@ -57,7 +57,7 @@ func TestCoordinatorStale(t *testing.T) {
 	require.False(t, ok)
 }
 
-// The clock is that of the host: backoffs, timeouts and grace end when it says so.
+// The host sets the clock: backoffs, timeouts and grace end by it.
 func TestCoordinatorClock(t *testing.T) {
 	rec := newRecorder()
 	g := graph(kahn.Node{ID: "a", Timeout: time.Minute, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone, RetryOn: []kahn.CauseKind{kahn.CauseStepError, kahn.CauseTimeout}}})
@@ -108,7 +108,7 @@ func TestCoordinatorClock(t *testing.T) {
 	require.Empty(t, leftovers(c.Run()))
 }
 
-// What other goroutines ask of the run happens in the next call of the Coordinator.
+// The next call of the Coordinator carries out the requests of other goroutines.
 func TestCoordinatorAsked(t *testing.T) {
 	c := coordinate(t, graph(after("a"), kahn.Node{ID: "g", Kind: kahn.KindGate}, after("b", "a", "g"), kahn.Node{ID: "c", Cleanup: true, After: []string{"b"}}))
 	a := nextOf(t, c, "a")
@@ -130,7 +130,7 @@ func TestCoordinatorAsked(t *testing.T) {
 	require.Equal(t, kahn.RunCancelled, res.Status)
 }
 
-// Observers of the run are told on the goroutine of the host: sinks, effects, and what spans the run.
+// Observers of the run are called on the goroutine of the host: sinks, effects, and functions of Around.
 func TestCoordinatorObserved(t *testing.T) {
 	var told []string
 	type key struct{}
@@ -171,8 +171,8 @@ func TestCoordinatorEvaluates(t *testing.T) {
 	require.True(t, errors.As(f.LastErr, &p))
 }
 
-// Result does not wait: it says that the run has not ended. Wait is for other goroutines, and returns when sinks and functions of Around have
-// been told of the end.
+// Result does not wait: before the end it returns an error. Wait is for other goroutines, and returns when sinks and functions of Around
+// have been called for the end.
 func TestCoordinatorResult(t *testing.T) {
 	told := make(chan string, 2)
 	c := coordinate(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}),
@@ -203,7 +203,7 @@ func TestCoordinatorResult(t *testing.T) {
 	require.Equal(t, []string{"sink", "around"}, []string{<-told, <-told})
 }
 
-// A call of the Coordinator during another one is found: by a function that it calls, and by another goroutine.
+// A call of the Coordinator during another call is detected, whether a function that it calls or another goroutine makes it.
 func TestCoordinatorCalledTwice(t *testing.T) {
 	const text = "a Coordinator was called during another call of it"
 	var c *kahn.Coordinator
@@ -246,8 +246,8 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 	require.ErrorContains(t, res.Warnings[1], text)
 }
 
-// A clock that is further from the beginning than a [time.Duration] can tell stops at the greatest one. All that is due by then or later
-// happens there: retries, deadlines, and tokens of rates.
+// A clock that is further from the beginning than a [time.Duration] can express stops at the greatest Duration. Everything due then or
+// later happens there: retries, deadlines, and tokens of rates.
 func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}
@@ -278,7 +278,7 @@ func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 	}
 }
 
-// The end function of Around must not call the Coordinator: the Result has a warning, and the run has ended all the same.
+// The end function of Around must not call the Coordinator. If it does, the Result has a warning, and the run still ends.
 func TestCoordinatorCalledByAround(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator
@@ -298,7 +298,7 @@ func TestCoordinatorCalledByAround(t *testing.T) {
 	require.Equal(t, 1, called)
 }
 
-// The end of a backoff is compared with the run's clock, whatever time it is elsewhere.
+// The end of a backoff is compared with the run's clock, whatever the machine's clock shows.
 func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
 	plan, err := graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, Jitter: kahn.JitterNone}}).Compile()
 	require.NoError(t, err)

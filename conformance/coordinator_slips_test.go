@@ -14,7 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// What a worker of another make may write by hand is a reply, or an error that names what is wrong. No failure is taken for a success.
+// JSON that a foreign worker writes by hand is read as a reply, or causes an error that names the defect. No failure is taken for a
+// success.
 func TestRepliesOfOtherMakes(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`:                                      `<nil>, <nil>`,
@@ -57,7 +58,7 @@ func TestRepliesOfOtherMakes(t *testing.T) {
 	require.Equal(t, "t", c.Run().Waiting()[0].Token)
 }
 
-// Errors of values name the field, and of a map the first by its name.
+// Errors about values name the field, and in a map the first bad entry by name.
 func TestCallsThatCannotBeEncoded(t *testing.T) {
 	for want, v := range map[string]any{
 		`params "b": value cannot be encoded: type func()`:         kahn.Call{Params: map[string]any{"a": 1, "b": func() {}, "c": func() {}}},
@@ -73,7 +74,7 @@ func TestCallsThatCannotBeEncoded(t *testing.T) {
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"upstream": {"a": 1, "b": {"$type": "order"}}}`), &c), `upstream "b": bad value: type "order" is not registered`)
 }
 
-// An error names the exported type and its field, and no type of the package's own.
+// An error names the exported type and its field, and no unexported type.
 func TestCallsThatCannotBeRead(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"attempt": "one"}`:     "cannot unmarshal string into Go struct field kahn.Call.attempt of type int",
@@ -131,8 +132,8 @@ func TestCoordinatorSlips(t *testing.T) {
 	require.ErrorIs(t, st.Drive(func(machine.Task) {}, nil), kahn.ErrBadValue)
 }
 
-// What a Coordinator does for a step does not depend on how many there are: side by side, one after the other, as items, and with a deadline
-// and a retry each.
+// The work of a Coordinator for a step does not depend on the number of steps: side by side, one after the other, as items, and with a
+// deadline and a retry each.
 func TestCoordinatorGrowth(t *testing.T) {
 	policy := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
 	shapes := map[string]func(n int) *kahn.Graph{
@@ -183,7 +184,7 @@ func TestCoordinatorGrowth(t *testing.T) {
 		}
 		t.Logf("%s: %.1f objects and %.2f us a step of %d, %.1f and %.2f of %d", name, objects[0], 1e6*took[0], sizes[0], objects[1], 1e6*took[1], sizes[1])
 		require.Less(t, objects[1], 1.5*objects[0], "%s: the objects that a step takes grow with their number", name)
-		if long() { // what takes time and no objects shows only where nothing else has the processors
+		if long() { // time is measured only in the long mode, where nothing else uses the processors
 			require.Less(t, took[1], 6*took[0], "%s: the time that a step takes grows with their number", name)
 		}
 	}

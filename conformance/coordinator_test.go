@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// react runs the scenario to its end like drive, but without polling: an effect takes all tasks whenever there are new ones,
-// and effects on the nodes observe how they end. Completions come in random order, and duplicate and late ones with them.
+// react runs the scenario to its end like drive, but without polling: an effect takes all tasks whenever there are new ones, and effects on
+// the nodes observe how they end. Completions come in random order, mixed with duplicate and late ones.
 func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *machine.State) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 	return plan, st
 }
 
-// TestBegin takes the nodes that the coordinator chooses, not the best.
+// TestBegin begins nodes that the coordinator chooses, not the best ones.
 func TestBegin(t *testing.T) {
 	var g kahn.Graph
 	g.Groups = []kahn.Group{{Name: "one", Limit: 1}}

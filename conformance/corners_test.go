@@ -17,10 +17,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// This file has rules that hold at the edges of features, and that no test of the feature happened to need: the first node, the other edge, the
-// empty id.
+// This file tests rules at the edges of features that no test of the feature happened to cover: the first node, the other edge, the empty
+// id.
 
-// A parameter that no edge delivers names the members of an output that lacks the key, and not those of an output whose edge is not taken.
+// The error about a parameter that no edge delivers names the members of an output that lacks the key, but not the members of an output
+// whose edge is not taken.
 func TestMissingParameterOfACatchEdge(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Do: yields(0, map[string]any{"rows": 1})}, kahn.Node{ID: "Z", Do: takes(time.Second)}, kahn.Node{ // Z ends after A
@@ -32,7 +33,7 @@ func TestMissingParameterOfACatchEdge(t *testing.T) {
 	})
 }
 
-// The plan of a sub-graph is there for each node that has one, also the first.
+// Each node with a sub-graph has the plan of the sub-graph, including the first node.
 func TestSubOfEveryNode(t *testing.T) {
 	inner := graph(after("x"))
 	p := compiled(t, graph(subgraph("first", inner), after("plain"), subgraph("last", inner)))
@@ -43,7 +44,7 @@ func TestSubOfEveryNode(t *testing.T) {
 	require.Nil(t, p.Sub(3))
 }
 
-// The answers that a gate takes belong to its wait: there are none before it waits, and none when it was answered.
+// The choices of a gate belong to its wait: there are none before the gate waits, and none after it was answered.
 func TestChoicesOfAGateThatDoesNotWait(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Do: takes(time.Second)}, kahn.Node{ID: "G", After: []string{"A"}, Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"go", "hold"}}},
@@ -67,7 +68,7 @@ func TestChoicesOfAGateThatDoesNotWait(t *testing.T) {
 	})
 }
 
-// A memoized result takes no token: the next node starts as if it had not been there.
+// A memoized result takes no token: the next node starts as if the memoized node did not exist.
 func TestMemoTakesNoToken(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		memo := new(kahn.Memo)
@@ -107,7 +108,7 @@ func TestFirstMergeThatFails(t *testing.T) {
 	})
 }
 
-// An idempotency key belongs to a graph: AllowGraphChange is for a run that goes on, not for another run with the key.
+// An idempotency key belongs to a graph: AllowGraphChange is for a run that continues, not for another run with the key.
 func TestKeyOfAnotherGraph(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		s := new(kahn.IdempotencyStore)
@@ -117,7 +118,7 @@ func TestKeyOfAnotherGraph(t *testing.T) {
 	})
 }
 
-// A sub-graph without a compiler of schemas has that of the graph around it, at any depth; one with its own has its own.
+// A sub-graph without a schema compiler uses the compiler of the graph around it, at any depth; a sub-graph with a compiler uses its own.
 func TestSchemasOfSubGraphs(t *testing.T) {
 	schema := func() *kahn.Graph { return graph(kahn.Node{ID: "A", InputSchema: map[string]any{}}) }
 	g := graph(subgraph("S", graph(subgraph("T", schema()))))
@@ -139,7 +140,7 @@ type noShapes struct{}
 
 func (noShapes) Compile(any) (kahn.Contract, error) { return nil, errors.New("own rules") }
 
-// Each call of bulk.Cancel without an id is a request of its own, the same one for all runs of the call.
+// Each call of bulk.Cancel without an id is a new request, with the same id for all runs of the call.
 func TestBulkCancelWithoutAnID(t *testing.T) {
 	s := new(postings)
 	for _, id := range []string{"a", "b"} {
@@ -158,7 +159,7 @@ func TestBulkCancelWithoutAnID(t *testing.T) {
 	require.NotEqual(t, s.ids[1], s.ids[2])
 }
 
-// postings is a store that notes the ids of requests.
+// postings is a store that records the ids of requests.
 type postings struct {
 	store.Memory
 	ids []string
@@ -169,7 +170,7 @@ func (s *postings) Post(ctx context.Context, run string, q store.Request) (bool,
 	return s.Memory.Post(ctx, run, q)
 }
 
-// A run that is not done is running: it is not degraded, and nothing has stopped it.
+// A run that has not ended is running: it is not degraded, and has no cause.
 func TestRunStatusBeforeTheEnd(t *testing.T) {
 	p := compiled(t, graph(after("A"), after("B", "A")))
 	st, err := kahn.NewState(p)
@@ -178,7 +179,7 @@ func TestRunStatusBeforeTheEnd(t *testing.T) {
 	require.Equal(t, []any{kahn.RunRunning, false, kahn.CauseNone}, []any{status, degraded, cause})
 }
 
-// What a step returns means the same to a coordinator of the State as to a run: the end node can neither wait nor be skipped.
+// A step's result means the same to a coordinator of a State as to a Run: the end node can neither wait nor be skipped.
 func TestConcludeSuspension(t *testing.T) {
 	p := compiled(t, graph(after("A"), kahn.Node{ID: "Z", Kind: kahn.KindEnd, After: []string{"A"}}))
 	for id, want := range map[string]map[error]kahn.Status{
@@ -193,7 +194,7 @@ func TestConcludeSuspension(t *testing.T) {
 	}
 }
 
-// Paths name what is inside of a composite in one way: an iteration belongs to a loop alone, an item to a map.
+// There is only one path to a node inside a composite: only a loop has iterations, and only a map has items.
 func TestPathsThatLookAlmostRight(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		inner := func() *kahn.Graph { return graph(kahn.Node{ID: "x", Do: takes(time.Second)}) }
@@ -237,7 +238,7 @@ func TestDegradedItem(t *testing.T) {
 	}
 }
 
-// A cleanup node looks on: that it runs after a failure does not handle the failure, also if it follows a catch edge.
+// A cleanup node only observes: running after a failure does not handle the failure, even if the node follows a catch edge.
 func TestCleanupHandlesNothing(t *testing.T) {
 	bothModes(t, "", func(t *testing.T, mode kahn.Mode) {
 		catch := kahn.Node{ID: "C", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}
@@ -247,7 +248,8 @@ func TestCleanupHandlesNothing(t *testing.T) {
 	})
 }
 
-// A condition has no context that a run which is left could end: an error that it returns then is its own, and is not asked for again.
+// Leaving a run cannot interrupt a condition, which has no context: an error that the condition returns meanwhile is its own, and the
+// condition is not evaluated again.
 func TestConditionThatFailsWhileTheRunIsLeft(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		goOn := make(chan bool)
@@ -259,14 +261,14 @@ func TestConditionThatFailsWhileTheRunIsLeft(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		go func() { time.Sleep(ms); close(goOn) }()
-		_ = rn.Shutdown(ctx) // it tells that the run was interrupted
+		_ = rn.Shutdown(ctx) // returns an error, since the run was interrupted
 		res, _ := run.Wait()
 		n, _ := res.Node("C")
 		require.Equal(t, []any{kahn.Failed, kahn.CauseConditionError}, []any{n.Status, n.Cause.Kind})
 	})
 }
 
-// Questions to the store come once in each interval, give or take a tenth.
+// Serve polls the store once in each interval, give or take a tenth.
 func TestServePollsEvenly(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		s, g := new(served), flow("w")
@@ -285,7 +287,7 @@ func TestServePollsEvenly(t *testing.T) {
 	})
 }
 
-// An error boundary judges the failures of what is above it in the stead of a node that follows both, also where there are many boundaries.
+// An error boundary judges failures of nodes above it instead of a node that follows both, even if there are many boundaries.
 func TestManyBoundariesAboveANode(t *testing.T) {
 	for _, n := range []int{1, 4, 12} {
 		bothModes(t, fmt.Sprint(n), func(t *testing.T, mode kahn.Mode) {
@@ -303,7 +305,7 @@ func TestManyBoundariesAboveANode(t *testing.T) {
 	}
 }
 
-// A check that is reported for a node that waits for none changes nothing, and is counted.
+// Reporting a check for a node that waits for no check changes nothing, and is counted.
 func TestStaleChecksAreCounted(t *testing.T) {
 	p := compiled(t, graph(after("A")))
 	st, err := kahn.NewState(p)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Groups and the labels of branches are checked in graphs that have other problems, too, and in the graphs inside.
+// Groups and labels of branches are checked even in graphs with other problems, and in nested graphs.
 func TestGroupsAndLabelsBesideOtherProblems(t *testing.T) {
 	t.Parallel()
 	wanted := []string{
@@ -69,8 +69,8 @@ func TestGroupsAndLabelsBesideOtherProblems(t *testing.T) {
 	}
 }
 
-// Graphs in graphs, some of them used twice, against a search that knows nothing of the compiler: a group that a node names is declared by its
-// graph or by one around it, or it is a problem at this node.
+// TestUndeclaredGroups compares nested graphs, some of them used twice, with an independent search: a group that a node names must be
+// declared by the node's graph or by a graph around it, otherwise it is a problem at this node.
 func TestUndeclaredGroups(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d"}
@@ -101,7 +101,7 @@ func TestUndeclaredGroups(t *testing.T) {
 			all = append(all, g)
 		}
 		g := all[len(all)-1]
-		want := map[string]bool{} // by the name of the graph, the node and the group, each once
+		want := map[string]bool{} // each problem once, by the names of the graph, the node and the group
 		var look func(g *kahn.Graph, around []string)
 		look = func(g *kahn.Graph, around []string) {
 			for _, declared := range g.Groups {

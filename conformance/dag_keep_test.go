@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestGraphKeepsEveryField declares, for each field of a Node and of an Edge, one that has nothing else. Graphs keep what is common
-// apart from what is not, so a field that is forgotten there is lost.
+// TestGraphKeepsEveryField declares, for each field of a Node and of an Edge, a node or an edge with only this field. Graphs store common
+// and rare fields separately, so a field that is forgotten there would be lost.
 func TestGraphKeepsEveryField(t *testing.T) {
 	t.Parallel()
 	each := func(of any, without ...string) (all []reflect.Value) {
@@ -29,7 +29,7 @@ func TestGraphKeepsEveryField(t *testing.T) {
 		}
 		return append(all, reflect.New(typ).Elem())
 	}
-	// Functions are compared by what they are called with: see sameParts.
+	// Functions are compared by identity, see sameParts.
 	for _, v := range each(kahn.Node{}, "After", "In") {
 		n := v.Interface().(kahn.Node)
 		got := new(kahn.Graph).Add(kahn.Node{ID: "other"}, n, kahn.Node{ID: "third"}).Nodes()
@@ -46,7 +46,7 @@ func TestGraphKeepsEveryField(t *testing.T) {
 	}
 }
 
-// something sets a value to one that is not zero.
+// something sets a value to a non-zero value.
 func something(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -76,7 +76,7 @@ func something(t *testing.T, v reflect.Value) {
 	}
 }
 
-// sameParts compares structs with functions in them.
+// sameParts compares structs that contain functions.
 func sameParts(t *testing.T, want, got reflect.Value) {
 	for i := range want.NumField() {
 		name := want.Type().Field(i).Name
@@ -88,8 +88,8 @@ func sameParts(t *testing.T, want, got reflect.Value) {
 	}
 }
 
-// TestPlanResolvesNodesOfItsOwn compiles a graph whose Defaults change its nodes: the graph is what it was, and another graph of
-// the same nodes has other defaults.
+// TestPlanResolvesNodesOfItsOwn compiles a graph whose Defaults change its nodes: the graph itself stays unchanged, and another graph of
+// the same nodes can have other defaults.
 func TestPlanResolvesNodesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	build := func(d kahn.Defaults) (*kahn.Graph, *kahn.Plan) {

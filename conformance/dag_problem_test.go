@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Every problem tells which part of the graph has it, and what was probably meant.
+// Every problem says which part of the graph has it, and what was probably meant.
 func TestProblemTellsItsPlace(t *testing.T) {
 	t.Parallel()
 	nested := func(sub *kahn.Graph) *kahn.Graph {
@@ -84,8 +84,7 @@ func groups(g *kahn.Graph, names ...string) *kahn.Graph {
 	return g
 }
 
-// Cycles that share nodes or edges are all named, each with the edge that closes it; a graph without these edges has no cycle.
-// A Problem that a host makes, or has decoded, names its place in words of its own.
+// A Problem that a host makes, or has decoded, describes its place itself.
 func TestProblemOfAHost(t *testing.T) {
 	t.Parallel()
 	why := errors.New("no")

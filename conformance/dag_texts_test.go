@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// namedNode is a text that names one node, or an input that begins with a dollar sign. "(" cannot be read.
+// namedNode is a guard text: the id of one node, or an input that begins with a dollar sign. "(" does not parse.
 type namedNode string
 
 func (e namedNode) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
@@ -33,8 +33,8 @@ func (namedNodes) Parse(text string) (kahn.Expression, error) {
 	return namedNode(text), nil
 }
 
-// Guards, conditions and tests of loops are checked in graphs that have other problems, too. Where edges are among these, it is not known which
-// nodes are ancestors, and only names that no node has are problems.
+// Guards, conditions and tests of loops are checked even in graphs with other problems. If edges are among these problems, the ancestors of
+// a node are unknown, and only names that no node has are problems.
 func TestTextsBesideOtherProblems(t *testing.T) {
 	t.Parallel()
 	sub := func() *kahn.Graph { return new(kahn.Graph).Add(kahn.Node{ID: "inner"}) }

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// next expects that an event directly follows another one, of the same node.
+// next expects that an event directly follows another event of the same node.
 func (r trial) next(node string, kind, after event.Type) kahn.Event {
 	r.t.Helper()
 	for i, e := range r.events {
@@ -30,7 +30,7 @@ func (r trial) next(node string, kind, after event.Type) kahn.Event {
 	return kahn.Event{}
 }
 
-// decided expects what a node's result and the payload of node.signalled keep of a decision.
+// decided compares the decision in a node's result and in the payload of node.signalled with the expected one.
 func (r trial) decided(node, id string, n kahn.NodeResult, want kahn.Decision) {
 	r.t.Helper()
 	if n.Decision == nil || fmt.Sprint(*n.Decision) != fmt.Sprint(want) {
@@ -122,7 +122,7 @@ func TestDecision(t *testing.T) {
 	})
 
 	inBubble(t, "snapshots and stores keep it", func(t *testing.T) {
-		// G is answered while A waits, which goes on in another life with its own answer; H is answered early.
+		// G is answered while W waits. W continues in another life with its own answer; H is answered early.
 		g := graph(gate("G"), gate("W"), gate("H", "W"), after("B", "H"))
 		store := new(store.Memory)
 		for name, first := range map[string][]kahn.Option{"snapshot": nil, "store": {kahn.Durable(store), kahn.RunID("r")}} {

@@ -20,44 +20,43 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// byCoordinator are the tests that TestScenariosByCoordinator repeats.
+// byCoordinator is the name of the test that repeats the scenarios.
 const byCoordinator = "TestScenariosByCoordinator"
 
-// blocking are the rows in which a function that the Coordinator evaluates waits for something: its host waits as long.
+// blocking has the rows in which a function that the Coordinator evaluates waits for something, so that its host waits, too.
 var blocking = []string{
 	"/a_mock_is_stopped_like_a_step",
 	"/249_a_test_that_ignores_the_end_of_the_run", "/254_a_bystander_of_a_failure_leads_to_nothing",
 	"/269_the_run's_default_policy,_a_timeout_and_a_panic_are_as_final",
 }
 
-// notAtDesk are the other runs that are not for a desk: a function of the graph ends the goroutine, or the test asks for the identity of an
-// error.
+// notAtDesk has the other runs that a desk cannot perform: a function of the graph ends the goroutine, or the test checks the identity of
+// an error.
 var notAtDesk = []string{"Panic/158_context.Canceled,_wrapped 1", "Loop/249_a_test_that_ends_its_goroutine 1"}
 
-// notRepeated are the scenarios that are about what a Coordinator refuses, or about a Runner.
+// notRepeated has the scenarios about features that a Coordinator refuses, or about a Runner.
 var notRepeated = []string{"Memo", "Idempotency", "Store", "Shutdown"}
 
-// byCoordinatorCounts count the runs of these tests: those of a Coordinator, those among them with a step at home, and by reason those that
-// are not for a Coordinator.
+// byCoordinatorCounts counts the runs of the repeated tests: runs by a Coordinator, runs with a step at home among them, and by reason the
+// runs that a Coordinator cannot perform.
 var byCoordinatorCounts struct {
 	sync.Mutex
 	runs, home, desk int
 	refused          map[string]int
 
 	seen map[string]int  // the runs of each test
-	slow map[string]bool // the runs that are not for a desk: the host acts meanwhile, or a step takes time, is stopped, or does not go through JSON
+	slow map[string]bool // the runs that a desk cannot perform: the host acts meanwhile, or a step takes time, is stopped, or does not go through JSON
 }
 
-// notByCoordinator are the reasons why a run of the scenarios is not for a Coordinator, and how many there are.
+// notByCoordinator has the reasons why a Coordinator cannot perform a run of the scenarios, each with the number of such runs.
 var notByCoordinator = map[string]int{
-	"the end of a context stops it":                                 109, // 100 of them in one row, which is about a race
+	"the end of a context stops it":                                 109, // 100 of them in one row about a race
 	"a function that the Coordinator evaluates waits for something": 4,
 }
 
-// TestScenariosByCoordinator repeats the scenarios with runs that a Coordinator drives: startRun performs them so.
-// Their host calls the steps on goroutines, since many of them take time, and as far as their values can be encoded from JSON.
-// Then it repeats those runs whose steps take no time at a desk: on one goroutine, without a clock, and with nothing but JSON between the
-// Coordinator and the steps.
+// TestScenariosByCoordinator repeats the scenarios with runs that startRun lets a Coordinator drive. The host calls steps on goroutines,
+// since many of them take time, and passes their values as JSON if these can be encoded. Then the test repeats the runs whose steps take no
+// time at a desk: on one goroutine, without a clock, and with only JSON between the Coordinator and the steps.
 func TestScenariosByCoordinator(t *testing.T) {
 	scenarios := map[string]func(*testing.T){
 		"Cancel": TestScenarioCancel, "Abort": TestScenarioAbort, "Cleanup": TestScenarioCleanup, "Merge": TestScenarioMerge,
@@ -106,10 +105,10 @@ func scenarioNames(t *testing.T) (names []string) {
 
 var scenarioFunc = regexp.MustCompile(`(?m)^func TestScenario([A-Z]\w+)\(t \*testing.T\) \{$`)
 
-// atDesk is the part of TestScenariosByCoordinator that is at a desk.
+// atDesk is the name of the part of TestScenariosByCoordinator that uses a desk.
 const atDesk = "Desk"
 
-// runName names a run by the test that performs it, and by its number among the runs of this test.
+// runName returns a name for a run: the test that performs it, and its number among the runs of this test.
 func runName(t testing.TB) string {
 	c := &byCoordinatorCounts
 	c.Lock()
@@ -119,7 +118,8 @@ func runName(t testing.TB) string {
 	return fmt.Sprint(name, " ", c.seen[t.Name()])
 }
 
-// byCoordinatorTo begins a run that a Coordinator drives in the tests that are repeated. It returns nil for a run that is not for one.
+// byCoordinatorTo begins a run that a Coordinator drives, if the test is a repeated one. It returns nil if a Coordinator cannot perform the
+// run.
 func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
 	if !strings.HasPrefix(t.Name(), byCoordinator) {
 		return nil, nil
@@ -153,7 +153,7 @@ func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn
 		c.desk++
 		d := desk{t: t, c: k, step: step, leaves: ends == leaves, now: time.Now()}
 		_, _ = d.lead(plan)
-		time.Sleep(time.Until(d.now)) // what comes next in the test is later
+		time.Sleep(time.Until(d.now)) // the test continues at the time of the desk
 	default:
 		c.runs++
 		c.slow[name] = ends == hosted
@@ -163,7 +163,7 @@ func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn
 	return k.Run(), nil
 }
 
-// hallway is a host of a Coordinator whose steps take their time.
+// hallway is a host of a Coordinator whose steps take time.
 type hallway struct {
 	c       *kahn.Coordinator
 	step    kahn.StepFunc
@@ -178,7 +178,7 @@ type hallwayReply struct {
 	reply kahn.Reply
 }
 
-// serveOn serves on goroutines of its own: user code that the Coordinator evaluates may end one, and the next goes on.
+// serveOn serves on separate goroutines: if user code that the Coordinator evaluates ends one, the next continues.
 func (h *hallway) serveOn() {
 	var serve func()
 	serve = func() {
@@ -215,13 +215,13 @@ func (h *hallway) serve() {
 		case <-h.c.Wake():
 			h.c.Advance(time.Now())
 		case <-h.c.Run().Done():
-			_, _ = h.c.Result() // for the sinks, if another goroutine has ended the run
+			_, _ = h.c.Result() // delivers to the sinks, if another goroutine has ended the run
 			return
 		}
 	}
 }
 
-// begin calls a step on a goroutine of its own.
+// begin calls a step on a new goroutine.
 func (h *hallway) begin(s *kahn.Step) {
 	step := s.Do()
 	if step == nil {
@@ -232,7 +232,7 @@ func (h *hallway) begin(s *kahn.Step) {
 	data, err := json.Marshal(call)
 	perform := func() (any, error) { return step(s, s) }
 	if err == nil && json.Unmarshal(data, &away) == nil {
-		perform = func() (any, error) { // the results keep their identity: tests ask for it
+		perform = func() (any, error) { // results keep their identity, which tests check
 			on := kahn.NewStep(s, away, s)
 			return step(on, on)
 		}
@@ -258,7 +258,7 @@ func (h *hallway) begin(s *kahn.Step) {
 	}()
 }
 
-// atHome counts the run as one with steps at home.
+// atHome counts the run as a run with steps at home.
 func (h *hallway) atHome() {
 	if h.home {
 		return
@@ -271,7 +271,7 @@ func (h *hallway) atHome() {
 	c.slow[h.name] = true
 }
 
-// slow notes that a step of the run has taken time.
+// slow records that a step of the run took time.
 func (h *hallway) slow() {
 	c := &byCoordinatorCounts
 	c.Lock()

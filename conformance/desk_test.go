@@ -23,26 +23,26 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
-// desk performs a run with a Coordinator as an engine of another make does: on one goroutine, without a clock, and with a worker that gets
-// calls and returns replies as JSON.
+// desk performs a run with a Coordinator as a foreign engine does: on one goroutine, without a clock, and with a worker that gets calls and
+// returns replies as JSON.
 type desk struct {
 	t      testing.TB
 	g      *kahn.Graph
 	opts   []kahn.Option
 	step   kahn.StepFunc                             // of the worker; it returns at once
-	took   func(call kahn.Call) time.Duration        // how long a call takes, nil for no time
-	on     func(c *kahn.Coordinator, call kahn.Call) // called when a call has begun; may be nil
-	leaves bool                                      // the run is left as soon as it waits for signals alone
-	rest   func(run *kahn.Run)                       // called whenever the run is suspended; nil leaves it so
+	took   func(call kahn.Call) time.Duration        // how long a call takes; nil for no time
+	on     func(c *kahn.Coordinator, call kahn.Call) // called after a call has begun; may be nil
+	leaves bool                                      // the run is left as soon as it waits only for signals
+	rest   func(run *kahn.Run)                       // called whenever the run is suspended; nil leaves it suspended
 	small  bool                                      // calls come without ancestors
-	cuts   func() bool                               // asks after each act whether the run goes on from a snapshot in another Coordinator
-	pick   func(n int) int                           // which of the calls that end at the same time is the first
+	cuts   func() bool                               // says after each act whether the run continues from a snapshot in another Coordinator
+	pick   func(n int) int                           // chooses the first of the calls that end at the same time
 
 	now    time.Time
 	c      *kahn.Coordinator
 	events []kahn.Event
 	lives  int
-	calls  []*deskCall // under way, in the order of their beginnings
+	calls  []*deskCall // running, in the order in which they began
 }
 
 type deskCall struct {
@@ -50,10 +50,10 @@ type deskCall struct {
 	call    kahn.Call
 	data    []byte
 	ends    time.Time
-	stopped error // of the context that was told to end
+	stopped error // the cause with which its context was ended
 }
 
-// perform leads the run to its end, or until it waits for signals and nobody sends any.
+// perform performs the run until it ends, or waits for signals that do not come.
 func (d *desk) perform() (*kahn.Result, error) {
 	d.t.Helper()
 	plan, err := d.g.Compile()
@@ -101,7 +101,7 @@ func (d *desk) open(plan *kahn.Plan, from *kahn.Snapshot) {
 	d.lives++
 }
 
-// cut goes on from a snapshot. Calls that are under way are forgotten: they are called again.
+// cut continues the run from a snapshot. It drops running calls, which the new Coordinator makes again.
 func (d *desk) cut(plan *kahn.Plan) {
 	data, err := json.Marshal(d.c.Run().Snapshot())
 	require.NoError(d.t, err)
@@ -132,7 +132,7 @@ func (d *desk) begin() {
 	}
 }
 
-// stop asks the calls to stop that are to: they end at once.
+// stop stops the calls that NextStop returns: they end at once.
 func (d *desk) stop() {
 	for s, ok := d.c.NextStop(); ok; s, ok = d.c.NextStop() {
 		for _, x := range d.calls {
@@ -143,7 +143,7 @@ func (d *desk) stop() {
 	}
 }
 
-// act is what happens next: time passes up to the next end of a call or deadline of the run, and a call returns.
+// act performs what happens next: time passes until the next end of a call or deadline of the run, and a call returns.
 func (d *desk) act() bool {
 	due, waits := d.c.Due()
 	if len(d.calls) == 0 {
@@ -184,8 +184,7 @@ func (d *desk) act() bool {
 	return true
 }
 
-// deskReply is what a worker answers: the reply, which of the host's own errors that of the reply matches, and what the step has told
-// meanwhile.
+// deskReply is the answer of a worker: the reply, which of the host's errors its error matches, and what the step reported.
 type deskReply struct {
 	Reply kahn.Reply
 	Known []bool
@@ -213,7 +212,7 @@ func (x *deskTold) tell(t testing.TB, to *kahn.Step) {
 	}
 }
 
-// deskReporter keeps what a step tells.
+// deskReporter records what a step reports.
 type deskReporter struct {
 	t    testing.TB
 	told []deskTold
@@ -243,7 +242,7 @@ func newDeskReply(reply kahn.Reply, told []deskTold) deskReply {
 	return answer
 }
 
-// err is the error of the reply, which matches those of the host again.
+// err returns the error of the reply, which matches the same errors of the host again.
 func (x *deskReply) err() error {
 	err := x.Reply.Err
 	for i, is := range x.Known {
@@ -261,7 +260,7 @@ type deskError struct {
 
 func (e *deskError) Unwrap() []error { return []error{e.error, e.known} }
 
-// work is the worker: it knows nothing of the run but the call.
+// work is the worker: it knows only the call, not the run.
 func (d *desk) work(do kahn.StepFunc, data []byte, stopped error) []byte {
 	var call kahn.Call
 	require.NoError(d.t, json.Unmarshal(data, &call))
@@ -288,7 +287,7 @@ type endedContext struct {
 
 func (c endedContext) Err() error { return c.err }
 
-// TestMatrixByCoordinator leads every row of the matrix to its end with a Coordinator.
+// TestMatrixByCoordinator performs every row of the matrix with a Coordinator.
 func TestMatrixByCoordinator(t *testing.T) {
 	rows, err := readMatrix("testdata/matrix.txt")
 	require.NoError(t, err)
@@ -335,26 +334,26 @@ func TestMatrixByCoordinator(t *testing.T) {
 	}
 }
 
-// deskWorld decides what the steps of a random run return: it depends on the node's path and on how often it has returned before, so that
-// it is the same whoever performs the run, and in whatever order.
+// deskWorld decides what the steps of a random run return. This depends only on the node's path and on how often the node has returned
+// before, so that it is the same for every host and every order.
 type deskWorld struct {
 	salt     uint64
-	sees     bool // outputs tell the parameters of their steps
-	ordered  bool // the order of all ends is determined, and so is what a step sees of other nodes
+	sees     bool // outputs contain the parameters of their steps
+	ordered  bool // the order of all ends is determined, and with it what a step sees of other nodes
 	mu       sync.Mutex
 	returned map[string]int
-	saw      map[string][]string // what the steps saw that have returned
+	saw      map[string][]string // what the steps saw
 }
 
 func newDeskWorld(salt uint64) *deskWorld {
 	return &deskWorld{salt: salt, returned: map[string]int{}, saw: map[string][]string{}}
 }
 
-// betweenAttempts shows a node between two attempts as if it ran: a step may begin in the slot of the last node inside a composite before the attempt of
-// the composite has ended, at the same instant.
+// betweenAttempts renders a node between two attempts as running. A step may begin in the slot of the last node inside a composite at the
+// instant at which the composite's attempt ends, and see the composite in either state.
 var betweenAttempts = strings.NewReplacer("retrying", "running", fmt.Sprintf("%#v}", kahn.Retrying), fmt.Sprintf("%#v}", kahn.Running))
 
-// sight is what a step sees.
+// sight returns what a step sees.
 func (x *deskWorld) sight(s *kahn.Step) (lines []string) {
 	show := plain
 	if !x.ordered {
@@ -387,15 +386,15 @@ func (x *deskWorld) count(path string) int {
 	return x.returned[path]
 }
 
-// attemptNumber is that of an error that was merged: attempts that are cut short have numbers, too.
+// attemptNumber matches the attempt number in a merged error: interrupted attempts have numbers, too.
 var attemptNumber = regexp.MustCompile(`"Attempt":\d+,`)
 
-// takes is how long the next call of a node takes.
+// takes returns how long the next call of a node takes.
 func (x *deskWorld) takes(path string) time.Duration {
 	return time.Duration(x.draw(path, x.count(path)).IntN(40 * int(ms)))
 }
 
-// returns is its result.
+// returns returns the result of a step.
 func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	path := s.Path()
 	x.mu.Lock()
@@ -404,7 +403,7 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	x.saw[fmt.Sprint(path, " ", n)] = x.sight(s)
 	x.mu.Unlock()
 	rng := x.draw(path, n)
-	rng.Uint64() // of the duration
+	rng.Uint64() // skips the draw of the duration
 	switch rng.IntN(14) {
 	case 0, 1:
 		return nil, errStep
@@ -415,7 +414,7 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	case 4:
 		return nil, kahn.Permanent(errStep)
 	case 5:
-		if x.sees { // the stack would be in what is merged
+		if x.sees { // otherwise the stack would be part of merged values
 			return nil, kahn.Permanent(errStep)
 		}
 		panic("out of paper")
@@ -432,10 +431,11 @@ func (x *deskWorld) returns(s *kahn.Step) (any, error) {
 	return out, nil
 }
 
-// beginning marks what a step has seen when it was called: other nodes may have ended before it has returned, and a [kahn.Call] has what was before.
+// beginning marks what a step saw when it was called. Other nodes may end before the step returns, while a [kahn.Call] has the state from
+// before.
 const beginning = ", when it began"
 
-// atHome is the step of a run that takes its time.
+// atHome is the step of a run by Execute: it takes time.
 func (x *deskWorld) atHome(ctx context.Context, s *kahn.Step) (any, error) {
 	x.mu.Lock()
 	x.saw[fmt.Sprint(s.Path(), " ", x.returned[s.Path()], beginning)] = x.sight(s)
@@ -448,7 +448,7 @@ func (x *deskWorld) atHome(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// away is the step of a worker: its time is that of the desk.
+// away is the step of a worker: it returns at once, and the desk adds its time.
 func (x *deskWorld) away(ctx context.Context, s *kahn.Step) (any, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -456,21 +456,21 @@ func (x *deskWorld) away(ctx context.Context, s *kahn.Step) (any, error) {
 	return x.returns(s)
 }
 
-// answerAll answers all nodes that wait.
+// answerAll answers all waiting nodes.
 func answerAll(run *kahn.Run) {
 	for _, w := range run.Waiting() {
 		_ = run.Signal(context.Background(), w.Token, len(w.Token)%3 > 0)
 	}
 }
 
-// answerFirst answers the first of them, so that nothing depends on whether the run goes on between two answers.
+// answerFirst answers the first waiting node, so that nothing depends on whether the run continues between two answers.
 func answerFirst(run *kahn.Run) {
 	if waits := run.Waiting(); len(waits) > 0 {
 		_ = run.Signal(context.Background(), waits[0].Token, len(waits[0].Token)%3 > 0)
 	}
 }
 
-// deskText renders what must agree of two runs.
+// deskText renders what two runs must have in common.
 func deskText(res *kahn.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v degraded %t cause %v %v output %v\n", res.Status, res.Degraded, res.Cause.Kind, res.Cause.Origins, res.Output)
@@ -480,8 +480,8 @@ func deskText(res *kahn.Result) string {
 	return b.String()
 }
 
-// TestCoordinatorAgrees compares random runs by a Coordinator with those by Execute: with one slot, event by event; with any number, in
-// their results, also when the run goes on from a snapshot after every act.
+// TestCoordinatorAgrees compares random runs by a Coordinator with runs by Execute: with one slot event by event, and with any number of
+// slots by their results, also if the run continues from a snapshot after every act.
 func TestCoordinatorAgrees(t *testing.T) {
 	for seed := range seeds(t, size(80, 30, 10_000)) {
 		coordinatorAgrees(t, seed)
@@ -533,7 +533,7 @@ func coordinatorAgrees(t *testing.T, seed uint64) {
 	})
 	for _, cuts := range []bool{false, true} {
 		if cuts && single {
-			break // a call that is cut takes its time again
+			break // a call that is cut begins its time again
 		}
 		away := newDeskWorld(salt)
 		away.sees, away.ordered = data, single

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestDriveAndRunsBeginTheSame leads every row of the matrix in lockstep: by effects on WorkSignal, and with the workers of a Run. After each
-// end of a step both have begun the same attempts, since both ask the State whether there is work.
+// TestDriveAndRunsBeginTheSame performs every row of the matrix twice in lockstep: by effects on WorkSignal, and with the workers of a Run.
+// After each end of a step both have begun the same attempts, since both ask the State whether there is work.
 func TestDriveAndRunsBeginTheSame(t *testing.T) {
 	t.Parallel()
 	rows, err := readMatrix("testdata/matrix.txt")
@@ -34,14 +34,14 @@ func TestDriveAndRunsBeginTheSame(t *testing.T) {
 	require.Greater(t, begun, 1000)
 }
 
-// lockstep leads the scenario to its end both ways, and returns how many attempts were begun.
+// lockstep performs the scenario both ways, and returns how many attempts were begun.
 func (s *scenario) lockstep(t *testing.T, name string, opts ...kahn.Option) (total int) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)
 	st, err := kahn.NewState(plan, opts...)
 	require.NoError(t, err)
 	x := &coordinator{t, s, plan, st, rand.New(rand.NewPCG(s.seed, 3)), map[string]any{}, nil, 0}
-	tasks := map[string]machine.Task{} // that Drive has begun
+	tasks := map[string]machine.Task{} // tasks that Drive has begun
 	var driven []string
 	require.NoError(t, st.Drive(func(task machine.Task) {
 		id := plan.ID(task.Ref)
@@ -57,7 +57,7 @@ func (s *scenario) lockstep(t *testing.T, name string, opts ...kahn.Option) (tot
 
 	c, err := kahn.NewCoordinator(plan, deskEpoch, opts...)
 	require.NoError(t, err)
-	steps := map[string]*kahn.Step{} // that the Run has begun
+	steps := map[string]*kahn.Step{} // steps that the Run has begun
 	var open []string
 	same := func() {
 		var launched []string

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// read collects what Events yields from one cursor.
+// read collects the events that Events yields after a cursor.
 func read(t testing.TB, run *kahn.Run, after uint64) (events []kahn.Event, err error) {
 	t.Helper()
 	for e, problem := range run.Events(t.Context(), after) {
@@ -180,7 +180,7 @@ func TestEventReaders(t *testing.T) {
 	})
 }
 
-// A log that keeps few events, or none, still delivers all to its sinks, and its readers get the gap as an error.
+// A log that keeps few events, or none, still delivers all events to its sinks. Its readers get an error for the gap.
 func TestRetention(t *testing.T) {
 	const nodes = 1000
 	for _, retain := range []int{0, 1, 100, 10_000} {

@@ -39,7 +39,7 @@ func (r trial) indices() string {
 	return strings.Join(text, " ")
 }
 
-// emits is a step that emits n deltas and then calls next.
+// emits returns a step that emits n deltas and then calls next.
 func emits(n int, next kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		for range n {
@@ -49,13 +49,13 @@ func emits(n int, next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// TestDeltasOfAllAttempts: a client drops deltas that it has seen by index, so a node goes on counting whatever is attempted
-// again: the node itself, or a composite around it at any depth, or the run.
+// TestDeltasOfAllAttempts: a client drops deltas by the indices that it has seen, so a node continues to count, whether the node itself, a
+// composite around it at any depth, or the run is attempted again.
 func TestDeltasOfAllAttempts(t *testing.T) {
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}
 	inBubble(t, "composites", func(t *testing.T) {
 		calls := map[string]int{}
-		// x fails in its odd calls, y, which follows it, in its first three: then T has failed twice, and S once.
+		// x fails in its odd calls, and y, which follows x, in its first three: so T fails twice, and S once.
 		step := emits(1, func(_ context.Context, s *kahn.Step) (any, error) {
 			calls[s.Path()]++
 			if n := calls[s.Path()]; s.ID() == "x" && n%2 == 1 || s.ID() == "y" && n <= 3 {
@@ -84,7 +84,7 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 			return nil, nil
 		})
 		g := graph(
-			// Retry of a map is that of its items.
+			// The Retry of a map applies to its items.
 			kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}, Retry: retry, Sub: graph(after("x"))},
 			kahn.Node{ID: "L", After: []string{"M"}, Loop: &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) { return true, nil }}, Retry: retry, Sub: graph(after("x"))},
 		)
