@@ -84,7 +84,7 @@ func groups(g *kahn.Graph, names ...string) *kahn.Graph {
 	return g
 }
 
-// A Problem that a host makes, or has decoded, describes its place itself.
+// The error text of a Problem that a host makes, or has decoded, is the host's, with the place.
 func TestProblemOfAHost(t *testing.T) {
 	t.Parallel()
 	why := errors.New("no")

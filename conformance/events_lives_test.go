@@ -117,8 +117,8 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	})
 
 	inBubble(t, "crashed", func(t *testing.T) {
-		// Life 1 is cut by a store that fails with the commit of C; A, and x inside of S, are in the middle of their
-		// attempts. Their deltas from before B began are kept.
+		// Life 1 ends when the store fails with the commit of C, while A, and x inside S, are in the middle of their attempts. Their deltas
+		// from before the beginning of B are kept.
 		db := &brokenStore{Store: new(store.Memory)}
 		db.commit = func(c store.Commit) error {
 			if endsOf(c, "C") {
@@ -163,9 +163,9 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	})
 }
 
-// TestEventsOfCrashes lets the store fail at every write of random runs in turn, as if the process had died there, and goes
-// on from the stored run. The confirmed events of the first life and the events of the second are one stream, and the nodes
-// have the statuses of an uninterrupted run. What a transaction holds depends on how long code of the host and the store take.
+// TestEventsOfCrashes lets the store fail at every write of random runs in turn, as if the process had died there, and continues from the
+// stored run. The confirmed events of the first life and the events of the second life form one stream, and the nodes have the statuses of
+// an uninterrupted run. The content of a transaction depends on how long the host's code and the store take.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes, seams := size(8, 2, 400), 0, 0
@@ -188,8 +188,8 @@ func TestEventsOfCrashes(t *testing.T) {
 	}
 }
 
-// TestEventsWithTheirFacts: a process dies when an event is shown and the code of the host that its node waits for has not returned:
-// the next life does not announce the event again.
+// TestEventsWithTheirFacts: a process dies after an event was shown, while the host's code for which its node waits has not returned. The
+// next life does not announce the event again.
 func TestEventsWithTheirFacts(t *testing.T) {
 	t.Parallel()
 	pass := func(c *cutter, id string) kahn.Node {
@@ -224,8 +224,8 @@ func TestEventsWithTheirFacts(t *testing.T) {
 	}
 }
 
-// crashAtEveryWrite goes on after a crash at each of the writes of a run, and reports in how many cases readers had seen the last of the
-// stored events.
+// crashAtEveryWrite continues a run after a crash at each of its writes. seams is the number of cases in which readers had seen the last
+// stored event.
 func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.Duration) (crashes, seams int) {
 	c.more = []kahn.Option{kahn.RunID("one")}
 	_, want := c.run(t, nil, false)
@@ -241,7 +241,7 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("one"), kahn.Lease("", 20*ms)}
 		c.run(t, nil, false)
 		if writes < failing {
-			break // there are no more
+			break // there are no more writes
 		}
 		crashes++
 		first := c.events
@@ -258,7 +258,7 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 			}
 			whole = append(slices.Clone(first[:kept]), c.events...)
 			seams++
-		default: // no reader has seen the last stored event: one that reads on from there gets a gap error
+		default: // no reader has seen the last stored event, and a reader after it would get a gap error
 		}
 		if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
 			t.Errorf("%s, write %d: %v\n%s", name, failing, err, eventText(whole))
@@ -270,8 +270,8 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 	return crashes, seams
 }
 
-// TestCheckerOfTheLastLife: a step that was answered in an earlier life is queued, and is cancelled, or left again, before it goes
-// on. Of the last life alone the checker cannot know which attempt it was queued for until the node's next event tells.
+// TestCheckerOfTheLastLife: a step that was answered in an earlier life is queued, and is cancelled, or left again, before it continues.
+// From the last life alone the checker cannot know for which attempt it was queued, until the node's next event says so.
 func TestCheckerOfTheLastLife(t *testing.T) {
 	for _, cancel := range []bool{false, true} {
 		inBubble(t, "", func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestCheckerOfTheLastLife(t *testing.T) {
 			}
 			rn := &kahn.Runner{Limit: 1}
 			r := pause(t, g, step)
-			other, err := rn.Start(t.Context(), graph(after("X")), takes(time.Hour)) // which has the slot
+			other, err := rn.Start(t.Context(), graph(after("X")), takes(time.Hour)) // takes the slot
 			require.NoError(t, err)
 			synctest.Wait()
 			life := func(signals map[string]any, act func(run *kahn.Run)) []kahn.Event {
@@ -319,7 +319,7 @@ func TestCheckerOfTheLastLife(t *testing.T) {
 	}
 }
 
-// TestCheckerAtSeams breaks the seams between the lives of a run, in ways that the checker of events has to find.
+// TestCheckerAtSeams breaks the seams between the lives of a run, in ways that the checker of events must find.
 func TestCheckerAtSeams(t *testing.T) {
 	inBubble(t, "resumed", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}}, gate("G", "A"), after("C", "B", "G"))
@@ -359,7 +359,7 @@ func TestCheckerAtSeams(t *testing.T) {
 				t.Errorf("%s: not found\n%s", name, eventText(events))
 			}
 		}
-		// In the later part alone the checker knows less, but must still find errors in what it knows.
+		// From the later part alone the checker knows less, but must still find errors in what it knows.
 		last := slices.Clone(r.events[find(event.NodeInvalidated, "B", 1)-1:])
 		if err := kahntest.CheckEvents(g, r.Result, last); err != nil {
 			t.Fatalf("%v\n%s", err, eventText(last))
@@ -376,8 +376,8 @@ func TestCheckerAtSeams(t *testing.T) {
 	})
 }
 
-// TestWavesOfARedriveOfNothing: a run that was left in the middle of a wave and is redriven without a node to be repeated goes on in that
-// wave. With one it is a new epoch of the run, whose waves begin anew.
+// TestWavesOfARedriveOfNothing: if a run was left in the middle of a wave and a redrive repeats no node, the run continues in that wave. If
+// the redrive repeats a node, it begins a new epoch, whose waves begin anew.
 func TestWavesOfARedriveOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {

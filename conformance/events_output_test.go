@@ -48,7 +48,7 @@ func TestEventOutputsOnce(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	// When the node ends, and for the events; x and S have one output, and so have last and the run.
+	// Encoded when the node ends, and for the events; x and S have the same output, and so have last and the run.
 	for value, most := range map[string]int{"output of A": 2, "output of x": 4, "last output": 3} {
 		if n := codec.times[value]; n > most || n < 2 {
 			t.Errorf("%s was encoded %d times", value, n)
@@ -115,7 +115,7 @@ func TestEventOutputs(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 
-// slowCodec asks the run for its counts whenever it is called: under a lock of the run that would never return.
+// slowCodec asks the run for its counts whenever it is called: under the run's lock this would deadlock.
 type slowCodec struct {
 	kahn.Types
 	run func() *kahn.Run
@@ -147,7 +147,7 @@ func TestEventOutputsWithoutLock(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A failure that nothing is there to handle is left to the end of its graph.
+// A failure that no node handles is left to the end of its graph.
 func TestRoutedToEnd(t *testing.T) {
 	t.Parallel()
 	catch := func(id, from string, causes ...kahn.CauseKind) kahn.Node {
@@ -178,7 +178,7 @@ func TestRoutedToEnd(t *testing.T) {
 	})
 }
 
-// The last event tells whether somebody asked the run to stop, also if nothing was left to stop, and observers of nodes which run it is.
+// The last event says whether a stop was requested, even if nothing was left to stop. Observers of nodes get the id of the run.
 func TestCancellationRequested(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "ends", func(t *testing.T) {

@@ -29,7 +29,7 @@ func timeless(w *bytes.Buffer, level slog.Level, dropped ...string) *slog.Logger
 	}}))
 }
 
-// The events of nodes are logged with kind and label, inside of composites, too; a Runner may have the option for all of its runs.
+// The events of nodes are logged with kind and label, also inside composites. A Runner may have the option for all of its runs.
 func TestLogTo(t *testing.T) {
 	t.Parallel()
 	g := graph(
@@ -133,7 +133,7 @@ level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed tot
 	}
 }
 
-// The size of an output is logged if events carry it, and a failure that is handled is not left to the end of the graph.
+// The size of an output is logged if events have it. A handled failure is not left to the end of the graph.
 func TestLogOfOutputs(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {

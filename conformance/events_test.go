@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// types are the types of events, and their nodes if they have one.
+// types returns the types of events, with their nodes.
 func types(events []kahn.Event) (list []string) {
 	for _, e := range events {
 		text := string(e.Type)
@@ -55,7 +55,7 @@ func TestScenarioEvents(t *testing.T) {
 		if got := types(r.events); !slices.Equal(got, want) {
 			t.Errorf("got      %q\nexpected %q", got, want)
 		}
-		// The parent of each: A's own last event; the end of A for the condition, the condition's end for its branches.
+		// The parent of each event: A's own last event; the end of A for the condition; the condition's end for its branches.
 		parents := []uint64{0, 1, 2, 3, 3, 3, 6, 7, 8, 9, 9, 9, 12, 13, 14, 15, 15, 17, 18, 18, 20}
 		for i, e := range r.events {
 			if e.Parent != parents[i] {
@@ -126,7 +126,7 @@ func TestScenarioEvents(t *testing.T) {
 		failed := r.find(event.NodeFailed, "bad")[0].ID
 		for _, id := range []string{"late", "blocked", "skipped", "failed"} {
 			for _, e := range r.events {
-				if e.Node == id { // its first event
+				if e.Node == id { // the node's first event
 					if e.Parent != failed {
 						t.Errorf("%v was led to by %d, expected %d\n%s", e, e.Parent, failed, eventText(r.events))
 					}
@@ -197,7 +197,7 @@ func TestScenarioEvents(t *testing.T) {
 	})
 }
 
-// The trace of a run that was given none follows from its id: the digits of a UUID, else a hash.
+// A run without a given trace derives its trace id from its run id: the digits of a UUID, else a hash.
 func TestTraceID(t *testing.T) {
 	for id, want := range map[string]string{
 		"018f3c1e-7a2b-7c3d-8e4f-5a6b7c8d9e0f": "018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f",
@@ -216,7 +216,7 @@ func TestTraceID(t *testing.T) {
 	}
 }
 
-// A sink that stalls does not delay the run, is reported, and gets all events when it goes on.
+// A stalled sink does not delay the run, is reported, and gets all events when it continues.
 func TestStalledSink(t *testing.T) {
 	inBubble(t, "an hour", func(t *testing.T) {
 		rec := newRecorder()
@@ -314,7 +314,7 @@ func TestEventChecker(t *testing.T) {
 		"another status": alter(find(event.NodeAborted, "C", 1), func(e *kahn.Event) { e.Type = event.NodeCancelled }),
 	} {
 		events := bug(slices.Clone(r.events))
-		for i := range events { // so that it is not the ids that give it away
+		for i := range events { // so that the ids do not reveal the bug
 			events[i].ID = uint64(i + 1)
 		}
 		if err := kahntest.CheckEvents(g, r.Result, events); err == nil {
@@ -330,8 +330,8 @@ func TestEventChecker(t *testing.T) {
 	}
 }
 
-// The allocations for events, by node: none without readers; with a sink the box of node.completed, and a block of the log
-// for every 64 events.
+// Allocations for events, per node: none without readers; with a sink one to box node.completed, and one for a block of the log every 64
+// events.
 func TestAllocationsOfEvents(t *testing.T) {
 	const nodes = 1000
 	var g kahn.Graph
@@ -359,7 +359,7 @@ func TestAllocationsOfEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}) / nodes
-		if allocs > row.most && !race.Enabled { // which allocates, too
+		if allocs > row.most && !race.Enabled { // the race detector allocates, too
 			t.Errorf("%s: %.2f allocations a node, expected at most %.2f", row.name, allocs, row.most)
 		}
 	}

@@ -27,8 +27,8 @@ func asks(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Suspend("", nil, nil)
 }
 
-// expandedAsks are graphs whose node E is expanded into a graph in which a node waits, and the paths of E and of the one that waits. slow is
-// called by the step of E before it returns its graph.
+// expandedAsks returns graphs whose node E is expanded into a graph with a waiting node, and the paths of E and of the waiting node. The
+// step of E calls slow before it returns its graph.
 func expandedAsks(slow func(ctx context.Context) error) map[string]struct {
 	g     *kahn.Graph
 	waits string
@@ -63,8 +63,8 @@ func expandedAsks(slow func(ctx context.Context) error) map[string]struct {
 	}
 }
 
-// TestAnswersInsideOfExpandedNodes: an answer is kept that came while the step was called again for its graph, at any depth, and whatever
-// ended that life.
+// TestAnswersInsideOfExpandedNodes: an answer that comes while the step is called again for its graph is kept, at any depth, and however
+// that life ends.
 func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 	var slow func(ctx context.Context) error
 	graphs := expandedAsks(func(ctx context.Context) error { return slow(ctx) })
@@ -106,7 +106,7 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 					leave := func(rn *kahn.Runner, _ *kahn.Run, _ *mortal) {
 						ctx, cancel := context.WithCancel(t.Context())
 						cancel()
-						_ = rn.Shutdown(ctx) // the patience is over at once
+						_ = rn.Shutdown(ctx) // ctx has ended: Shutdown does not wait
 					}
 					slow = func(context.Context) error { return nil }
 					res, err := live(nil, leave)
@@ -165,8 +165,8 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 	}
 }
 
-// TestAnswersAndDeadlines: an answer that came before the deadline of its gate is delivered, also if the gate's graph is known later than that. One that
-// came later is refused, and not acknowledged.
+// TestAnswersAndDeadlines: an answer that came before the deadline of its gate is delivered, even if the gate's graph is known only after
+// the deadline. An answer after the deadline is refused, and not acknowledged.
 func TestAnswersAndDeadlines(t *testing.T) {
 	t.Parallel()
 	ask := func() *kahn.Graph {

@@ -12,25 +12,25 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// lifeOfExpansion is what the step of an expanded node does in one life.
+// lifeOfExpansion says what the step of an expanded node does in one life.
 type lifeOfExpansion byte
 
 const (
 	dying   lifeOfExpansion = 'd' // the process dies while it is called
 	leaving lifeOfExpansion = 'l' // the run is left while it is called
-	inner   lifeOfExpansion = 'i' // it returns its graph, and the process dies while a node inside is at work
+	inner   lifeOfExpansion = 'i' // it returns its graph, and the process dies while a node inside runs
 	whole   lifeOfExpansion = 'w' // it returns its graph, and nothing happens
 )
 
-// TestMaxCrashesOfExpandedNodes: a step that takes its process down when it is called again for its graph ends at last. Crashes of the nodes inside
-// are none of its own, and a graph that it returns sets the count back.
+// TestMaxCrashesOfExpandedNodes: a step that crashes its process when it is called again for its graph fails in the end. Crashes of nodes
+// inside do not count for it, and returning a graph resets its count.
 func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 	t.Parallel()
 	catch := func(n kahn.Node) *kahn.Graph {
 		return graph(n, kahn.Node{ID: "H", In: []kahn.Edge{{From: n.ID, On: kahn.OnFailure}}, Do: nothing})
 	}
 	for _, row := range []struct {
-		lives string // the last one is the life that is looked at
+		lives string // the test checks the last life
 		most  int
 		calls int  // of the step in that life
 		ends  bool // crashed
@@ -46,7 +46,7 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 		{"ididdw", 1, 0, true},
 		{"idldw", 1, 1, false},
 		{"illlw", 0, 1, false},
-		{"ddiw", 2, 1, false}, // those of the first call, for which it has no graph yet
+		{"ddiw", 2, 1, false}, // crashes of the first call, before it returned a graph
 		{"ddw", 1, 0, true},
 	} {
 		for shape, path := range map[string]string{"outermost": "E", "in a sub-graph": "S/E", "an item": "M[0]", "in an expanded node": "D/E"} {
@@ -100,7 +100,7 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 				now, calls = whole, 0
 				rec := newRecorder()
 				res, err := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(db), kahn.RunID("r"), kahn.OnEvent(rec.add))...)
-				require.NoError(t, err) // H has caught what failed
+				require.NoError(t, err) // H has caught the failure
 				checkEvents(t, g, res, rec.all())
 				require.Equal(t, row.calls, calls)
 				if outer, _, nested := strings.Cut(path, "/"); nested {
@@ -123,11 +123,11 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 	}
 }
 
-// TestTimedOutExpansionAfterACrash: a node whose attempt has timed out ends so although the process dies while something inside still ends, and however
-// what was stopped inside has ended: an expanded node as a sub-graph does.
+// TestTimedOutExpansionAfterACrash: a node whose attempt has timed out ends as timed out, even if the process dies while a node inside
+// still ends, and however the stopped nodes inside end. This holds for an expanded node as for a sub-graph.
 func TestTimedOutExpansionAfterACrash(t *testing.T) {
 	t.Parallel()
-	late := func() *kahn.Graph { // x pays no heed to its context
+	late := func() *kahn.Graph { // x ignores its context
 		return graph(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return "late", nil }},
 			kahn.Node{ID: "c", After: []string{"x"}, Cleanup: true, Do: takes(time.Second)})
 	}
@@ -145,7 +145,7 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 		around := kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(expanded), nil, nil) }}
 		for _, c := range []struct {
 			shape, path string
-			dies        time.Duration // while c is at work
+			dies        time.Duration // while c runs
 			g           *kahn.Graph
 		}{
 			{"sub-graph", "N", 3500 * ms, graph(sub)},
@@ -156,7 +156,7 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 			for _, stored := range []bool{false, true} {
 				inBubble(t, fmt.Sprint(name, ", ", c.shape, ", stored: ", stored), func(t *testing.T) {
 					opts := crash(t, c.g, nothing, stored, lasting(c.dies), kahn.CancelGrace(time.Minute))
-					if !stored { // and once more while the graph is asked for
+					if !stored { // and again while the step is called for the graph
 						run, err := kahn.Start(t.Context(), c.g, nothing, opts...)
 						require.NoError(t, err)
 						time.Sleep(500 * ms)

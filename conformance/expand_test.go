@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// expands is a step that returns graphs for the nodes of the given paths, and performs the others with step.
+// expands returns a step that returns graphs for the nodes of the given paths, and performs other nodes with step.
 func expands(step kahn.StepFunc, graphs map[string]*kahn.Graph) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		if g := graphs[s.Path()]; g != nil {
@@ -465,7 +465,7 @@ func TestExpandIsMemoized(t *testing.T) {
 	})
 }
 
-// TestExpandPlain: nodes that are performed at the same time as one is expanded, by as many workers as there are.
+// TestExpandPlain: many workers perform nodes while another node is expanded.
 func TestExpandPlain(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph)

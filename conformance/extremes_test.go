@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The largest number of every option and field is as good as any other: nothing is truncated, nothing overflows.
+// The largest number of every option and field works like any other: nothing is truncated, nothing overflows.
 func TestExtremeNumbers(t *testing.T) {
 	t.Parallel()
 	const longest = time.Duration(math.MaxInt64)
@@ -77,7 +77,7 @@ func TestExtremeNumbers(t *testing.T) {
 		{"a retry that waits for ever less", retry(kahn.Retry{InitialDelay: longest, MaxDelay: ms, Multiplier: math.MaxFloat64}), nil},
 		{"DefaultRetry", node(func(n *kahn.Node) { n.Retry = kahn.Retry{} }), kahn.Retry{MaxAttempts: math.MaxInt, Multiplier: math.MaxFloat64}},
 	} {
-		for _, limit := range []int{0, 1} { // with one slot alarms are rung in order
+		for _, limit := range []int{0, 1} { // with one slot, timers fire in order
 			for _, nested := range []bool{false, true} {
 				inBubble(t, fmt.Sprintf("%s/limit %d, nested %v", c.name, limit, nested), func(t *testing.T) {
 					calls := 0
@@ -96,7 +96,7 @@ func TestExtremeNumbers(t *testing.T) {
 						}
 						return 1, nil
 					}
-					g.Add(kahn.Node{ID: "before", Do: takes(ms)}, n) // so that the clock does not stand at zero
+					g.Add(kahn.Node{ID: "before", Do: takes(ms)}, n) // so that the clock is not at zero
 					if nested {
 						inner := g
 						g = graph(kahn.Node{ID: "S", Sub: inner, Timeout: n.Timeout, OverallTimeout: n.OverallTimeout, Priority: n.Priority})
@@ -118,7 +118,7 @@ func TestExtremeNumbers(t *testing.T) {
 	}
 }
 
-// notOver reports a context that has no time left, or of which package context thinks so.
+// notOver returns an error if a context has no time left, or if package context thinks so.
 func notOver(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && !d.After(time.Now()) {
 		return fmt.Errorf("the deadline is %v, now is %v", d, time.Now())
@@ -128,7 +128,7 @@ func notOver(ctx context.Context) error {
 	return errors.Join(ctx.Err(), sub.Err())
 }
 
-// Numbers that mean nothing are refused before anything runs.
+// Invalid numbers are refused before anything runs.
 func TestNumbersThatMeanNothing(t *testing.T) {
 	t.Parallel()
 	two := []string{"x", "y"}
@@ -183,7 +183,7 @@ func TestNumbersThatMeanNothing(t *testing.T) {
 	}
 }
 
-// What is added up over the lives of a run saturates, too.
+// Times that add up over the lives of a run saturate, too.
 func TestExtremeTimesGoOn(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	inBubble(t, "a gate", func(t *testing.T) {

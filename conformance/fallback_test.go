@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestFallbackIsTheLastWord: no attempt follows a fallback, in whatever way it ends.
+// TestFallbackIsTheLastWord: no attempt follows a fallback, however the fallback ends.
 func TestFallbackIsTheLastWord(t *testing.T) {
 	inBubble(t, "Goexit after its time is up", func(t *testing.T) {
 		var c calls
@@ -37,7 +37,7 @@ func TestFallbackIsTheLastWord(t *testing.T) {
 		}
 	})
 	inBubble(t, "an overall timeout that passes as the step returns", func(t *testing.T) {
-		for range size(2000, 200, 2000) { // either of the two may come first
+		for range size(2000, 200, 2000) { // either may come first
 			g := graph(kahn.Node{ID: "A", OverallTimeout: 5 * ms, Do: fails(5 * ms),
 				Fallback: func(ctx context.Context, _ error) (any, error) {
 					select {

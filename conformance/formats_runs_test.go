@@ -10,11 +10,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The runs from which the files in testdata/formats were taken. They use only features of the versions that wrote the files,
-// and are never changed: later features get runs of their own.
+// The runs from which the files in testdata/formats were taken. They use only features of the versions that wrote the files, and are never
+// changed: later features get new runs.
 
-// plainLeft is a graph with an example of each feature: data, a retry, a failure that is caught, a branch, a step that
-// waits, a gate that waits, a gate that was answered before it was reached.
+// plainLeft returns a graph with an example of each feature: data, a retry, a caught failure, a branch, a waiting step, a waiting gate, and
+// a gate that was answered before it was reached.
 func plainLeft() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "fetch"},
@@ -64,7 +64,8 @@ func plainStep(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// nestedLeft is a graph of composites each of which waits inside: a sub-graph, a map in one of its items, a loop in its second iteration.
+// nestedLeft returns a graph of composites with waiting nodes inside: a sub-graph, a map with one waiting item, a loop in its second
+// iteration.
 func nestedLeft() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "S", Sub: new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"x"}},
@@ -102,7 +103,7 @@ func nestedStep(_ context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// firedLeft is a graph of which a trigger starts a part.
+// firedLeft returns a graph in which a trigger starts a part.
 func firedLeft() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "push", Kind: kahn.KindTrigger},

@@ -22,17 +22,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// leftRun is a run that was saved in a file: in the middle, as by a crash, or when all remaining nodes waited.
+// leftRun is a run that was saved in a file: in the middle, as after a crash, or when all remaining nodes waited.
 type leftRun struct {
 	graph    func() *kahn.Graph
 	step     kahn.StepFunc
 	opts     []kahn.Option
 	crash    time.Duration // when the first file was written
-	statuses string        // in the end
+	statuses string        // at the end of the run
 	status   kahn.RunStatus
 	degraded bool
 	output   string              // of the last node
-	calls    map[string][]string // the steps that the next life calls, by what was left
+	calls    map[string][]string // the steps that the next life calls, by the moment at which the run was saved
 }
 
 var leftRuns = map[string]leftRun{
@@ -63,8 +63,7 @@ var leftRuns = map[string]leftRun{
 // answers are the signals for waiting nodes.
 var answers = map[string]any{"approve": "yes", "confirm": "ann", "ask": "both", "S/g": "yes", "M[1]": "B", "L#2/turn": "go"}
 
-// Runs that former versions have saved in files go on: with the values, the waits and the answers that they had, and no step
-// of a node that has ended is called again.
+// Runs that former versions saved in files continue with their values, waits and answers, and no step of an ended node is called again.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/formats/*/*.json")
@@ -75,7 +74,7 @@ func TestFormats(t *testing.T) {
 		t.Run(strings.TrimPrefix(file, "testdata/formats/"), func(t *testing.T) {
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
-			// A store did not keep the answer to a gate that had not been reached, before the records of composites came.
+			// Before composites had records, a store did not keep the answer to a gate that had not been reached.
 			lost := strings.Contains(file, "2-stores/plain") || strings.Contains(file, "3-names/plain") && strings.Contains(file, ".store.")
 			synctest.Test(t, func(t *testing.T) { goOn(t, filepath.Base(file), data, lost) })
 		})
@@ -83,8 +82,8 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers", "7-parts", "8-specs", "9-signals"}, slices.Sorted(maps.Keys(versions)))
 }
 
-// goOn runs a run from a file to its end, in as many lives as it takes to answer all waiting nodes. lost tells that the
-// early answer to confirm is not in the file.
+// goOn continues a run from a file to its end, in as many lives as it takes to answer all waiting nodes. lost says that the early answer to
+// confirm is not in the file.
 func goOn(t *testing.T, name string, data []byte, lost bool) {
 	what, form, _ := strings.Cut(strings.TrimSuffix(name, ".json"), ".")
 	run, moment, _ := strings.Cut(what, "-")
@@ -145,7 +144,7 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 
 // storeWith returns a store that has a run already.
 func storeWith(t *testing.T, r store.Run) store.Store {
-	if r.Created.IsZero() { // as former versions have left it
+	if r.Created.IsZero() { // as former versions stored it
 		r.Created = time.Now()
 	}
 	s := new(store.Memory)
@@ -153,7 +152,7 @@ func storeWith(t *testing.T, r store.Run) store.Store {
 	return s
 }
 
-// waitingInStore are the nodes whose records say that they wait.
+// waitingInStore returns the nodes whose records say that they wait.
 func waitingInStore(stored store.Run) (waiting []string) {
 	for key, node := range stored.Nodes {
 		if node.Status == kahn.Suspended || strings.Contains(string(node.Record), `"status":"suspended"`) || strings.Contains(string(node.Record), `"status": "suspended"`) {

@@ -14,7 +14,7 @@ import (
 
 var errTooSmall = errors.New("it must be more than 10")
 
-// gateAbove10 is a graph whose gate takes numbers above 10.
+// gateAbove10 returns a graph whose gate accepts numbers above 10.
 func gateAbove10() *kahn.Graph {
 	return graph(after("A"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"A"}, Gate: &kahn.Gate{Check: func(answer any) error {
 		if answer.(int) <= 10 {
@@ -24,7 +24,7 @@ func gateAbove10() *kahn.Graph {
 	}}}, after("B", "G"))
 }
 
-// The Check of a gate refuses an answer wherever one comes from, and the gate waits on.
+// The Check of a gate refuses an answer from any source, and the gate keeps waiting.
 func TestGateCheck(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -70,7 +70,7 @@ func TestGateCheck(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An answer is checked after its choices, and a run that was stored by a program without a Check goes on in one that has it.
+// Check is called after the choices were checked. A run that a program without the Check stored continues in a program with it.
 func TestGateCheckAndChoices(t *testing.T) {
 	t.Parallel()
 	build := func(gate *kahn.Gate) *kahn.Graph { return graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: gate}) }

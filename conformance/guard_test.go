@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// phrases is an evaluator that knows a few texts by heart. Any other text it cannot read.
+// phrases is an evaluator for a few known texts. It cannot parse any other text.
 type phrases map[string]expression
 
 type expression func(context.Context, kahn.View) (any, error)
@@ -34,7 +34,7 @@ func (p *phrases) Parse(text string) (kahn.Expression, error) {
 
 var errNoPath = errors.New("no such path")
 
-// fluent knows the texts of the tests.
+// fluent evaluates the texts of the tests.
 var fluent = &phrases{
 	"panics": func(context.Context, kahn.View) (any, error) { panic(errNoPath) },
 	"nodes.A.output.flag": func(_ context.Context, v kahn.View) (any, error) {
@@ -102,7 +102,7 @@ func TestScenarioGuardText(t *testing.T) {
 	}
 }
 
-// TestStrictGuards: with StrictGuards, and for conditions always, a text that cannot be read is found before anything runs.
+// TestStrictGuards: with StrictGuards, and for conditions always, a text that does not parse is found before anything runs.
 func TestStrictGuards(t *testing.T) {
 	whole := func(change func(*kahn.Graph), n kahn.Node) error {
 		n.ID = "X"
@@ -150,7 +150,7 @@ func TestStrictGuards(t *testing.T) {
 	}
 }
 
-// TestConditionText: a condition that is a text behaves like any other: inline, an error boundary, routed by its value.
+// TestConditionText: a condition that is a text behaves like any condition: evaluated inline, an error boundary, routed by its value.
 func TestConditionText(t *testing.T) {
 	for _, c := range []struct {
 		text   string
@@ -160,7 +160,7 @@ func TestConditionText(t *testing.T) {
 	}{
 		{"size", yields(0, "small"), "A:ok C:ok small:ok other:S/br", "completed"},
 		{"size", yields(0, 7), "A:ok C:ok small:S/br other:ok", "completed"}, // no label: the default branch
-		{"size", always(errStep), "A:F C:F small:X other:X", "failed"},       // it reads what failed, and does not ask
+		{"size", always(errStep), "A:F C:F small:X other:X", "failed"},       // it reads a failed node without checking its status
 		{"nodes.A.output.flag", yields(0, "small"), "A:ok C:F small:X other:X", "failed"},
 		{"panics", yields(0, "small"), "A:ok C:F small:X other:X", "failed"},
 	} {
@@ -222,7 +222,7 @@ func TestTextIsPortable(t *testing.T) {
 	p, err := g.Compile()
 	require.NoError(t, err)
 	require.NoError(t, p.Portable())
-	n.GuardErrors = kahn.GuardAllow // the default, filled in
+	n.GuardErrors = kahn.GuardAllow // the default that Compile fills in
 	require.Equal(t, n, p.Node(0))
 
 	g = graph(kahn.Node{ID: "X", OutputSchema: shape{}})
@@ -247,7 +247,7 @@ func TestCompileAgain(t *testing.T) {
 	g.Evaluator = nil
 	_, err = g.Compile()
 	require.ErrorIs(t, err, kahn.ErrNoEvaluator)
-	g.Evaluator = reads{"(((": nil} // cannot be compared, and so counts as changed
+	g.Evaluator = reads{"(((": nil} // not comparable, and so counts as changed
 	for range 2 {
 		again, err = g.Compile()
 		require.NoError(t, err)
@@ -261,8 +261,8 @@ type reads map[string]expression
 
 func (r reads) Parse(text string) (kahn.Expression, error) { return r[text], nil }
 
-// TestHostileParser: an evaluator that panics, or returns nothing, is a problem of its text, not of the host; nor is it
-// called under a lock.
+// TestHostileParser: if an evaluator panics, or returns nothing, Compile reports a problem of the text. The evaluator is not called under a
+// lock.
 func TestHostileParser(t *testing.T) {
 	for name, parse := range map[string]parser{
 		"panics":   func(string) (kahn.Expression, error) { panic("no") },

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// The error of a run names the failures because of which it failed, and none that was handled: by a catch edge, by an error boundary, or inside of a
-// composite. With another rule for its status, or when it is stopped as a whole, all failures count.
+// The error of a run names the failures that made it fail, but no failure that was handled by a catch edge, by an error boundary, or inside
+// a composite. With another status rule, or if the run is stopped as a whole, all failures count.
 func TestRunErrorWithoutHandledFailures(t *testing.T) {
 	t.Parallel()
 	errHandled, errEscaped := errors.New("no stamps"), errors.New("no paper")

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/race"
 )
 
-// A graph is hashed for a durable run of it: nodes that need no JSON encoder are hashed in the same buffers. The bound is for the graph,
-// and not for its nodes.
+// Every durable run hashes its graph. Nodes that need no JSON encoder are hashed in shared buffers, so the bound is for the whole graph,
+// not for each node.
 func TestHashAllocates(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates, too")

@@ -21,7 +21,7 @@ import (
 
 var writeHashes = flag.Bool("write-hashes", false, "write testdata/hashes.txt anew, which strands stored runs")
 
-// hashedGraphs are graphs of every kind of field that the hash of a plan covers.
+// hashedGraphs returns graphs with every kind of field that the hash of a plan covers.
 func hashedGraphs() map[string]*kahn.Graph {
 	test := func(kahn.View) (bool, error) { return true, nil }
 	step := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
@@ -89,8 +89,8 @@ type formless struct{}
 
 func (formless) MarshalJSON() ([]byte, error) { panic("no") }
 
-// A stored run goes on under the hash of its graph: a version of this package that hashes a graph otherwise strands it. The hashes in
-// the file were written by the version before the defaults of guards changed.
+// A stored run can continue only if its graph has the stored hash: a version of this package that hashes graphs differently would strand
+// it. The hashes in the file come from the version before the defaults of guards changed.
 func TestHashesStay(t *testing.T) {
 	t.Parallel()
 	const name = "testdata/hashes.txt"

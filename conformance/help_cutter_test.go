@@ -18,25 +18,25 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Random graphs with everything that can be waited for, whose runs are cut at any moment and continued.
+// Random graphs with all kinds of waits, whose runs are cut at any moment and continued.
 
 // cutter is a random graph whose nodes have the same outcomes whatever interrupts them. No two nodes have the same id, even
 // in different graphs.
 type cutter struct {
-	modes    *rand.Rand // draws the mode of each life, if there is one
+	modes    *rand.Rand // draws the mode of each life, unless nil
 	g        *kahn.Graph
 	broken   map[string]bool // never succeeds
-	flaky    map[string]int  // fails that many attempts first
+	flaky    map[string]int  // how many attempts fail first
 	suspends map[string]bool
-	early    map[string]bool        // may be decided while there is more to come
+	early    map[string]bool        // may be decided before all predecessors have ended
 	retried  map[string]bool        // composites that begin anew
 	expands  map[string]*kahn.Graph // what steps return
-	lists    map[string]bool        // maps whose items do
+	lists    map[string]bool        // maps whose items return graphs
 	answers  map[string]any         // of gates
 	opts     []kahn.Option
 	more     []kahn.Option // of the next runs
 	ids      int
-	slow     time.Duration // that all code of the host takes: a store may write between any two changes of a run
+	slow     time.Duration // how long all code of the host takes, so that a store may write between any two changes of a run
 
 	mu     sync.Mutex
 	called map[string]int
@@ -194,7 +194,7 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 		return nil, kahn.Expand(g, map[string]any{"path": s.Path()}, "state")
 	}
 	if c.decidedEarly(s.Path()) {
-		return "output of " + id, nil // not of the inputs: those of an early join depend on timing
+		return "output of " + id, nil // independent of the inputs, which depend on timing for an early join
 	}
 	p, _ := s.Param("p")
 	list, _ := p.([]any)
@@ -203,8 +203,8 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(s.Path(), " got ", slices.Sorted(maps.Keys(s.UpstreamAll())), len(list), item, s.Iteration(), len(fmt.Sprint(previous))), nil
 }
 
-// decidedEarly reports whether a node, or a composite that it is inside of and has its inputs from, has an early join: what such a
-// join has seen depends on when it was decided, and so on the mode.
+// decidedEarly reports whether a node, or a composite around it from which it gets its inputs, has an early join. The inputs of such a join
+// depend on when it was decided, and so on the mode.
 func (c *cutter) decidedEarly(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
 		if i := strings.IndexAny(part, "[#"); i >= 0 {
@@ -217,8 +217,8 @@ func (c *cutter) decidedEarly(path string) bool {
 	return false
 }
 
-// run performs the graph from the beginning or from a snapshot, answers all waiting nodes, and returns the snapshots that it
-// took on the way.
+// run performs the graph from the beginning or from a snapshot, answers all waiting nodes, and returns the snapshots that it took
+// meanwhile.
 func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots [][]byte, _ outcome) {
 	c.called, c.cut = map[string]int{}, nil
 	rec := newRecorder()
@@ -226,7 +226,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 	if from != nil {
 		signals := map[string]any{}
 		for i, path := range from.Waiting() {
-			if (i+len(path))%2 == 0 { // the others are answered later
+			if (i+len(path))%2 == 0 { // the other nodes are answered later
 				signals[path] = c.answer(path)
 			}
 		}
@@ -284,7 +284,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 	return snapshots, out
 }
 
-// answer is the signal for a waiting node.
+// answer returns the signal for a waiting node.
 func (c *cutter) answer(path string) any {
 	if v, ok := c.answers[lastOf(path)]; ok {
 		return v
@@ -292,9 +292,8 @@ func (c *cutter) answer(path string) any {
 	return 1
 }
 
-// repeated names a step or guard that was called although the node had ended in the snapshot, or its guard had answered.
-// Guards are checked in the outermost graph only, since they do not know their paths. Steps inside of a composite that is
-// retried may be called again.
+// repeated names a step or guard that was called although, according to the snapshot, the node had ended or its guard had answered. It
+// checks guards only in the outermost graph, since they do not know their paths. Steps inside a retried composite may be called again.
 func (c *cutter) repeated(snapshot []byte) string {
 	var file struct{ Nodes []cutNode }
 	if err := json.Unmarshal(snapshot, &file); err != nil {
@@ -311,8 +310,8 @@ func (c *cutter) repeated(snapshot []byte) string {
 	return c.repeatedIn(file.Nodes, "")
 }
 
-// repeatedKey names a node that was called although it had ended in a store. Nodes inside a composite that is retried may
-// be called again, and nodes inside a step that is redriven and has not returned its graph yet.
+// repeatedKey names a node that was called although it had ended in a store. Nodes inside a retried composite may be called again, and so
+// may nodes inside a redriven step that has not returned its graph yet.
 func (c *cutter) repeatedKey(r *store.Run) string {
 	for key, n := range r.Nodes {
 		retried := false
@@ -336,12 +335,12 @@ type outcome struct {
 	Outputs []any
 }
 
-// add adds the outcomes of the nodes of a run, and of those inside of them.
+// add adds the outcomes of the nodes of a run, and of the nodes inside them.
 func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		attempts := 0
-		inside := n.Sub != nil && !c.expanded(n.ID) // the inside of a node that has ended in an earlier life is not known
-		if inside {                                 // of a composite: one that goes on is not attempted again
+		inside := n.Sub != nil && !c.expanded(n.ID) // the nodes inside a node that ended in an earlier life are not known
+		if inside {                                 // count attempts of composites: continuing is not another attempt
 			attempts = n.Attempts
 		}
 		out.Nodes = append(out.Nodes, fmt.Sprint(prefix, n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated, " ", n.Fallback, " ", attempts))
@@ -353,10 +352,10 @@ func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	}
 }
 
-// lastOf is the id at the end of a path.
+// lastOf returns the id at the end of a path.
 func lastOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// withoutTimes is a snapshot without its unique fields, such as times.
+// withoutTimes returns a snapshot without its unique fields, such as times.
 func withoutTimes(data []byte) string {
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {

@@ -17,7 +17,7 @@ import (
 // graph builds a graph from the given nodes.
 func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
 
-// after is a node without properties that follows others.
+// after returns a node without properties that follows the sources.
 func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
 
 // inputs declares inputs that a run must be given.
@@ -36,18 +36,18 @@ func branch(id, from, label string) kahn.Node {
 	return kahn.Node{ID: id, In: []kahn.Edge{{From: from, Label: label}}}
 }
 
-// subgraph is a sub-graph node.
+// subgraph returns a sub-graph node.
 func subgraph(id string, sub *kahn.Graph, sources ...string) kahn.Node {
 	return kahn.Node{ID: id, Sub: sub, After: sources}
 }
 
-// mapped is a map over static items.
+// mapped returns a map over static items.
 func mapped(id string, items any, m kahn.Map) kahn.Node {
 	m.Over = "items"
 	return kahn.Node{ID: id, Map: &m, Params: map[string]any{"items": items}}
 }
 
-// numbers are n items.
+// numbers returns n items.
 func numbers(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -56,7 +56,7 @@ func numbers(n int) []int {
 	return list
 }
 
-// asked is a gate "G" with a branch for each label, and with declared choices.
+// asked returns a graph with a gate "G" that has a branch for each label, and declared choices.
 func asked(choices []string, labels ...string) *kahn.Graph {
 	nodes := []kahn.Node{{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: choices}}}
 	for _, label := range labels {
@@ -65,7 +65,7 @@ func asked(choices []string, labels ...string) *kahn.Graph {
 	return graph(nodes...)
 }
 
-// flow is a graph of a name with one node.
+// flow returns a graph with a name and the given nodes, or one node.
 func flow(name string, nodes ...kahn.Node) *kahn.Graph {
 	if len(nodes) == 0 {
 		nodes = []kahn.Node{{ID: "a"}}
@@ -122,10 +122,10 @@ func compiled(t *testing.T, g *kahn.Graph) *kahn.Plan {
 	return p
 }
 
-// thrice is a policy of three attempts with the same delay before each.
+// thrice returns a policy of three attempts with the same delay before each retry.
 func thrice(d time.Duration) kahn.Retry {
 	return kahn.Retry{MaxAttempts: 3, InitialDelay: d, MaxDelay: d, Jitter: kahn.JitterNone}
 }
 
-// isStatic reports whether a warning is one of the graph's, which Compile finds.
+// isStatic reports whether a warning is about the graph, as Compile finds it.
 func isStatic(warning error) bool { return errors.As(warning, new(*kahn.Problem)) }

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Runs of several lives: one is suspended, left or killed, and the next one continues it.
+// Runs of several lives: a life is suspended, left or killed, and the next life continues the run.
 
 // reload sends a snapshot through its JSON form, as to another process.
 func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
@@ -31,7 +31,7 @@ func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	return back
 }
 
-// resume goes on with a run that was left, by way of JSON, and returns it with the events of all its legs.
+// resume continues a run that was left, through JSON, and returns it with the events of all its lives.
 func (r trial) resume(g *kahn.Graph, step kahn.StepFunc, signals map[string]any, opts ...kahn.Option) trial {
 	r.t.Helper()
 	return r.goOn(g, step, append(slices.Clone(opts), kahn.Resume(reload(r.t, r.Snapshot())), kahn.EarlySignals(signals)))
@@ -108,7 +108,7 @@ func left(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts
 	return trial{res, t, err, rec.all()}
 }
 
-// crashed runs a graph for a time and returns the snapshot that its death would leave.
+// crashed runs a graph for a time and returns the snapshot that a crash would leave.
 func crashed(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts ...kahn.Option) *kahn.Snapshot {
 	t.Helper()
 	run, err := startRun(t, t.Context(), g, step, opts...)
@@ -123,8 +123,8 @@ func crashed(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, o
 	return s
 }
 
-// crash begins a run, lets host go on with it until the process dies, and returns the options with which another process goes on:
-// from a snapshot, or from what a store held then.
+// crash begins a run, lets host act on it until the process dies, and returns the options with which another process continues: from a
+// snapshot, or from the store.
 func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host func(*kahn.Run), opts ...kahn.Option) []kahn.Option {
 	t.Helper()
 	j, id := new(journal), kahn.RunID("crash")
@@ -150,7 +150,7 @@ func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host f
 
 func lasting(d time.Duration) func(*kahn.Run) { return func(*kahn.Run) { time.Sleep(d) } }
 
-// dies starts a run over a store, waits, and returns the store as a process leaves it that dies then.
+// dies starts a run over a store, waits, and returns the store as a process that dies then leaves it.
 func dies(t *testing.T, g *kahn.Graph, step kahn.StepFunc, store *journal, after time.Duration, opts ...kahn.Option) *journal {
 	t.Helper()
 	run, err := kahn.Start(t.Context(), g, step, append(opts, kahn.Durable(store), kahn.RunID("r"))...)
@@ -164,7 +164,7 @@ func dies(t *testing.T, g *kahn.Graph, step kahn.StepFunc, store *journal, after
 	return next
 }
 
-// lives goes on with a run, from life to life, from snapshots as JSON or from a store.
+// lives continues a run from life to life, from snapshots as JSON or from a store.
 type lives struct {
 	t      *testing.T
 	g      *kahn.Graph
@@ -176,7 +176,7 @@ type lives struct {
 	events []kahn.Event
 }
 
-// next is the next life. A Runner shuts it down after a time, without any patience, unless act does something else or the time is 0.
+// next performs the next life. After a time, unless it is 0, the Runner shuts the life down without waiting, or calls act if it is not nil.
 func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, error) {
 	l.t.Helper()
 	rn := new(kahn.Runner)

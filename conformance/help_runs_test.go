@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// How tests run graphs, and what they expect of a run that is over.
+// How tests run graphs, and what they expect of finished runs.
 
 const ms = time.Millisecond
 
@@ -38,7 +38,7 @@ func bothModes(t *testing.T, name string, f func(t *testing.T, mode kahn.Mode)) 
 	}
 }
 
-// trial is a run that is over, with its events.
+// trial is a finished run, with its events.
 type trial struct {
 	*kahn.Result
 	t      testing.TB
@@ -114,7 +114,7 @@ func (r trial) node(id string) kahn.NodeResult {
 	return n
 }
 
-// cause expects the kind of a node's cause, and that its error tells the same.
+// cause expects the kind of a node's cause, and an error with the same cause.
 func (r trial) cause(id string, kind kahn.CauseKind) {
 	r.t.Helper()
 	n := r.node(id)
@@ -145,7 +145,7 @@ func (r trial) count(kind event.Type, node string, n int) {
 	}
 }
 
-// at tells when, after the start of the run, the only event of one type and node happened.
+// at returns the time from the start of the run to the only event of one type and node.
 func (r trial) at(kind event.Type, node string) time.Duration {
 	r.t.Helper()
 	found := r.find(kind, node)
@@ -157,7 +157,7 @@ func (r trial) at(kind event.Type, node string) time.Duration {
 
 func (r trial) since(e kahn.Event) time.Duration { return e.Time.Sub(r.Start) }
 
-// order expects that events, given as "node.started A", are all there, in this order.
+// order expects that the events, given as "node.started A", all exist, in this order.
 func (r trial) order(want ...string) {
 	r.t.Helper()
 	next := 0
@@ -202,8 +202,8 @@ func (r trial) items(id string) string {
 	return strings.Join(got, " ")
 }
 
-// delays lists the waits that node.retried announces for a node, and compares them with the clock: the next attempt starts
-// exactly that long after.
+// delays returns the waits that node.retried announces for a node, and compares them with the clock: the next attempt must start exactly
+// after the wait.
 func (r trial) delays(node string) (delays []time.Duration) {
 	r.t.Helper()
 	retried, started := r.find(event.NodeRetried, node), r.find(event.NodeStarted, node)
@@ -281,7 +281,7 @@ func checkEvents(t testing.TB, g *kahn.Graph, res *kahn.Result, events []kahn.Ev
 	}
 }
 
-// surviveJSON encodes an event, decodes it and encodes it again, to the same.
+// surviveJSON encodes an event, decodes it, encodes it again, and compares the two texts.
 func surviveJSON(e kahn.Event) ([]byte, error) {
 	first, err := json.Marshal(e)
 	if err != nil {
@@ -297,7 +297,7 @@ func surviveJSON(e kahn.Event) ([]byte, error) {
 	return first, nil
 }
 
-// startRun is [kahn.Start]. In the tests that are repeated a Coordinator performs the run, unless it is not for one.
+// startRun is [kahn.Start]. In repeated tests a Coordinator performs the run, if it can.
 func startRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Run, error) {
 	return startTo(t, ctx, g, step, hosted, opts)
 }
@@ -310,11 +310,11 @@ func startTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFun
 	return kahn.Start(ctx, g, step, opts...)
 }
 
-// lifetime tells when a run of a test ends.
+// lifetime says when a run of a test ends.
 type lifetime uint8
 
 const (
-	hosted lifetime = iota // the test acts on it meanwhile
+	hosted lifetime = iota // when the test lets it end: the test acts on it meanwhile
 	alone                  // when nothing more happens
 	leaves                 // when it waits for signals, as under Execute
 )
@@ -335,7 +335,7 @@ func resumeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepF
 	return executeRun(t, ctx, g, step, append(slices.Clone(opts), kahn.Resume(s), kahn.EarlySignals(signals))...)
 }
 
-// soon is a host that does something 10 ms into the run.
+// soon returns a host that calls do 10 ms after the start of the run.
 func soon(do func(*kahn.Run)) func(*kahn.Run) {
 	return func(run *kahn.Run) {
 		time.Sleep(10 * ms)
@@ -346,7 +346,7 @@ func soon(do func(*kahn.Run)) func(*kahn.Run) {
 
 var errHost = errors.New("the host has had enough")
 
-// endsWithin waits for a run that was stopped, for some fake time.
+// endsWithin waits at most d of fake time for a stopped run, and returns its Result.
 func endsWithin(t *testing.T, run *kahn.Run, d time.Duration) *kahn.Result {
 	t.Helper()
 	select {
@@ -364,8 +364,7 @@ func endsWithin(t *testing.T, run *kahn.Run, d time.Duration) *kahn.Result {
 	return res
 }
 
-// within runs f outside any bubble and fails the test if it does not return: an endless loop that does not block is not
-// found by fake time.
+// within runs f outside any bubble and fails the test if f does not return: fake time cannot find an endless loop that does not block.
 func within(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

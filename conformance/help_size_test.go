@@ -10,10 +10,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/race"
 )
 
-// long reports whether what is long by nature is to run at its full length.
+// long reports whether long tests run at full length.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
-// size chooses how much of a search is done: usually, under the race detector, which is slow, and at full length.
+// size returns the size of a search: usual, raced under the race detector, which is slow, or full in the long mode.
 func size(usual, raced, full int) int {
 	switch {
 	case long():
@@ -24,7 +24,8 @@ func size(usual, raced, full int) int {
 	return usual
 }
 
-// firstSeed returns the seed at which a search begins: 0. In the long mode it returns a fresh one below 1e9, or the value of KAHN_FIRST, and logs it.
+// firstSeed returns the seed at which a search begins: 0, or in the long mode a fresh seed below 1e9 or the value of KAHN_FIRST, which it
+// logs.
 func firstSeed(t *testing.T) uint64 {
 	t.Helper()
 	if !long() {

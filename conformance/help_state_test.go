@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// States that a test drives, and what package machine offers drivers to look at the State of a run.
+// States that a test drives, and functions that inspect the State of a run.
 
 func init() { strict.Transitions = true }
 
@@ -37,8 +37,7 @@ func ref(t testing.TB, p *kahn.Plan, id string) machine.Ref {
 
 var completed = machine.Outcome{Status: kahn.Completed}
 
-// coordinator drives a State with its exported methods only: steps end in random order, and some outcomes are delivered
-// twice, or late.
+// coordinator drives a State with only exported methods: steps end in random order, and some outcomes are delivered twice, or late.
 type coordinator struct {
 	t       *testing.T
 	s       *scenario
@@ -88,7 +87,7 @@ func (c *coordinator) statuses() (all []kahn.Status) {
 	return all
 }
 
-// verdict performs a check: guards, then required ports, which the rows bind to one edge each.
+// verdict performs a check: the guard, then required ports, which the rows bind to one edge each.
 func (c *coordinator) verdict(r machine.Ref) machine.CheckVerdict {
 	n := c.plan.Node(r)
 	if n.When != nil {
@@ -119,7 +118,7 @@ func (c *coordinator) verdict(r machine.Ref) machine.CheckVerdict {
 	return machine.CheckVerdict{}
 }
 
-// cutState goes on from a snapshot, which it sends over a wire.
+// cutState continues a State from a snapshot, which it sends through JSON.
 func cutState(t testing.TB, plan *kahn.Plan, st *machine.State, opts ...kahn.Option) *machine.State {
 	before := st.Snapshot()
 	data, err := json.Marshal(before)
@@ -129,7 +128,7 @@ func cutState(t testing.TB, plan *kahn.Plan, st *machine.State, opts ...kahn.Opt
 	next, err := kahn.RestoreState(plan, x, opts...)
 	require.NoError(t, err)
 	after := next.Snapshot()
-	before.Gates, after.Gates = nil, nil // those that were handed out are back
+	before.Gates, after.Gates = nil, nil // gates that were handed out are available again
 	require.Equal(t, before, after, "it has another snapshot at once")
 	for r, id := range plan.Declared() {
 		require.Equal(t, st.Status(r), next.Status(r), id)
@@ -145,7 +144,7 @@ func coordinate(t *testing.T, g *kahn.Graph, opts ...kahn.Option) *kahn.Coordina
 	return c
 }
 
-// nextOf returns the next attempt, which has to be of the given node.
+// nextOf returns the next attempt, which must belong to the given node.
 func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
 	t.Helper()
 	s, ok := c.Next()
@@ -154,23 +153,23 @@ func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
 	return s
 }
 
-var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // as in package synctest
+var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // the time at which a bubble of synctest begins
 
-// core returns the State of a run, locked.
+// core locks and returns the State of a run.
 func core(run *kahn.Run) (s *machine.Locked, unlock func()) {
 	s = (*machine.Locked)(run.State())
 	s.Lock()
 	return s, s.Unlock
 }
 
-// leftovers names what the State of a run still holds: slots, and nodes that are not terminal. It is empty if the run has ended.
+// leftovers names the slots that the State of a run still holds, and its nodes that are not terminal. It returns "" if the run has ended.
 func leftovers(run *kahn.Run) string {
 	s, unlock := core(run)
 	defer unlock()
 	return strings.Join(append(s.HeldSlots(), s.Leftovers()...), ", ")
 }
 
-// heldSlots names the slots that a run which was left still holds, or "".
+// heldSlots names the slots that a left run still holds, or returns "".
 func heldSlots(run *kahn.Run) string {
 	s, unlock := core(run)
 	defer unlock()
@@ -182,7 +181,7 @@ func transitions(st *machine.State) []machine.Change {
 	return slices.DeleteFunc(slices.Clone((*machine.Locked)(st).Changes()), func(c machine.Change) bool { return c.Wave != 0 })
 }
 
-// tolerateBugs lets transitions that are not in the table be warnings, as they are outside of tests, until it is undone.
+// tolerateBugs makes transitions that are not in the table warnings, as outside tests, until undo is called.
 func tolerateBugs() (undo func()) {
 	strict.Transitions = false
 	return func() { strict.Transitions = true }

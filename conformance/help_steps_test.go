@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Steps, and what else a host gives to a graph.
+// Steps, contracts and options that tests give to graphs.
 
 var errStep = errors.New("the step broke")
 
@@ -22,7 +22,7 @@ func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 // nop is a step that does nothing.
 func nop(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// takes is a step that takes a while, unless it is stopped, and completes with the node's id.
+// takes returns a step that takes the time d, unless it is stopped, and completes with the node's id.
 func takes(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		select {
@@ -34,7 +34,7 @@ func takes(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// fails is a step that takes a while and fails.
+// fails returns a step that takes the time d and fails.
 func fails(d time.Duration) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) {
 		time.Sleep(d)
@@ -42,12 +42,12 @@ func fails(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// always is a step that fails with the same error every time.
+// always returns a step that fails with the same error every time.
 func always(err error) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return nil, err }
 }
 
-// script is a step that fails with the given errors, one an attempt, and then completes.
+// script returns a step that fails with the given errors, one per attempt, and then completes.
 func script(errs ...error) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if k := s.Attempt(); k <= len(errs) {
@@ -57,7 +57,7 @@ func script(errs ...error) kahn.StepFunc {
 	}
 }
 
-// neverStep is for nodes that must not be started.
+// neverStep returns a step for nodes that must not be started.
 func neverStep(t testing.TB) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		t.Errorf("%s was started", s.ID())
@@ -71,7 +71,7 @@ func untilStopped(ctx context.Context, _ *kahn.Step) (any, error) {
 	return nil, ctx.Err()
 }
 
-// yields is a step that takes a while and completes with a value.
+// yields returns a step that takes the time d and completes with a value.
 func yields(d time.Duration, value any) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) {
 		time.Sleep(d)
@@ -79,7 +79,7 @@ func yields(d time.Duration, value any) kahn.StepFunc {
 	}
 }
 
-// breaks is a step that fails where it is for one of the given nodes and completes with the id of any other.
+// breaks returns a step that fails for the given nodes, and completes with the id of any other node.
 func breaks(paths ...string) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(10 * ms)
@@ -90,7 +90,7 @@ func breaks(paths ...string) kahn.StepFunc {
 	}
 }
 
-// waitsOnce suspends the node of the given path once, and completes all others.
+// waitsOnce returns a step that suspends the nodes of the given paths once, and completes all other nodes.
 func waitsOnce(paths ...string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		if answer, ok := s.Resumed(); ok {
@@ -135,7 +135,7 @@ type paths struct{ calls }
 
 func (p *paths) count(step kahn.StepFunc) kahn.StepFunc { return p.by((*kahn.Step).Path, step) }
 
-// once reports which paths were not called exactly once.
+// once fails the test for each path that was not called exactly once.
 func (p *paths) once(t *testing.T, want ...string) {
 	t.Helper()
 	for _, path := range want {
@@ -148,19 +148,19 @@ func (p *paths) once(t *testing.T, want ...string) {
 	}
 }
 
-// random is the option of a source that always says u.
+// random returns the option of a source of randomness that always returns u.
 func random(u float64) kahn.Option { return kahn.Random(func() float64 { return u }) }
 
 type mocks = map[string]kahn.Mock
 
-// shape is a contract that is a function.
+// shape is a contract defined by a function.
 type shape struct {
 	check func(value any) []kahn.Violation
 }
 
 func (s shape) Check(value any) []kahn.Violation { return s.check(value) }
 
-// wants is a contract that only one value conforms to.
+// wants returns a contract to which only one value conforms.
 func wants(want any) kahn.Contract {
 	return shape{func(value any) []kahn.Violation {
 		if reflect.DeepEqual(value, want) {
@@ -172,7 +172,7 @@ func wants(want any) kahn.Contract {
 
 var tooSmall = kahn.Violation{Path: "/size", Message: "must be at least 3"}
 
-// shapes compiles maps, to contracts that everything conforms to.
+// shapes compiles maps to contracts to which every value conforms.
 type shapes struct{}
 
 func (shapes) Compile(schema any) (kahn.Contract, error) {

@@ -17,13 +17,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Stores that count, keep, break or lose what is written, and runs over them.
+// Stores that count, record, break or lose writes, and runs over them.
 
 // journal is a store that records its writes.
 type journal struct {
 	store.Memory
 	mu     sync.Mutex
-	writes []store.Commit // those that were applied
+	writes []store.Commit // the applied commits
 }
 
 func (j *journal) len() int {
@@ -42,7 +42,7 @@ func (j *journal) Commit(ctx context.Context, l store.Lease, c store.Commit) (st
 	return a, err
 }
 
-// replay makes a store with the first n writes, as a process that died then would leave it.
+// replay returns a store with the first writes, as a process that died then would leave it.
 func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	t.Helper()
 	copied := new(journal)
@@ -72,7 +72,7 @@ type eventStore struct {
 	renew  func() error
 
 	mu      sync.Mutex
-	commits []store.Commit // that were applied
+	commits []store.Commit // the applied commits
 }
 
 func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (applied store.Applied, err error) {
@@ -136,10 +136,10 @@ type outage struct {
 	*store.Memory
 	from, to time.Time
 	err      error
-	all      bool // leases are not renewed either
+	all      bool // renewals of leases fail, too
 
 	mu    sync.Mutex
-	calls int // while it lasted
+	calls int // during the outage
 }
 
 func (o *outage) down() bool {
@@ -182,7 +182,7 @@ func storedEvents(t testing.TB, s store.EventStore, run string) (events []kahn.E
 	}
 }
 
-// versionOf is a workflow with nodes of a given config.
+// versionOf returns a workflow with a node of the given config.
 func versionOf(config string, more ...kahn.Node) *kahn.Graph {
 	g := &kahn.Graph{Name: "letter"}
 	g.Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "draft", After: []string{"fetch"}, Config: config}, kahn.Node{ID: "check", After: []string{"draft"}},
@@ -208,7 +208,7 @@ func postRequest(t testing.TB, db store.Inbox, q store.Request) {
 
 var cancelRun = store.Request{ID: "cancel", Kind: store.KindCancel, Actor: "ann", Comment: "enough"}
 
-// became returns the status of a request for the run "r", and why it was refused.
+// became returns the status of a request for the run "r", and the reason if it was refused.
 func became(t testing.TB, db store.Inbox, id string) (store.RequestStatus, string) {
 	t.Helper()
 	q, err := db.FindRequest(context.Background(), "r", id)
@@ -216,7 +216,7 @@ func became(t testing.TB, db store.Inbox, id string) (store.RequestStatus, strin
 	return q.Status, q.Refused
 }
 
-// counted fails the test unless every counter of readiness of a run that has ended is at what it requires.
+// counted fails the test unless every readiness counter of the ended run "r" has reached the required value.
 func counted(t *testing.T, s store.Store) {
 	t.Helper()
 	countedRun(t, s, "r")
@@ -234,10 +234,10 @@ func countedRun(t *testing.T, s store.Store, id string) {
 	}
 }
 
-// served is a store whose calls are counted, and may fail, and a diary of what was called and told.
+// served is a store that counts its calls, lets some fail, and keeps a diary of calls and reported errors.
 type served struct {
 	store.Memory
-	fail func(call, run string) error // with the lock held
+	fail func(call, run string) error // the caller holds s.mu
 
 	mu    sync.Mutex
 	diary []string
@@ -250,7 +250,7 @@ func (s *served) note(format string, args ...any) {
 	s.diary = append(s.diary, fmt.Sprintf(format, args...))
 }
 
-// take returns what was noted since the last call.
+// take returns the entries of the diary since the last call.
 func (s *served) take() (diary []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +322,7 @@ func (s *served) create(t *testing.T, g *kahn.Graph, before time.Time, ids ...st
 	}
 }
 
-// status is the status of a run in the store.
+// status returns the status of a run in the store.
 func (s *served) status(t *testing.T, id string) kahn.RunStatus {
 	t.Helper()
 	r, err := s.Load(t.Context(), id)
@@ -352,7 +352,7 @@ func serve(t *testing.T, rn *kahn.Runner, s kahn.Service) (end func()) {
 	}
 }
 
-// try2 is try for a run that goes on from a store: its events begin in the middle.
+// try2 is try for a run that continues from a store: its events begin in the middle.
 func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -364,7 +364,7 @@ func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	return trial{res, t, err, rec.all()}
 }
 
-// mortal is a store as a process sees it that dies: from then on nothing that the process does arrives.
+// mortal is a store as a dying process sees it: once dead is set, no call reaches the store.
 type mortal struct {
 	eternal
 	dead atomic.Bool

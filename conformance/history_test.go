@@ -188,10 +188,10 @@ func TestHistory(t *testing.T) {
 			r, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), h)
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunSuspended, r.Status)
-			var other kahn.History // which says the contrary
+			var other kahn.History // a History that says the contrary
 			mixed := map[string]time.Duration{"long": 1 * ms}
 			if !knows {
-				mixed = nil // or what the run did not know
+				mixed = nil // or a History that the run does not have
 			}
 			_, contrary := lastLong(mixed)
 			try(t, g, contrary, &other)
@@ -250,7 +250,7 @@ func TestHistoryAsJSON(t *testing.T) {
 	require.Equal(t, text, string(again), "what was refused has changed nothing")
 }
 
-// TestHistoryIsBounded teaches more paths than are kept: whole workflows are forgotten, the least recent first.
+// TestHistoryIsBounded teaches more paths than the limit: whole workflows are forgotten, the least recent first.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	h := &kahn.History{Limit: 5}

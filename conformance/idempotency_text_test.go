@@ -8,7 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestKeysOfBytes: inputs that differ in bytes which are not UTF-8 have different keys, also where package json writes the same for them.
+// TestKeysOfBytes: inputs that differ only in bytes that are not UTF-8 have different keys, although package json writes the same text for
+// them.
 func TestKeysOfBytes(t *testing.T) {
 	t.Parallel()
 	keys := map[string]any{}

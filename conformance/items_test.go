@@ -135,7 +135,7 @@ func TestRelatives(t *testing.T) {
 	}
 }
 
-// Defaults.Timeout is that of steps at any depth, and of nothing else.
+// Defaults.Timeout applies to steps at any depth, and to nothing else.
 func TestDefaultTimeout(t *testing.T) {
 	slow := takes(time.Minute)
 	inBubble(t, "where it applies", func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestDefaultTimeout(t *testing.T) {
 	}
 }
 
-// A composite all of whose nodes are skipped is skipped.
+// If all nodes inside a composite are skipped, the composite is skipped.
 func TestSkippedInside(t *testing.T) {
 	no := func(kahn.View) (bool, error) { return false, nil }
 	inside := func(nodes ...kahn.Node) kahn.Node { return kahn.Node{ID: "S", Sub: graph(nodes...)} }

@@ -15,14 +15,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// keyFrom is a node that follows others, whose key is a value.
+// keyFrom returns a node that takes its key from a parameter.
 func keyFrom(id, from string, params map[string]any) kahn.Node {
 	return kahn.Node{ID: id, KeyFrom: from, Params: params}
 }
 
 func host(value any) map[string]any { return map[string]any{"host": value} }
 
-// shares checks that nodes which need one slot began one after the other, in any order: their checks end in any order.
+// shares checks that nodes that need the same slot began one after the other. The order may vary, since their checks end in any order.
 func shares(t *testing.T, r *kahn.Result, begun time.Time, apart time.Duration, ids ...string) {
 	t.Helper()
 	var at, want []time.Duration
@@ -34,7 +34,7 @@ func shares(t *testing.T, r *kahn.Result, begun time.Time, apart time.Duration, 
 	require.ElementsMatch(t, want, at, "%v", ids)
 }
 
-// The values of KeyFrom divide nodes as keys do, at any depth, in any form of a scalar.
+// The values of KeyFrom limit nodes as keys do, at any depth, for any kind of scalar.
 func TestKeyFrom(t *testing.T) {
 	t.Parallel()
 	second := takes(time.Second)
@@ -61,7 +61,7 @@ func TestKeyFrom(t *testing.T) {
 			kahn.Node{ID: "d", Key: "7", After: []string{"from"}})
 		for _, row := range []struct {
 			inputs map[string]any
-			ids    []string // which share a key
+			ids    []string // nodes that share a key
 			alone  []string
 		}{
 			{map[string]any{"tenant": 7.0}, []string{"a", "b", "d"}, []string{"c"}},
@@ -135,7 +135,7 @@ func TestKeyFrom(t *testing.T) {
 	})
 }
 
-// What gives no key fails its node, without a call of its step.
+// A value that is no key fails its node, without a call of its step.
 func TestKeyFromOfNoScalar(t *testing.T) {
 	t.Parallel()
 	var nobody *string
@@ -174,7 +174,7 @@ func TestKeyFromOfNoScalar(t *testing.T) {
 	require.ErrorIs(t, x.Err, kahn.ErrNoValue)
 }
 
-// Compile refuses what can be no key, and warns of a Key that looks like a template.
+// Compile refuses a KeyFrom that cannot give a key, and warns about a Key that looks like a template.
 func TestKeyFromProblems(t *testing.T) {
 	t.Parallel()
 	declared := func(n kahn.Node) *kahn.Graph {
@@ -205,7 +205,7 @@ func TestKeyFromProblems(t *testing.T) {
 	require.ErrorContains(t, res.Warnings[0], "its KeyFrom bounds nothing")
 }
 
-// The key of a node stays over lives: in a snapshot, and in a store.
+// The key of a node persists over lives: in a snapshot, and in a store.
 func TestKeyFromOverLives(t *testing.T) {
 	t.Parallel()
 	inner := graph(keyFrom("x", "tenant", nil), keyFrom("y", "tenant", nil))

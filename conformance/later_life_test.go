@@ -25,7 +25,7 @@ func TestStepInALaterLife(t *testing.T) {
 	}
 	again := kahn.Retry{MaxAttempts: 9, InitialDelay: 10 * ms, Multiplier: 1, Jitter: kahn.JitterNone}
 	first, second := errors.New("first"), errors.New("second")
-	life := func(errs ...error) kahn.StepFunc { // by attempt; what comes after them takes a second
+	life := func(errs ...error) kahn.StepFunc { // by attempt; later attempts take a second
 		return func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.Attempt() <= len(errs) && errs[s.Attempt()-1] != nil {
 				return nil, errs[s.Attempt()-1]
@@ -88,7 +88,7 @@ func TestStepInALaterLife(t *testing.T) {
 				if want := []told{row.want, one, two}; fmt.Sprint(got) != fmt.Sprint(want) {
 					t.Errorf("the attempts were told %v, expected %v", got, want)
 				}
-				for i, s := range steps { // a Step that was kept always describes its own attempt
+				for i, s := range steps { // a retained Step always describes its own attempt
 					if tell(s) != got[i] {
 						t.Errorf("attempt %d is told %v afterwards, it was %v", s.Attempt(), tell(s), got[i])
 					}
@@ -98,7 +98,7 @@ func TestStepInALaterLife(t *testing.T) {
 	}
 }
 
-// TestCutAttempt: an attempt that a crash cuts short has no end, and one whose inputs were being judged has not begun.
+// TestCutAttempt: an attempt that a crash interrupts has no end. An attempt whose inputs were being judged has not begun.
 func TestCutAttempt(t *testing.T) {
 	inBubble(t, "a node that is cancelled before it is attempted again took no time", func(t *testing.T) {
 		g := graph(after("Z"), after("A", "Z"))
@@ -114,8 +114,8 @@ func TestCutAttempt(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		for _, row := range []struct {
 			at      time.Duration // of the crash: the inputs are judged for 10 ms
-			attempt int           // after it
-			judged  int           // again
+			attempt int           // after the crash
+			judged  int           // how often the inputs are judged again
 			left    time.Duration // of the overall timeout
 		}{
 			{5 * ms, 1, 1, time.Hour - 10*ms},

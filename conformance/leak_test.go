@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestLeaks: many runs return their goroutines, timers and memory when they have ended, in whatever way. A bubble whose
-// goroutines do not end fails by itself; a leaked run of one node is some 2 kB.
-func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
+// TestLeaks: many runs release their goroutines, timers and memory however they end. A bubble whose goroutines do not end fails by itself;
+// a leaked run of one node takes some 2 kB.
+func TestLeaks(t *testing.T) { // not parallel: it measures the heap
 	runs := size(250, 80, 1_000)
 	nested := func() *kahn.Graph {
 		return graph(subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}},
@@ -103,7 +103,7 @@ func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
 				synctest.Wait()
 				var m runtime.MemStats
 				runtime.GC()
-				runtime.GC() // what the first has finalized
+				runtime.GC() // collects what the first call finalized
 				runtime.ReadMemStats(&m)
 				return runtime.NumGoroutine(), int64(m.HeapAlloc)
 			}

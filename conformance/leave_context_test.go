@@ -32,7 +32,7 @@ func leftBy(t *testing.T, res *kahn.Result, err error) {
 	}
 }
 
-// callList is the nodes whose steps were called, in their order.
+// callList records the nodes whose steps were called, in order.
 type callList struct {
 	mu    sync.Mutex
 	nodes []string
@@ -50,7 +50,7 @@ func (c *callList) list() []string {
 	return slices.Clone(c.nodes)
 }
 
-// slowChain is a, then b, which is slow; a cleanup node notes that the run is over.
+// slowChain returns a graph of a, then b, which is slow, and a cleanup node that records the end of the run.
 func slowChain() (*kahn.Graph, func() []string, kahn.StepFunc) {
 	var calls callList
 	g := (&kahn.Graph{Name: "chain"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "clean", After: []string{"b"}, Cleanup: true})
@@ -150,7 +150,7 @@ func TestDoneContextCreatesNothing(t *testing.T) {
 	if runs := db.Runs(); len(runs)+len(calls()) > 0 {
 		t.Errorf("stored %v, called %v", runs, calls())
 	}
-	res, err = kahn.Execute(ctx, g, step) // in memory it is cancelled, as ever
+	res, err = kahn.Execute(ctx, g, step) // in memory the run is cancelled
 	if !errors.Is(err, errCtrlC) || errors.Is(err, kahn.ErrLeft) || res.Status != kahn.RunCancelled || len(calls()) > 1 {
 		t.Error(res, err, calls())
 	}
@@ -272,7 +272,7 @@ func TestContextOfPendingRun(t *testing.T) {
 	}
 }
 
-// Callers that have joined the run of a key go on with it when the context of the first one ends.
+// Callers that have joined the run of a key keep the run when the context of the first caller ends.
 func TestJoinersGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, calls, step := slowChain()
@@ -311,7 +311,7 @@ func TestJoinersGoOn(t *testing.T) {
 	})
 }
 
-// The next caller of the key goes on with a run that was left.
+// The next caller of the key continues a run that was left.
 func TestKeyOfLeftRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, calls, step := slowChain()
@@ -331,7 +331,7 @@ func TestKeyOfLeftRun(t *testing.T) {
 	})
 }
 
-// A run that waits for an answer is left, too, and takes the answer in its next life.
+// A run that waits for an answer is also left, and takes the answer in its next life.
 func TestContextOfRestingRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The limits that docs/limits.md names for graphs and values: what is at a limit works, and what is beyond it is refused where it is made.
+// The limits that docs/limits.md names for graphs and values: values at a limit work, and values beyond it are refused where they are made.
 
 func nestedGraph(depth int) *kahn.Graph {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "n", Do: nothing})
@@ -37,7 +37,7 @@ func TestLimitOfItems(t *testing.T) {
 }
 
 func TestLimitOfValues(t *testing.T) {
-	nested := func(depth int) (v any) { // a list of any is two levels, of 1,000
+	nested := func(depth int) (v any) { // each list of any takes two of the 1,000 levels
 		for range depth {
 			v = []any{v}
 		}

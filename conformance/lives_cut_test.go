@@ -17,8 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestLivesAfterLives cuts runs repeatedly: a run goes on from a snapshot, or from its store, that was taken of a run which
-// had gone on itself.
+// TestLivesAfterLives cuts runs repeatedly: a run continues from a snapshot, or a store, of a run that had itself been continued.
 func TestLivesAfterLives(t *testing.T) {
 	t.Parallel()
 	graphs := size(7, 2, 400)
@@ -37,7 +36,7 @@ func TestLivesAfterLives(t *testing.T) {
 	}
 }
 
-// TestLivesOfDifferentModes: a run that began in one mode may go on in the other, and the events of all lives are one stream.
+// TestLivesOfDifferentModes: a run that began in one mode may continue in the other, and the events of all lives form one stream.
 func TestLivesOfDifferentModes(t *testing.T) {
 	t.Parallel()
 	graphs := size(5, 2, 3_000)
@@ -54,8 +53,8 @@ func TestLivesOfDifferentModes(t *testing.T) {
 	}
 }
 
-// TestEarlyJoinOfDifferentModes: an early join has the inputs that there are when it is decided, in the mode of the life that decides
-// it, and keeps them in later lives. A composite hands its inputs on to what is inside. Statuses are the same whatever the modes.
+// TestEarlyJoinOfDifferentModes: an early join has the inputs that exist when it is decided, in the mode of the life that decides it, and
+// keeps them in later lives. A composite passes its inputs on to the nodes inside. Statuses are the same whatever the modes.
 func TestEarlyJoinOfDifferentModes(t *testing.T) {
 	t.Parallel()
 	const a, both = "[A]", "[A B]"
@@ -106,8 +105,8 @@ func TestEarlyJoinOfDifferentModes(t *testing.T) {
 	}
 }
 
-// TestDecidedAtResumption: what waves have put off to the next tier is decided when the run goes on in eager mode. Where that is inside
-// of composites that wait, these go on, and wait again if there is nothing else to do.
+// TestDecidedAtResumption: decisions that waves have postponed to the next tier are made when the run continues in eager mode. If they are
+// inside waiting composites, these continue, and wait again if there is nothing else to do.
 func TestDecidedAtResumption(t *testing.T) {
 	t.Parallel()
 	off := func(kahn.View) (bool, error) { return false, nil }

@@ -17,13 +17,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// polling is a loop of so many iterations of a graph, with a pause of a second between them, whose output is the list of the
-// numbers of its iterations.
+// polling returns a loop of the given number of iterations of a graph, with a pause of a second between them. Its output is the list of the
+// outputs of its iterations.
 func polling(id string, sub *kahn.Graph, iterations int) kahn.Node {
 	return kahn.Node{ID: id, Sub: sub, Loop: &kahn.Loop{While: whileLess(iterations), MaxIterations: 10, Collect: true, Pause: time.Second}}
 }
 
-// iteration is a step that takes a while, and whose output is the number of its iteration.
+// iteration returns a step that takes the time d. Its output is the number of its iteration.
 func iteration(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		if _, err := takes(d)(ctx, s); err != nil {
@@ -109,7 +109,7 @@ func TestLoopPause(t *testing.T) {
 				t.Errorf("%v: %v", d, err)
 			}
 		}
-		n := polling("L", x, 2) // a pause of 292 years is one
+		n := polling("L", x, 2) // a pause of 292 years is a pause, too
 		n.Loop.Pause, n.OverallTimeout = 1<<63-1, time.Hour
 		r := try(t, graph(n), iteration(time.Second))
 		r.expect("L:F", "failed")
@@ -151,7 +151,7 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 		for _, limit := range []int{1, 2} {
 			inBubble(t, fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
 				if limit == 1 && c.g.Nodes()[len(c.g.Nodes())-1].ID == "Z" {
-					limit = 2 // both are to run
+					limit = 2 // both must run
 				}
 				r := tryControlled(t, t.Context(), c.g, iteration(10*ms), func(run *kahn.Run) {
 					time.Sleep(500 * ms)
@@ -196,7 +196,7 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestLoopPauseSurvives: in the next life of a run a loop waits for the rest of its pause, and repeats nothing.
+// TestLoopPauseSurvives: in the next life of a run a loop waits for the remainder of its pause, and repeats nothing.
 func TestLoopPauseSurvives(t *testing.T) {
 	x := graph(after("x"))
 	nested := graph(subgraph("S", graph(polling("L", x, 3))), after("B", "S"))
@@ -222,7 +222,7 @@ func TestLoopPauseSurvives(t *testing.T) {
 					}
 					r := trial{res, t, err, rec.all()}
 					checkEvents(t, g, res, r.events)
-					out := res.Snapshot() // all that is there of the run
+					out := res.Snapshot() // everything about the run
 					if _, err := out.MarshalJSON(); err != nil {
 						t.Error(err)
 					}
@@ -322,8 +322,8 @@ func TestLoopPauseSurvives(t *testing.T) {
 	})
 }
 
-// TestTimeoutOfAPausedLoopThatIsLeft: a loop whose Timeout ends while the last record of a run that is being left is written has timed out: the run
-// is at work again meanwhile, at every depth.
+// TestTimeoutOfAPausedLoopThatIsLeft: if the Timeout of a loop passes while the last record of a run that is being left is written, the
+// loop has timed out, and the run runs again at every depth.
 func TestTimeoutOfAPausedLoopThatIsLeft(t *testing.T) {
 	t.Parallel()
 	loop := polling("L", graph(after("x")), 3)

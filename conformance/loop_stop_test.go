@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestLoopThatIsStopped: a stop waits for the step of the iteration, whose success is kept, but the loop has not finished: its test
-// is asked, and if that wants another iteration the loop ends as it was asked to.
+// TestLoopThatIsStopped: a stop waits for the step of the iteration, and keeps its success. Then the loop's test is called; if it wants
+// another iteration, the loop ends as stopped.
 func TestLoopThatIsStopped(t *testing.T) {
 	stops := map[string]func(run *kahn.Run){
 		"run":   func(run *kahn.Run) { run.Cancel() },

@@ -13,8 +13,8 @@ import (
 
 // The tests of this file compare the duration of a run, in fake time and so to the nanosecond, with the optimum for its graph.
 
-// TestMakespanCriticalPath: a chain must come before independent nodes. Begun last, or in the order of declaration, the same
-// steps on the same two slots take up to 200 ms.
+// TestMakespanCriticalPath: a chain must begin before independent nodes. If it began last, or in the order of declaration, the same steps
+// on the same two slots would take up to 200 ms.
 func TestMakespanCriticalPath(t *testing.T) {
 	for _, chainFirst := range []bool{true, false} {
 		inBubble(t, fmt.Sprintf("chain declared first %t", chainFirst), func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestMakespanCriticalPath(t *testing.T) {
 	}
 }
 
-// TestMakespanModes: three chains of three steps, the slow one of each at another tier. Run eagerly each chain takes its own
-// time, which is the critical path; run in waves every tier takes as long as its slow step.
+// TestMakespanModes: three chains of three steps, each with its slow step in another tier. In eager mode the run takes as long as one
+// chain, the critical path. In waves every tier takes as long as its slow step.
 func TestMakespanModes(t *testing.T) {
 	const slow, fast = 30 * ms, 10 * ms
 	for mode, want := range map[kahn.Mode]time.Duration{kahn.Eager: slow + 2*fast, kahn.Waves: 3 * slow} {
@@ -67,7 +67,7 @@ func TestMakespanModes(t *testing.T) {
 	}
 }
 
-// TestMakespanUnlimited: steps that wait cost a goroutine each and wait all at once.
+// TestMakespanUnlimited: waiting steps take a goroutine each, and all wait at the same time.
 func TestMakespanUnlimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g kahn.Graph
@@ -80,7 +80,7 @@ func TestMakespanUnlimited(t *testing.T) {
 	})
 }
 
-// TestMakespanCancel: from Cancel to the return of Wait no more time passes than the steps take.
+// TestMakespanCancel: from Cancel to the return of Wait no more time passes than the steps take to end.
 func TestMakespanCancel(t *testing.T) {
 	const inFlight = 100
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// fetches is a map over addresses, with the host as the key.
+// fetches returns a map over addresses, with the host as the key.
 func fetches(list []string, limit int) kahn.Node {
 	return kahn.Node{ID: "M", Params: map[string]any{"list": list}, Map: &kahn.Map{Over: "list", Limit: limit, Key: func(item any) string {
 		host, _, _ := strings.Cut(item.(string), "/")

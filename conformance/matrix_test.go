@@ -32,8 +32,8 @@ type row struct {
 	note    string
 }
 
-// TestMatrix interprets every row of testdata/matrix.txt, and of the files that the environment variable KAHN_MATRIX
-// names, separated by colons, in both modes and under several limits, with random step durations in fake time.
+// TestMatrix performs every row of testdata/matrix.txt, and of the files in the environment variable KAHN_MATRIX, a list separated by
+// colons. It does so in both modes and under several limits, with random step durations in fake time.
 func TestMatrix(t *testing.T) {
 	files := []string{filepath.Join("testdata", "matrix.txt")}
 	if more := os.Getenv("KAHN_MATRIX"); more != "" {
@@ -104,7 +104,7 @@ func (r row) parse() (*scenario, error) {
 		s.outcomes[id] = outcome
 	}
 	for i := range nodes {
-		// A boundary is a condition with a Go test, or a step if it is to be cancelled, which a test cannot be.
+		// A boundary is a condition with a Go test, or a step if its outcome is cancel, since a test cannot be cancelled.
 		if n := &nodes[i]; n.Join == kahn.Boundary && s.outcomes[n.ID] != "cancel" {
 			id := n.ID
 			n.Routes = false
@@ -130,7 +130,7 @@ func (s *scenario) perform(ctx context.Context, id string, cancel func(string)) 
 	return s.outcome(id)
 }
 
-// outcome is the outcome of a node that is not cancelled.
+// outcome returns the outcome of a node that is not cancelled.
 func (s *scenario) outcome(id string) (any, error) {
 	switch outcome := s.outcomes[id]; outcome {
 	case "", "ok":

@@ -23,7 +23,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// mapCache is a cache in memory that keeps texts.
+// mapCache is a cache in memory.
 type mapCache map[string][]byte
 
 func (c mapCache) Get(_ context.Context, key string) ([]byte, bool, error) {
@@ -36,7 +36,7 @@ func (c mapCache) Put(_ context.Context, key string, data []byte) error {
 	return nil
 }
 
-// TestMemoChanges performs a graph, changes something, performs it again, and says which steps the second run calls.
+// TestMemoChanges performs a graph, changes something, performs the graph again, and checks which steps the second run calls.
 func TestMemoChanges(t *testing.T) {
 	// "parse" reads the input text, "count" follows it, and "each" is a map over the input list.
 	build := func(version string) *kahn.Graph {
@@ -77,7 +77,7 @@ func TestMemoChanges(t *testing.T) {
 		"an item is removed": {second: given("a", "y")},
 		"the code":           {version: "v2", calls: all},
 		"an input":           {second: given("b", "x", "y"), calls: []string{"parse", "count"}},
-		"early cutoff":       {second: given("A", "x", "y"), calls: []string{"parse"}}, // its output is that of "a"
+		"early cutoff":       {second: given("A", "x", "y"), calls: []string{"parse"}}, // its output is the same as for "a"
 		"refreshed":          {opts: []kahn.Option{kahn.Refresh()}, calls: all},
 		"expired": {between: func(memo *kahn.Memo, _ mapCache) {
 			memo.MaxAge = time.Hour
@@ -315,7 +315,7 @@ func TestMemoReads(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		memo := new(kahn.Memo) // a run that is resumed knows the hit
+		memo := new(kahn.Memo) // a resumed run remembers the hit
 		g := graph(kahn.Node{ID: "A", Memo: "1"}, kahn.Node{ID: "G", Kind: kahn.KindGate})
 		try(t, graph(kahn.Node{ID: "A", Memo: "1"}), takes(0), memo, kahn.RunID("old"))
 		res, err := kahn.Execute(t.Context(), g, takes(0), memo)
@@ -329,7 +329,7 @@ func TestMemoReads(t *testing.T) {
 	})
 }
 
-// TestMemoFiles: the content of a file is in the key, and nothing else of it: neither its time nor, if it is a value, its path.
+// TestMemoFiles: only the content of a file is in the key: not its time, and if the file is a value, not its path.
 func TestMemoFiles(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(t *testing.T, path string) string
@@ -410,7 +410,7 @@ func TestMemoFiles(t *testing.T) {
 	})
 }
 
-// TestFileRef: a file as a value comes back from codecs and blobs, which keep its content, and can be made again.
+// TestFileRef: codecs and blobs keep the content of a file that is a value, so that the file can be restored.
 func TestFileRef(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) kahn.FileRef {
@@ -456,7 +456,7 @@ func TestFileRef(t *testing.T) {
 		})
 	}
 	data, err := codec.Encode(box{In: []any{1}, Named: map[string]*kahn.FileRef{"g": {}, "f": &f}})
-	require.Error(t, err, "%s", data) // the zero FileRef is no file
+	require.Error(t, err, "%s", data) // the zero FileRef is not a file
 	require.NoError(t, os.Remove(f.Path))
 	_, err = codec.Encode(f) // it was kept before
 	require.NoError(t, err)
@@ -479,7 +479,7 @@ func TestFileRef(t *testing.T) {
 	require.ErrorIs(t, g.Restore(t.Context(), blobs), store.ErrNoBlob)
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, left, 3) // nothing that was begun
+	require.Len(t, left, 3) // no unfinished files
 	for _, text := range []string{`{}`, `{"$file": "a"}`, `{"$file": "a", "content": {"$blob": "12"}}`, `7`, `{"$file": "", "content": {"$blob": "` + f.SHA256 + `"}}`} {
 		require.Error(t, json.Unmarshal([]byte(text), new(kahn.FileRef)), text)
 	}

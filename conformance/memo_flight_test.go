@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// flock are runs that share a memo.
+// flock has runs that share a memo.
 type flock struct {
 	t     *testing.T
 	g     *kahn.Graph
@@ -24,7 +24,7 @@ type flock struct {
 	recs  []*recorder
 }
 
-// start starts a run, and waits until nothing happens any more at this time.
+// start starts a run, and waits until nothing more happens at the current time.
 func (f *flock) start(step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	f.t.Helper()
 	rec := newRecorder()
@@ -35,7 +35,7 @@ func (f *flock) start(step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	return run
 }
 
-// end waits for all runs, and returns the status of node E in each, with how long the run took.
+// end waits for all runs, and returns the status of node E in each, with the duration of the run.
 func (f *flock) end() (ends []string) {
 	f.t.Helper()
 	for i, run := range f.runs {
@@ -51,7 +51,7 @@ func (f *flock) end() (ends []string) {
 	return ends
 }
 
-// TestMemoFlight: the flight of a memo ends when the node does, also if the step has returned a graph. Until then nobody calls the step, and
+// TestMemoFlight: the flight of a memo ends with the node, even if the step has returned a graph. Until then no other run calls the step;
 // after a failure another run does.
 func TestMemoFlight(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestMemoFlight(t *testing.T) {
 		}
 	}
 	expanding := slowly(quickly, inner())
-	failing := func(ctx context.Context, s *kahn.Step) (any, error) { // the graph of the first one fails
+	failing := func(ctx context.Context, s *kahn.Step) (any, error) { // the graph of the first run fails
 		if s.Path() == "E/y" {
 			_, err := takes(time.Second)(ctx, s)
 			return nil, errors.Join(err, errStep)
@@ -90,7 +90,7 @@ func TestMemoFlight(t *testing.T) {
 		opts   []kahn.Option
 	}{
 		{name: "unbounded", runner: &kahn.Runner{}},
-		{name: "one slot for all runs", runner: &kahn.Runner{Limit: 1}}, // who waits for the flight must leave it to the node inside
+		{name: "one slot for all runs", runner: &kahn.Runner{Limit: 1}}, // a run that waits for the flight must leave the slot to the node inside
 		{name: "one slot for a key", runner: &kahn.Runner{KeyLimit: 1}},
 		{name: "few starts", runner: &kahn.Runner{Rate: kahn.Rate{Starts: 1000, Per: time.Second, Burst: 4}}},
 		{name: "one slot for each run", runner: &kahn.Runner{}, opts: []kahn.Option{kahn.Limit(1)}},
@@ -109,7 +109,7 @@ func TestMemoFlight(t *testing.T) {
 		}
 		fly("three at once", func(t *testing.T, f *flock) {
 			for range 3 {
-				f.start(expanding) // the others wait before there is a graph
+				f.start(expanding) // the other runs wait before there is a graph
 			}
 			ends := f.end()
 			require.Equal(t, "ok 2s", ends[0])
@@ -185,7 +185,7 @@ func TestMemoFlight(t *testing.T) {
 			f.end()
 		})
 	}
-	for limit, want := range map[int]string{0: "[ok 3s memoized ok 3s]", 2: "[ok 4s ok 3s]"} { // with slots of its own it calls the step rather than wait
+	for limit, want := range map[int]string{0: "[ok 3s memoized ok 3s]", 2: "[ok 4s ok 3s]"} { // with slots of its own a run calls the step instead of waiting
 		inBubble(t, fmt.Sprint("an attempt after another one, ", limit), func(t *testing.T) {
 			retried := kahn.Retry{MaxAttempts: 2, InitialDelay: 100 * ms, Jitter: kahn.JitterNone}
 			f := &flock{t: t, g: graph(kahn.Node{ID: "E", Memo: "v1", Retry: retried})}
@@ -198,7 +198,7 @@ func TestMemoFlight(t *testing.T) {
 			}
 			f.start(brittle)
 			f.start(brittle)
-			require.Equal(t, want, fmt.Sprint(f.end())) // the second one takes over while the first one backs off
+			require.Equal(t, want, fmt.Sprint(f.end())) // the second run takes over while the first backs off
 		})
 	}
 }

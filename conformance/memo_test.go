@@ -14,19 +14,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// brokenCache fails at everything.
+// brokenCache is a cache whose methods fail.
 type brokenCache struct{}
 
 func (brokenCache) Get(context.Context, string) ([]byte, bool, error) { return nil, false, errDisk }
 func (brokenCache) Put(context.Context, string, []byte) error         { return errDisk }
 
-// crashingCache finds nothing and does not return from Put.
+// crashingCache is a cache that finds nothing, and whose Put does not return.
 type crashingCache func()
 
 func (crashingCache) Get(context.Context, string) ([]byte, bool, error) { return nil, false, nil }
 func (c crashingCache) Put(context.Context, string, []byte) error       { c(); return nil }
 
-// slowCache is a map whose nth answer, which is that of the moment of the question, takes a while.
+// slowCache is a map whose nth answer takes delays[n]. The answer is the value at the time of the question.
 type slowCache struct {
 	values map[string][]byte
 	first  []byte // the first answer, if it is not nil

@@ -17,9 +17,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestMemoWhole performs a graph with a composite that is memoized, changes something, performs it again, and says which steps the second run calls.
+// TestMemoWhole performs a graph with a memoized composite, changes something, performs the graph again, and checks which steps the second
+// run calls.
 func TestMemoWhole(t *testing.T) {
-	// "S" reads the input x by a step inside, and is followed by "last".
+	// A step inside "S" reads the input x; "last" follows "S".
 	inner := func() *kahn.Graph { return graph(kahn.Node{ID: "a"}, after("b", "a")) }
 	sub := func(version string) *kahn.Graph {
 		return graph(kahn.Node{ID: "S", Memo: version, Sub: inner()}, kahn.Node{ID: "last", After: []string{"S"}, Memo: version})
@@ -102,7 +103,7 @@ func TestMemoWhole(t *testing.T) {
 					} else if name == "sub-graph, damaged" {
 						return
 					}
-					if len(opts) == 0 { // a map is no cache for goroutines
+					if len(opts) == 0 { // a map is not safe for several goroutines
 						opts = []kahn.Option{kahn.Limit(1)}
 						memo.Cache = nil
 						if x.between != nil {
@@ -151,8 +152,8 @@ func TestMemoWhole(t *testing.T) {
 	}
 }
 
-// TestMemoWholeReads: what the nodes inside a composite read from outside is in its key, at every depth, and also what a node inside would have
-// read whose own output was found.
+// TestMemoWholeReads: everything that the nodes inside a composite read from outside is in its key, at every depth, also if a node's own
+// output was found and it did not read.
 func TestMemoWholeReads(t *testing.T) {
 	in := func(pairs ...any) kahn.Option {
 		m := map[string]any{}
@@ -256,7 +257,7 @@ func TestMemoWholeReads(t *testing.T) {
 	})
 }
 
-// TestMemoWholeKeeps: only what depends on inputs alone, and hides no failure, is kept.
+// TestMemoWholeKeeps: an output is kept only if it depends only on inputs and hides no failure.
 func TestMemoWholeKeeps(t *testing.T) {
 	for name, x := range map[string]struct {
 		node kahn.Node
@@ -349,7 +350,7 @@ func (c countedInput) MarshalJSON() ([]byte, error) {
 	return []byte(`"value"`), nil
 }
 
-// TestMemoInputsOnce: a Memo encodes the inputs of a run once, however many nodes it has, and however many of them are items or inside.
+// TestMemoInputsOnce: a Memo encodes the inputs of a run once, however many nodes, items and nodes inside composites the run has.
 func TestMemoInputsOnce(t *testing.T) {
 	for _, nodes := range []int{1, 100} {
 		inBubble(t, fmt.Sprint(nodes), func(t *testing.T) {
@@ -370,7 +371,7 @@ func TestMemoInputsOnce(t *testing.T) {
 	}
 }
 
-// TestMemoWholeFlight: of runs and items that want one composite at once, one performs it.
+// TestMemoWholeFlight: if several runs and items need the same composite at the same time, one performs it.
 func TestMemoWholeFlight(t *testing.T) {
 	t.Parallel()
 	inner := func() *kahn.Graph { return graph(after("y")) }

@@ -67,7 +67,7 @@ func TestMiddleware(t *testing.T) {
 		if p := r.find(event.NodeCompleted, "A")[0].Payload.(event.Completion); p.InputTokens != 1 || p.OutputTokens != 2 {
 			t.Errorf("tokens %d, %d", p.InputTokens, p.OutputTokens)
 		}
-		// A stop of the run reaches what the middleware derived.
+		// A stop of the run reaches the context that the middleware derived.
 		stopped := tryControlled(t, t.Context(), graph(after("B")), step, func(run *kahn.Run) { time.AfterFunc(ms, func() { run.Cancel() }) }, opts...)
 		stopped.expect("B:C", "cancelled")
 		if stopped.Duration != ms {
@@ -242,7 +242,7 @@ func TestOnNode(t *testing.T) {
 		}
 	})
 
-	// Inside a composite everything is as outside: middleware, contracts, moderation, observers.
+	// Middleware, contracts, moderation and observers work inside a composite as outside.
 	bothModes(t, "nested", func(t *testing.T, mode kahn.Mode) {
 		inner := graph(
 			kahn.Node{ID: "A", Params: map[string]any{"x": 1}, InputSchema: wants(map[string]any{"x": 1}), OutputSchema: wants("A!"), Moderation: kahn.ModerateBoth},

@@ -14,9 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestJudgesStress runs random graphs whose judges take their time, refuse, break, panic, exit, and hang, while runs are
-// cancelled, time out and fail fast. Whatever happens: no step without accepted inputs, no output that was refused, every
-// slot and goroutine returned. Streams of events are checked by try.
+// TestJudgesStress runs random graphs whose judges take time, refuse, break, panic, exit, and hang, while runs are cancelled, time out and
+// fail fast. Whatever happens, no step runs without accepted inputs, no refused output is used, and every slot and goroutine is returned.
+// try checks the streams of events.
 func TestJudgesStress(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) { judgesStress(t, seed) })
@@ -26,7 +26,7 @@ func TestJudgesStress(t *testing.T) {
 	}
 }
 
-// verdicts are the last judgements of each side of each node.
+// verdicts has the last judgement of each phase of each node.
 type verdicts struct {
 	mu     sync.Mutex
 	passed map[string]map[event.Phase]bool
@@ -52,7 +52,7 @@ func judgesStress(t *testing.T, seed uint64) {
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	said := verdicts{passed: map[string]map[event.Phase]bool{}}
 
-	// judge draws the behaviour of a judge, the same at every call, except that a judge may recover after a failure.
+	// judge draws the behaviour of a judge. It is the same at every call, except that a judge may recover after a failure.
 	judge := func(id string, phase event.Phase) func(ctx context.Context) error {
 		delay, ill, calls := time.Duration(rng.IntN(4))*ms, rng.IntN(14), 0
 		heals, deaf := one(2), one(8)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestNoRetry: node.failed tells why there was no other attempt. Each row is a graph in which A fails.
+// TestNoRetry: node.failed says why no other attempt followed. Each row is a graph in which A fails.
 func TestNoRetry(t *testing.T) {
 	twice := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
 	deaf := func(release chan struct{}) kahn.StepFunc {

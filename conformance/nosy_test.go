@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nosy is user code that queries and changes the plan, the run and the runner whenever it is called, which it may do since
-// it is never called under a lock.
+// nosy is user code that queries and changes the plan, the run and the runner whenever it is called. This is allowed, since user code is
+// never called under a lock.
 type nosy struct {
 	t      *testing.T
 	run    atomic.Pointer[kahn.Run]
@@ -22,13 +22,13 @@ type nosy struct {
 }
 
 func (n *nosy) look() {
-	if !n.busy.CompareAndSwap(false, true) { // what it asks for may ask it again
+	if !n.busy.CompareAndSwap(false, true) { // its own calls may call it again
 		return
 	}
 	defer n.busy.Store(false)
 	n.calls.Add(1)
 	done := make(chan struct{})
-	go func() { // so that the test can tell that it is stuck
+	go func() { // so that the test can detect a deadlock
 		defer close(done)
 		if n.plan != nil {
 			_, _ = n.plan.Prune("T", kahn.PruneForward)
@@ -55,7 +55,7 @@ func (n *nosy) look() {
 	}
 }
 
-// nosyContext is a caller's context that looks from one of its methods.
+// nosyContext is a caller's context that looks in one of its methods.
 type nosyContext struct {
 	context.Context
 	*nosy
@@ -76,10 +76,10 @@ func (c *nosyContext) Deadline() (deadline time.Time, ok bool) {
 	return c.Context.Deadline()
 }
 
-// nosyParent is one that package context asks to call it back, and that looks when it is asked to stop that.
+// nosyParent is a nosyContext on which package context registers an AfterFunc. It looks when that is stopped.
 type nosyParent struct{ *nosyContext }
 
-func (c nosyParent) Value(any) any { return nil } // else package context finds the one below
+func (c nosyParent) Value(any) any { return nil } // otherwise package context finds the context below
 
 func (c nosyParent) AfterFunc(f func()) func() bool {
 	c.on("AfterFunc")
@@ -87,7 +87,7 @@ func (c nosyParent) AfterFunc(f func()) func() bool {
 	return func() bool { c.on("stop"); return stop() }
 }
 
-// nosyTexts is an evaluator that looks when it parses, nosyShapes a schema compiler that looks when it compiles.
+// nosyTexts is an evaluator that looks when it parses, and nosyShapes is a schema compiler that looks when it compiles.
 type nosyTexts struct{ *nosy }
 
 func (x nosyTexts) Parse(string) (kahn.Expression, error) {
@@ -106,7 +106,7 @@ func (x nosyShapes) Compile(any) (kahn.Contract, error) {
 	return shape{func(any) []kahn.Violation { x.look(); return nil }}, nil
 }
 
-// nosyConfig looks when a hash is made of it.
+// nosyConfig is a Config that looks when it is hashed.
 type nosyConfig struct{ *nosy }
 
 func (x nosyConfig) MarshalJSON() ([]byte, error) { x.look(); return json.Marshal("config") }
@@ -167,7 +167,7 @@ func TestNosyContext(t *testing.T) {
 					if want := map[bool]kahn.RunStatus{false: kahn.RunCompleted, true: kahn.RunCancelled}[end]; run.Status() != want {
 						t.Errorf("the run is %v, expected %v", run.Status(), want)
 					}
-					if n.calls.Load() == 0 && !(method == "stop" && end) { // nothing is stopped that has happened
+					if n.calls.Load() == 0 && !(method == "stop" && end) { // an AfterFunc that has run is not stopped
 						t.Error("nobody has looked")
 					}
 				})

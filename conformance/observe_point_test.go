@@ -34,7 +34,7 @@ type point struct {
 	over           bool
 }
 
-// points returns the points that the transitions lead through, the one before the first included.
+// points returns the points before, between and after the transitions.
 func points(plan *kahn.Plan, st *machine.State, changes []machine.Change) []point {
 	n := plan.Len()
 	var preds [][]machine.Ref
@@ -71,7 +71,7 @@ func points(plan *kahn.Plan, st *machine.State, changes []machine.Change) []poin
 	return all
 }
 
-// shows reports whether all that was read is so at the point.
+// shows reports whether everything in the sight is true at the point.
 func (p *point) shows(s *sight) bool {
 	for r, n := range s.nodes {
 		if n.status != nil && *n.status != p.status[r] || n.ready != nil && *n.ready != p.ready[r] || n.blocked != nil && *n.blocked != p.blocked[r] {
@@ -91,7 +91,8 @@ func (p *point) shows(s *sight) bool {
 	return s.run == nil || s.run.Terminal() == p.over
 }
 
-// look reads signals of the State in random order, each with a chance of one in every; between the reads the State may change.
+// look reads signals of the State in random order, each with a probability of 1/every. It calls between between the reads, which may change
+// the State.
 func look(rng *rand.Rand, st *machine.State, r reactive.Reader, n, every int, between func()) *sight {
 	s := &sight{nodes: make([]nodeSight, n), counts: map[kahn.Status]int{}}
 	reads := []func(){func() { x := st.RunStatusSignal().Get(r); s.run = &x }}
@@ -152,7 +153,7 @@ func (h *handDriven) drive() {
 			i := h.rng.IntN(len(h.waiting))
 			task := h.waiting[i]
 			h.waiting = slices.Delete(h.waiting, i, i+1)
-			_ = h.st.Settle(task.Token, completed) // unless it was aborted in the meantime
+			_ = h.st.Settle(task.Token, completed) // refused if the node was aborted in the meantime
 		}
 	default:
 		if len(h.running) > 0 {
@@ -164,7 +165,7 @@ func (h *handDriven) drive() {
 	}
 }
 
-// policyGraph is a random graph of nodes with different failure policies, with guards and gates among them.
+// policyGraph returns a random graph of nodes with different failure policies, some with guards, and gates.
 func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -186,8 +187,8 @@ func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 	return &g
 }
 
-// TestCallbacksSeeOnePoint: whatever an effect, a computed, a cleanup or a batch reads, and however the State moves on while
-// it does, it sees the State as it was between two transitions. Signals are made at any time.
+// TestCallbacksSeeOnePoint: an effect, a computed, a cleanup or a batch sees the State as it was between two transitions, whatever it
+// reads, and however the State changes meanwhile. Signals are made at any time.
 func TestCallbacksSeeOnePoint(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t, size(150, 40, 40_000)) {
@@ -206,7 +207,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 				if rng.IntN(5) == 0 {
 					h.drive()
 				}
-				if rng.IntN(2000) == 0 { // all that goes on sees the same point to its end
+				if rng.IntN(2000) == 0 { // running callbacks see the same point to their end
 					st.Dispose()
 					disposed = true
 				}
@@ -331,7 +332,7 @@ func TestScopeOfAStateDisposed(t *testing.T) {
 	})
 }
 
-// TestDormantComposite: all observers, signals included, see a composite inside of which everything waits as suspended.
+// TestDormantComposite: if all nodes inside a composite wait, all observers, including signals, see the composite as suspended.
 func TestDormantComposite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inner, g kahn.Graph

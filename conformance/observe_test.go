@@ -35,7 +35,7 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 	return &g
 }
 
-// naive are the obvious computeds: over the statuses of all predecessors.
+// naive returns the obvious computeds, over the statuses of all predecessors.
 func naive(plan *kahn.Plan, st *machine.State, r machine.Ref) (ready, blocked *reactive.Computed[bool]) {
 	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
@@ -80,7 +80,7 @@ func somehow(rng *rand.Rand, st *machine.State, task machine.Task) error {
 	return st.Settle(task.Token, completed)
 }
 
-// TestObservedState is the part of the list of TestSignals that is about the signals of a State.
+// TestObservedState tests the part of the list of TestSignals about the signals of a State.
 func TestObservedState(t *testing.T) {
 	t.Run("69 Ready and BlockedByFailure equal naive computeds", func(t *testing.T) {
 		for seed := range uint64(60) {
@@ -207,14 +207,14 @@ func TestObservedState(t *testing.T) {
 	})
 }
 
-// TestSignalsMadeInCallbacks: a signal that an effect makes agrees with the others, also when the State has moved on.
+// TestSignalsMadeInCallbacks: a signal that is made in an effect agrees with the other signals, even if the State has changed meanwhile.
 func TestSignalsMadeInCallbacks(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	a, b, c := ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
 	status := st.StatusSignal(a)
 	var seen []string
 	effect(t, st.Scope(), func(w reactive.Writer) {
-		if status.Get(w) == kahn.Running { // the State moves on inside the effect
+		if status.Get(w) == kahn.Running { // the State changes inside the effect
 			require.NoError(t, st.Settle(machine.Token{Ref: a, Attempt: 1}, completed))
 			task, ok := st.Next()
 			require.True(t, ok)
@@ -229,7 +229,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	require.Equal(t, []string{"ready idle false idle 0 0 running", "running waiting false idle 1 0 running",
 		"completed running true waiting 1 1 running"}, seen)
 
-	plan, st = stateOf(t, chainGraph(3)) // the same with signals that are made when the State has moved on
+	plan, st = stateOf(t, chainGraph(3)) // the same with signals that are made after the State has changed
 	a, b, c = ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
 	status, seen = st.StatusSignal(a), nil
 	effect(t, st.Scope(), func(w reactive.Writer) {
@@ -276,7 +276,7 @@ func TestEffectsDriveAChain(t *testing.T) {
 	require.Equal(t, n, st.CountSignal(kahn.Completed).Load())
 }
 
-// TestStateDispose ends everything; the State goes on and the signals stay.
+// TestStateDispose: Dispose ends observation. The State continues, and the signals keep their values.
 func TestStateDispose(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	a := ref(t, plan, "n0")
@@ -449,7 +449,7 @@ func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.
 	return e
 }
 
-// observe makes an effect that writes down every value of v.
+// observe makes an effect that records every value of v.
 func observe(t testing.TB, st *machine.State, v *reactive.Value[bool]) *[]bool {
 	t.Helper()
 	seen := new([]bool)

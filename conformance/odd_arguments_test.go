@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestOddKeys: the Key of an edge is any text. One that the output has as it is written comes first, else each dot leads one step further.
+// TestOddKeys: the Key of an edge is any text. If the output has the whole text as a key, it is used; otherwise each dot leads one level
+// down.
 func TestOddKeys(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a.", 10_000)
@@ -40,7 +41,7 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// TestOddArguments asks plans and muxes about what there is not.
+// TestOddArguments asks plans and muxes about nodes and kinds that do not exist.
 func TestOddArguments(t *testing.T) {
 	t.Parallel()
 	p := compiled(t, graph(after("A"), after("B", "A"), kahn.Node{ID: "end", Kind: kahn.KindEnd}))

@@ -57,18 +57,18 @@ func requireSameOrder(t *testing.T, what string, got, want []string) {
 type orderRow struct {
 	name   string
 	fake   bool          // in fake time
-	grain  time.Duration // durations are multiples of it
-	most   int           // as many at most; 0 means that steps take no time
-	quick  bool          // most steps take none
+	grain  time.Duration // durations are multiples of grain
+	most   int           // the largest multiple; 0 means that steps take no time
+	quick  bool          // most steps take no time
 	stored bool          // over a store
 	gen    trees.Maker
-	failed []uint64 // seeds with which it has failed before
+	failed []uint64 // seeds that have failed before
 }
 
 // TestLimitOneOrder runs random composites with one slot again and again: the graph and the durations of its steps determine
 // the order of all events.
 //
-// KAHN_SEED=<n> runs the composites of one seed many times; KAHN_LONG=1 those of 20,000 new seeds in each of the ways.
+// KAHN_SEED=<n> runs the composites of one seed many times; KAHN_LONG=1 runs the composites of 20,000 new seeds in each way.
 func TestLimitOneOrder(t *testing.T) {
 	first, seeds, times := uint64(0), uint64(size(84, 20, 20_000)), size(3, 3, 5)
 	if long() {
@@ -122,7 +122,8 @@ func TestLimitOneOrder(t *testing.T) {
 	}
 }
 
-// TestLimitOneOverAStore: that a store has to write the end of an iteration before the loop goes on changes nothing in the order of what follows.
+// TestLimitOneOverAStore: the order of later events does not change because a store must write the end of an iteration before the loop
+// continues.
 func TestLimitOneOverAStore(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -174,7 +175,7 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 				return takes(d)(ctx, s)
 			}
 		}
-		time.Sleep(d) // whatever its context says
+		time.Sleep(d) // ignores its context
 		return nil, nil
 	}
 	stop, after := rng.IntN(8), time.Duration(1+rng.IntN(int(200*ms)))
@@ -205,13 +206,13 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 	case 3:
 		time.AfterFunc(after, func() { _ = run.CancelNode("n0") })
 	}
-	time.Sleep(10*time.Hour + 1) // to its end, or to where only signals would help
+	time.Sleep(10*time.Hour + 1) // until the run has ended, or only waits for signals
 	run.Leave()
 	res, _ := run.Wait()
 	return requireOrdered(t, seed, g, res, rec)
 }
 
-// requireOrdered checks a run before its events are compared with those of others.
+// requireOrdered checks a run before its events are compared with other runs' events.
 func requireOrdered(t *testing.T, seed uint64, g *kahn.Graph, res *kahn.Result, rec *recorder) []string {
 	if slices.ContainsFunc(withoutOutlasting(res.Warnings), func(err error) bool { return !isStatic(err) }) {
 		t.Fatalf("seed %d: %v", seed, res.Warnings)
