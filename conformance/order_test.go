@@ -226,7 +226,7 @@ func requireOrdered(t *testing.T, seed uint64, g *kahn.Graph, res *kahn.Result, 
 	return sameButTimes(t, rec.all())
 }
 
-// again runs a graph with one slot and in fake time, again and again, and compares the events.
+// again runs a graph repeatedly, with one slot and in fake time, and compares the events.
 func again(t *testing.T, g *kahn.Graph, step kahn.StepFunc, look func(trial), opts ...kahn.Option) {
 	var first []string
 	for i := range 20 {
@@ -242,8 +242,8 @@ func again(t *testing.T, g *kahn.Graph, step kahn.StepFunc, look func(trial), op
 	}
 }
 
-// TestLimitOneEqualTimes has the backoffs of several nodes end at the same instant, and a timeout pass at the instant at which
-// the step returns: alarms come first, in the order in which they were set.
+// TestLimitOneEqualTimes: the backoffs of several nodes end at the same instant, and a timeout passes at the instant at which the step
+// returns. Timers fire first, in the order in which they were set.
 func TestLimitOneEqualTimes(t *testing.T) {
 	g := graph()
 	for i := range 8 {
@@ -266,15 +266,15 @@ func TestLimitOneEqualTimes(t *testing.T) {
 				queued += e.Path + " "
 			}
 		}
-		if queued != "R0 R7 R1 R2 R3 R4 R5 R6 " { // that of their first attempts: the longest path first, then declaration
+		if queued != "R0 R7 R1 R2 R3 R4 R5 R6 " { // the order of their first attempts: the longest path first, then declaration
 			r.t.Error("queued again in the order", queued)
 		}
 		r.cause("T", kahn.CauseTimeout)
 	})
 }
 
-// TestLimitOneBeginsAgain has the item of a map begin again, or time out, at the instant at which a step beside it returns: what needs no slot
-// comes first.
+// TestLimitOneBeginsAgain: the item of a map begins again, or times out, at the instant at which a step beside it returns. Whatever needs
+// no slot comes first.
 func TestLimitOneBeginsAgain(t *testing.T) {
 	item := func(sub *kahn.Graph) kahn.Node {
 		return kahn.Node{ID: "M", Priority: 1, Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{0}}, Sub: sub}
@@ -291,7 +291,7 @@ func TestLimitOneBeginsAgain(t *testing.T) {
 		"a timeout": {late, event.NodeFailed, event.NodeCompleted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begun := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of every bubble
+			begun := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble begins
 			again(t, graph(row.node, after("A")), func(_ context.Context, s *kahn.Step) (any, error) {
 				for range rand.IntN(4) { // random yields, which must not change the order
 					runtime.Gosched()
@@ -319,7 +319,7 @@ func TestLimitOneBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestLimitOneAnsweredGate has a gate that does not wait lead to a guard, beside steps that hold the slot.
+// TestLimitOneAnsweredGate: a gate that does not wait leads to a guard, beside steps that hold the slot.
 func TestLimitOneAnsweredGate(t *testing.T) {
 	g := graph(after("L"), gate("G"), kahn.Node{ID: "C", After: []string{"G"}, When: func(kahn.View) (bool, error) { return false, nil }}, after("M", "L"))
 	for name, g := range map[string]*kahn.Graph{"plain": g, "nested": graph(kahn.Node{ID: "S", Sub: g})} {
@@ -334,7 +334,7 @@ func TestLimitOneAnsweredGate(t *testing.T) {
 	}
 }
 
-// TestLimitOneInterrupted has a timeout interrupt a step and end a nested run at the same instant.
+// TestLimitOneInterrupted: a timeout interrupts a step and ends a nested run at the same instant.
 func TestLimitOneInterrupted(t *testing.T) {
 	inner := graph(kahn.Node{ID: "run", Priority: 1}, kahn.Node{ID: "loop", Sub: graph(after("X"))})
 	again(t, graph(kahn.Node{ID: "S", Sub: inner, Timeout: 10 * ms}), func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -346,8 +346,8 @@ func TestLimitOneInterrupted(t *testing.T) {
 	}, func(r trial) { r.expect("S:F", "failed") })
 }
 
-// TestWaitingForSlotIsNotSuspended has a node inside a sub-graph wait for the slot that a node outside holds, while a gate
-// inside waits for its signal: the sub-graph can still go on by itself.
+// TestWaitingForSlotIsNotSuspended: a node inside a sub-graph waits for the slot that a node outside holds, while a gate inside waits for
+// its signal. The sub-graph is not suspended, since it can continue by itself.
 func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 	inner := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "L"})
 	for name, g := range map[string]*kahn.Graph{
@@ -378,8 +378,8 @@ func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 	}
 }
 
-// TestLimitOneTimedOutDraws has the time of a nested run pass: its end is no failure until the timeout is taken into account,
-// and the number for the delay is drawn all the same.
+// TestLimitOneTimedOutDraws: a nested run times out. Its end counts as a failure only because of the timeout, and the random number for the
+// delay is drawn all the same.
 func TestLimitOneTimedOutDraws(t *testing.T) {
 	for name, do := range map[string]kahn.StepFunc{
 		"stops":     func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
@@ -404,8 +404,7 @@ func TestLimitOneTimedOutDraws(t *testing.T) {
 	}
 }
 
-// TestLimitOneAcrossTree has nodes of two nested runs contend: the first node of the whole tree comes first, as if the
-// graphs were one.
+// TestLimitOneAcrossTree: nodes of two nested runs compete. The first node of the whole tree comes first, as if the graphs were one.
 func TestLimitOneAcrossTree(t *testing.T) {
 	never := func(kahn.View) (bool, error) { return false, nil }
 	for _, row := range []struct {
@@ -416,7 +415,7 @@ func TestLimitOneAcrossTree(t *testing.T) {
 		{"priority", graph(kahn.Node{ID: "a", Priority: 1}), graph(kahn.Node{ID: "x", Priority: 2}, after("y", "x")), "S1 S2 S2/x S1/a S2/y "},
 		{"the longest path", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x"), after("z", "y")), "S1 S2 S2/x S1/a S2/y S1/b S2/z "},
 		{"declaration", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x")), "S1 S2 S1/a S2/x S1/b S2/y "},
-		// Nodes without a slot run at once, and so before another nested run begins.
+		// Nodes that need no slot run at once, before another nested run begins.
 		{"guards", graph(kahn.Node{ID: "a", When: never}), graph(kahn.Node{ID: "x", When: never}), "S1 S1/a S2 S2/x "},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
@@ -434,7 +433,7 @@ func TestLimitOneAcrossTree(t *testing.T) {
 	}
 }
 
-// putOffGraph has a step A that returns at the moment at which the timeout of a gate makes two slow guards due.
+// putOffGraph returns a graph whose step A returns at the moment at which the timeout of a gate makes two slow guards due.
 func putOffGraph(timeout time.Duration) *kahn.Graph {
 	slowly := func(kahn.View) (bool, error) {
 		time.Sleep(7 * time.Second)
@@ -447,7 +446,7 @@ func putOffGraph(timeout time.Duration) *kahn.Graph {
 	).Connect(kahn.Edge{From: "G", To: "B", Label: "timeout"}, kahn.Edge{From: "G", To: "C", Label: "timeout"})
 }
 
-// A result that is put off came in time, however long what comes before it takes.
+// A postponed result counts as in time, however long the work before it takes.
 func TestPutOffResultIsInTime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a timeout meanwhile", func(t *testing.T) {

@@ -38,7 +38,7 @@ func TestOverdueFirst(t *testing.T) {
 	for _, row := range []struct {
 		name, prefix string
 		graph        func() *kahn.Graph
-		order        string // of what ends at once
+		order        string // of the nodes that end at once
 	}{
 		{"at the top", "", inner, "run gate backoff wait"},
 		{"inside", "S/", func() *kahn.Graph { return graph(subgraph("S", inner())) }, "S/run S/gate S/backoff S/wait"},
@@ -98,8 +98,8 @@ func TestOverdueFirst(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfAllLives: the timeout of a run goes on counting between its lives. When it has passed no signal is delivered
-// and no step is called.
+// TestTimeoutOfAllLives: the time between lives counts for the timeout of a run. When the timeout has passed, no signal is delivered and no
+// step is called.
 func TestTimeoutOfAllLives(t *testing.T) {
 	gated := func() *kahn.Graph {
 		return graph(gate("G"), after("B", "G"), after("A"), kahn.Node{ID: "C", Cleanup: true, After: []string{"A"}})

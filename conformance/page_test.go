@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// page shows the runs of a Runner while they are at work, with net/http and what the runs tell of themselves.
+// page shows the runs of a Runner while they run, with net/http and the exported methods of runs.
 type page struct{ rn *kahn.Runner }
 
 func newPage(rn *kahn.Runner) http.Handler {

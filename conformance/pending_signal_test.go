@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run that goes on, or is redriven, and waits for its turn takes the answers for nodes that wait, at every depth, by path and by token. It delivers
-// them when it begins; over a store Signal returns when they are stored, also if the run is left instead.
+// A continued or redriven run that is still pending takes answers for waiting nodes, at every depth, by path and by token. It delivers them
+// when it begins. Over a store, Signal returns when the answer is stored, even if the run is left instead.
 func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 	t.Parallel()
 	asks := func(token string) kahn.StepFunc {
@@ -38,7 +38,7 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 			for _, left := range []bool{false, true} {
 				inBubble(t, fmt.Sprint(durable, redriven, left), func(t *testing.T) {
 					names := names
-					if redriven { // what was inside of composites is not there any more
+					if redriven { // the nodes inside composites no longer exist
 						names = []string{"g"}
 					}
 					db := &store.Memory{}
@@ -94,7 +94,7 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 					for range len(names) + 1 {
 						require.NoError(t, <-answers)
 					}
-					if redriven && !left { // the others wait
+					if redriven && !left { // the other nodes wait
 						synctest.Wait()
 						run.Leave()
 					}
@@ -128,7 +128,7 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 	}
 }
 
-// A pending run whose store refuses an answer ends when its turn comes, and does not keep the Runner.
+// A pending run whose store refuses an answer ends when its turn comes, and does not hold up the Runner.
 func TestPendingRunIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, resumed := range []bool{false, true} {
@@ -203,7 +203,7 @@ func TestEarlySignalsOfARedrive(t *testing.T) {
 			n, _ := res.Node("again")
 			require.Equal(t, "two", n.Output)
 
-			if !durable { // the signals of the first life are not those of the next
+			if !durable { // signals of the first life do not apply to the next
 				run, err = rn.Redrive(t.Context(), "r", []string{"again"}, kahn.Request{})
 				require.NoError(t, err)
 				synctest.Wait()

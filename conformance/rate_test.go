@@ -49,7 +49,7 @@ func TestRates(t *testing.T) {
 		r.expectStarts("A@0s B@0s C@0s D@500ms")
 	})
 	inBubble(t, "tokens are saved up to the burst", func(t *testing.T) {
-		// A takes one of three tokens; in the minute that it takes no more than three are there again.
+		// A takes one of three tokens. During the minute that A takes, the bucket fills up to three tokens again.
 		r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "A"), after("E", "A")), func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "A" {
 				return takes(time.Minute)(ctx, s)
@@ -148,7 +148,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	inBubble(t, "no alarm is left when a token falls due as a step returns", func(t *testing.T) {
-		for range 50 { // the order at that instant is random
+		for range 50 { // the order of events at that instant is random
 			g := graph(after("P"), kahn.Node{ID: "A", Groups: []string{"g"}}, kahn.Node{ID: "B", Groups: []string{"g"}},
 				kahn.Node{ID: "C", Groups: []string{"h"}}, kahn.Node{ID: "D", Groups: []string{"h"}})
 			g.Groups = []kahn.Group{{Name: "g", Rate: perSecond(1, 1)}, {Name: "h", Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}
@@ -178,7 +178,7 @@ func TestRates(t *testing.T) {
 		try(t, g, nop, perSecond(1, 1), kahn.Limit(1)).expectStarts("B@0s C@1s")
 	})
 	inBubble(t, "a node that was stopped in line holds back nobody who needs no token", func(t *testing.T) {
-		// X has the slot of g and has taken the token of the hour. A waits for both, the others for the slot alone.
+		// X has the slot of g and the token of the hour. A waits for both, the other nodes only for the slot.
 		in := func(n kahn.Node) kahn.Node { n.Groups = []string{"g"}; return n }
 		items := kahn.Node{ID: "L", Map: &kahn.Map{Over: "list"}, Sub: graph(after("x")), Params: map[string]any{"list": []any{1}}}
 		for _, waits := range []kahn.Node{after("M"), items} {
@@ -224,7 +224,7 @@ func tryLeft(t *testing.T, g *kahn.Graph, step kahn.StepFunc, after time.Duratio
 	}
 }
 
-// expectSorted is expectStarts without the order of what starts at the same time.
+// expectSorted is expectStarts, but ignores the order of nodes that start at the same time.
 func (r trial) expectSorted(want string) {
 	r.t.Helper()
 	sorted := func(text string) string {
@@ -269,7 +269,7 @@ func TestRateProblems(t *testing.T) {
 	}
 }
 
-// A coordinator of its own asks the State for the time of the next token.
+// A coordinator of a State asks it for the time of the next token.
 func TestStateRates(t *testing.T) {
 	g := graph(after("A"), after("B"), after("C"))
 	p, err := g.Compile()
@@ -307,8 +307,8 @@ func TestStateRates(t *testing.T) {
 	}
 }
 
-// Random graphs with groups, keys, maps and sub-graphs under random rates and limits: no window ever holds more starts than its rate
-// allows, no limit is exceeded, and every node gets its turn.
+// Random graphs with groups, keys, maps and sub-graphs under random rates and limits: no window has more starts than its rate allows, no
+// limit is exceeded, and every node gets its turn.
 func TestRandomRates(t *testing.T) {
 	for seed := range seeds(t, size(170, 50, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRates(t, seed) })
@@ -329,7 +329,7 @@ func randomRates(t *testing.T, seed uint64) {
 	limit := func() int { return rnd.IntN(4) }
 	groups := []kahn.Group{{Name: "g0", Limit: limit(), Rate: rate()}, {Name: "g1", Limit: limit(), Rate: rate()}}
 	runRate, keyRate, runLimit, keyLimit := rate(), rate(), limit(), limit()
-	retried := map[string]bool{}    // by path: it has a second attempt
+	retried := map[string]bool{}    // by path: the node has a second attempt
 	member := map[string][]string{} // by path: what bounds the node's starts
 	var build func(prefix string, depth int) *kahn.Graph
 	build = func(prefix string, depth int) *kahn.Graph {
@@ -423,7 +423,7 @@ func randomRates(t *testing.T, seed uint64) {
 	}
 }
 
-// withinRate expects that no window in which something started, at the given times, holds more starts than the rate allows.
+// withinRate expects that no window has more of the given starts than the rate allows.
 func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duration) {
 	t.Helper()
 	slices.Sort(times)

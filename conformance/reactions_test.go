@@ -15,16 +15,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// reaction is what a run is told to do beyond the descendants of a node that fails, and what becomes of the nodes beside it.
+// reaction is a setting for what happens, beyond its descendants, when a node fails, and how the nodes beside it end.
 type reaction struct {
 	name string
 	opts []kahn.Option
-	node func(x *kahn.Node) // what the node that fails says of it; nil for nothing
-	// want are the ends of R, which runs, of L behind it, and of M and K, which are the same in the group of the node. early is want if
-	// nothing has started when the node fails, inside if the node fails in a sub-graph beside them; "" stands for want.
+	node func(x *kahn.Node) // sets up the failing node; nil for nothing
+	// want has the ends of R, which runs, of L after it, and of M and K, a running node and its successor in the group of the node. early
+	// replaces want if nothing has started when the node fails, and inside if the node fails in a sub-graph beside them; "" means want.
 	want, early, inside string
 	group               bool // the group stops its members
-	spares              bool // but not for this failure
+	spares              bool // the group spares its members for this failure
 }
 
 const goesOn = "ok ok ok ok"
@@ -57,9 +57,9 @@ type failing struct {
 	add  func(x *kahn.Node) []kahn.Node
 	opts []kahn.Option
 	host func(run *kahn.Run)
-	// restored: it fails in the second life of the run, before anything is started there.
+	// restored: the node fails in the second life of the run, before anything starts there.
 	restored bool
-	// asked: its step asks for the end of the run, as a Critical node does.
+	// asked: the step itself asks for the end of the run, as a Critical node does.
 	asked bool
 }
 
@@ -82,7 +82,7 @@ func failings() []failing {
 		}
 	}
 	brittle := func(kahn.View) (bool, error) { return false, errStep }
-	answered := func(x *kahn.Node) []kahn.Node { // red is a choice, and no branch
+	answered := func(x *kahn.Node) []kahn.Node { // red is a choice without a branch
 		x.Kind, x.NoMatch, x.Gate = kahn.KindGate, kahn.NoMatchFail, &kahn.Gate{Choices: []string{"red", "green"}}
 		return []kahn.Node{{ID: "green", In: []kahn.Edge{{From: "X", Label: "green"}}, Do: nop}}
 	}
@@ -163,8 +163,8 @@ func failings() []failing {
 	}
 }
 
-// TestReactions: each way in which a node fails has each of the consequences that a run, a node or a group asks for beyond the descendants of
-// the node.
+// TestReactions: each way in which a node fails is combined with each consequence, beyond the node's descendants, that a run, a node or a
+// group can ask for.
 func TestReactions(t *testing.T) {
 	t.Parallel()
 	row, every := 0, size(1, 5, 1)
@@ -223,7 +223,7 @@ func tryReaction(t *testing.T, f *failing, re *reaction, inside bool) {
 		want = "X X X X"
 	case inside && re.inside != "":
 		want = re.inside
-	case inside && !re.group: // the sub-graph ends when other nodes have started
+	case inside && !re.group: // the sub-graph ends after other nodes have started
 	case f.restored && re.early != "" && !strings.Contains(f.name, "fallback"):
 		want = re.early
 	}
@@ -255,7 +255,7 @@ func tryReaction(t *testing.T, f *failing, re *reaction, inside bool) {
 	}
 }
 
-// TestReactionsOfAState: a State that is driven by hand reacts to the end of a node by whichever call that is reported.
+// TestReactionsOfAState: a State that is driven by hand reacts to the end of a node, whichever call reports it.
 func TestReactionsOfAState(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *machine.State, x machine.Token) error{
@@ -275,7 +275,7 @@ func TestReactionsOfAState(t *testing.T) {
 	} {
 		for _, re := range reactions() {
 			if re.name == "AbortRunning" || strings.Contains(re.name, "Drain") {
-				continue // what runs is stopped at once, or is the same
+				continue // running nodes are stopped at once, or the result is the same
 			}
 			x := kahn.Node{ID: "X", Do: nop}
 			if re.node != nil {
@@ -308,8 +308,8 @@ func TestReactionsOfAState(t *testing.T) {
 	}
 }
 
-// TestReactionsHeldBack: the failure of a member stops others later where it cannot at once: outside of a composite that may be attempted again,
-// when that has ended; and inside of an expanded node whose graph is not known, when it is.
+// TestReactionsHeldBack: the failure of a member sometimes stops other members only later: members outside a composite that may be
+// attempted again, when the composite has ended; and members inside an expanded node without a known graph, when the graph is known.
 func TestReactionsHeldBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a composite that was not attempted again", func(t *testing.T) {

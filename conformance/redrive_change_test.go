@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedriveOfAChangedGraph: nodes that run again may have changed, nodes that are kept may not.
+// TestRedriveOfAChangedGraph: nodes that run again may have changed; nodes that are kept may not.
 func TestRedriveOfAChangedGraph(t *testing.T) {
 	config := func(id string, config any, after ...string) kahn.Node {
 		return kahn.Node{ID: id, Config: config, After: after}
@@ -67,7 +67,7 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 		inBubble(t, row.name+", of a run with a store", func(t *testing.T) {
 			check(t, before(), row.after, row.names, row.ran, kahn.Durable(new(store.Memory)), kahn.RunID("one"))
 		})
-		inBubble(t, row.name+", inside", func(t *testing.T) { // a composite that has failed begins anew, whatever is inside by now
+		inBubble(t, row.name+", inside", func(t *testing.T) { // a failed composite begins anew, even if the graph inside has changed
 			ran := ""
 			for _, n := range row.after.Nodes() {
 				if ran += n.ID; n.Sub != nil {
@@ -82,7 +82,7 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 	}
 }
 
-// A host that does not know whether its store has the run gives AllowGraphChange always: a run that begins anew is as without it.
+// A host that does not know whether its store has the run may always pass AllowGraphChange: it does not affect a run that begins anew.
 func TestAllowGraphChangeOfANewRun(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)

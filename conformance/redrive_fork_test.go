@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestForkOracle forks random nested runs that have ended, were cancelled or were left, under the same graph or a later version of it: the calls
-// are those of the nodes without a result that holds, at every depth, and the Result is that of a run from the beginning. A fork that fails is
-// forked again. In a store the fork goes on after each of its writes, as after a crash.
+// TestForkOracle forks random nested runs that have ended, were cancelled or were left, under the same graph or a later version. At every
+// depth the fork calls exactly the nodes without a valid result, and its Result equals the Result of a run from the beginning. A fork that
+// fails is forked again. In a store the fork is continued after each of its writes, as after a crash.
 func TestForkOracle(t *testing.T) {
 	t.Parallel()
 	versions := 0
@@ -34,8 +34,8 @@ func TestForkOracle(t *testing.T) {
 	}
 }
 
-// TestAdoptOracle leaves random nested runs in a store and has them adopted by a later version of their graph, again and again: what has a
-// result that holds is kept, at every depth, the rest is called, and the Result is that of a run from the beginning.
+// TestAdoptOracle leaves random nested runs in a store, and lets later versions of their graphs adopt them, again and again. At every depth
+// nodes with a valid result are kept, all other nodes are called, and the Result equals the Result of a run from the beginning.
 func TestAdoptOracle(t *testing.T) {
 	t.Parallel()
 	oracle(t, func(t *testing.T, seed uint64) (again, cuts int) {
@@ -43,7 +43,7 @@ func TestAdoptOracle(t *testing.T) {
 	})
 }
 
-// oracle performs f for many seeds, and checks that it has tried something.
+// oracle performs f for many seeds, and checks that f has tried something.
 func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	t.Helper()
 	again, cuts := 0, 0
@@ -68,8 +68,8 @@ func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	}
 }
 
-// changes makes a later version of the graph, and returns which of its outermost nodes are other ones: they have another Config, or a node inside
-// has, or they follow one node less. Others are gone, or are new.
+// changes makes a later version of the graph, and returns which of its outermost nodes have changed: their Config, the Config of a node
+// inside, or their predecessors. It also removes and adds nodes.
 func (m *mender) changes(r *rand.Rand) map[string]bool {
 	old, changed, gone, follows := m.g, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	edges := old.Edges()
@@ -117,14 +117,14 @@ func (m *mender) changes(r *rand.Rand) map[string]bool {
 	return changed
 }
 
-// withConfig is a graph whose first node has another Config.
+// withConfig returns a graph whose first node has another Config.
 func withConfig(g *kahn.Graph, config string) *kahn.Graph {
 	nodes := g.Nodes()
 	nodes[0].Config = config
 	return (&kahn.Graph{Groups: g.Groups}).Add(nodes...).Connect(g.Edges()...)
 }
 
-// named draws names of what is repeated, as far as the graph has them now.
+// named draws names of nodes to repeat, from the list entries that the graph still has.
 func (m *mender) named(r *rand.Rand, list []string) (names []string) {
 	if r.IntN(2) == 0 || len(list) == 0 {
 		return nil
@@ -143,8 +143,8 @@ func (m *mender) named(r *rand.Rand, list []string) (names []string) {
 	return names
 }
 
-// holds compares a life with what is kept: its calls are those of a run from the beginning, but for what is kept, and its Result is that run's.
-// It reports whether the two had to be equal.
+// holds compares a life with a run from the beginning: the life must make the same calls, except for kept nodes, and must have the same
+// Result. exact reports whether the calls had to be equal.
 func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool, fails func(string) bool, before, next *kahn.Result, called map[string]int) (exact bool) {
 	t.Helper()
 	want, expected := m.run(t, cutShort{}, func(path string) bool {
@@ -155,7 +155,7 @@ func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool
 	})
 	maps.DeleteFunc(expected, func(path string, _ int) bool { return k.has(path) })
 	exact = true
-	if m.stops || m.retries { // what is beside a failure may be stopped, and a composite around it attempted again
+	if m.stops || m.retries { // nodes beside a failure may be stopped, and a composite around it attempted again
 		for path := range called {
 			exact = exact && !fails(path)
 		}
@@ -180,7 +180,7 @@ func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool
 	return exact
 }
 
-// previewed compares what a preview lists with what is kept and with the calls.
+// previewed compares the list of a preview with the kept nodes and with the calls.
 func previewed(t *testing.T, name string, list []string, k kept, called map[string]int) {
 	t.Helper()
 	again := kept{}
@@ -196,8 +196,8 @@ func previewed(t *testing.T, name string, list []string, k kept, called map[stri
 	}
 }
 
-// counts checks the counters of a run that has gone on after a crash. A stop may come before a step has returned its graph again: what it has kept of
-// the nodes inside is then as it was.
+// counts checks the counters of a run that continued after a crash. A stop may come before a step has returned its graph again: then the
+// records of the nodes inside are unchanged.
 func (m *mender) counts(t *testing.T, s store.Store, id string) {
 	t.Helper()
 	if !m.stops || len(m.expands) == 0 {
@@ -233,7 +233,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 			require.NoError(t, err)
 		}
 		m.frozen(t, s)
-		if where == 2 { // the store of a fork has of an expanded node that was kept its result alone
+		if where == 2 { // of a kept expanded node the store of a fork has only the result
 			maps.DeleteFunc(m.inner, func(path string, _ *kahn.Result) bool { return calls[path] == 0 })
 		}
 		sel := selection{failed: true, strict: true, fork: true, anew: r.IntN(4) == 0}
@@ -294,7 +294,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 	return again, cuts, versions
 }
 
-// frozen notes where the loops of a snapshot stand.
+// frozen records the iterations of the loops in a snapshot.
 func (m *mender) frozen(t *testing.T, s *kahn.Snapshot) {
 	t.Helper()
 	data, err := json.Marshal(s)
@@ -319,7 +319,7 @@ func (m *mender) adopts(t *testing.T, name string) (again, cuts int) {
 		s, err := kahn.ReadSnapshot(t.Context(), db, "r")
 		require.NoError(t, err)
 		m.frozen(t, s)
-		m.notes(m.g, res, "") // a life that is left early lacks them
+		m.notes(m.g, res, "") // the Result of a life that is left early lacks them
 		was := m.g
 		sel := selection{failed: true, strict: true, changed: m.changes(r)}
 		name := fmt.Sprintf("%s, round %d, changed %v", name, round, slices.Sorted(maps.Keys(sel.changed)))

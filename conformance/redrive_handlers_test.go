@@ -15,14 +15,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shopOf is a graph in which shipping fails, and the payment is refunded.
+// shopOf returns a graph in which shipping fails, and the payment is refunded.
 func shopOf() *kahn.Graph {
 	return graph(kahn.Node{ID: "charge"}, kahn.Node{ID: "ship", After: []string{"charge"}},
 		kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}, {From: "charge", Param: "receipt"}}},
 		kahn.Node{ID: "mail", After: []string{"refund"}})
 }
 
-// broken is a step function whose named nodes fail, the first time if there is something to try again.
+// broken returns a step function whose named nodes fail.
 func broken(bad ...string) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if slices.Contains(bad, s.ID()) {
@@ -32,7 +32,7 @@ func broken(bad ...string) kahn.StepFunc {
 	}
 }
 
-// What a redrive is refused for, and what it is not.
+// TestRedriveHandlers lists when a redrive is refused because of handled failures, and when it is not.
 func TestRedriveHandlers(t *testing.T) {
 	reads := func(id string) func(kahn.View) (bool, error) {
 		return func(v kahn.View) (bool, error) { return v.Status(id) == kahn.Failed, nil }
@@ -46,7 +46,7 @@ func TestRedriveHandlers(t *testing.T) {
 		bad   []string
 		nodes []string
 		opts  []kahn.Option
-		want  string // what the error says; empty for a redrive that is performed
+		want  string // what the error says; empty if the redrive is performed
 		runs  string // what runs again then
 	}{
 		"a catch edge":                 {g: shopOf(), bad: []string{"ship"}, want: `"refund" has run because of "ship"`},
@@ -136,7 +136,7 @@ func TestRedriveHandlers(t *testing.T) {
 	}
 }
 
-// A fork that keeps what was done before the failure was answered is refused; one that keeps nothing of it begins anew.
+// A fork that would keep nodes from before a handled failure is refused; a fork that keeps none of them begins anew.
 func TestForkHandlers(t *testing.T) {
 	t.Parallel()
 	m := &store.Memory{}
@@ -168,7 +168,7 @@ func status(res *kahn.Result, id string) kahn.Status {
 	return n.Status
 }
 
-// A Runner takes the option, and refuses without it; the option is nothing for other runs.
+// A Runner performs the redrive with the option, and refuses it without. The option does not affect other runs.
 func TestRedriveHandlersOfRunner(t *testing.T) {
 	t.Parallel()
 	healed := false
@@ -189,7 +189,7 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 		healed = true
 		_, err = rn.Redrive(t.Context(), name, nil, kahn.Request{})
 		require.ErrorIs(t, err, kahn.ErrHandlers)
-		for range 2 { // the second time there is nothing to repeat, and the option of the first is not that of the second
+		for range 2 { // the second time there is nothing to repeat, and the option of the first call does not apply
 			run, err := rn.Redrive(t.Context(), name, []string{"ship"}, kahn.Request{Actor: "ann"}, kahn.DespiteHandlers)
 			require.NoError(t, err)
 			res, err := run.Wait()
@@ -200,7 +200,8 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 	}
 }
 
-// What a condition has asked for survives lives and stores; of a run of an older version it counts what the condition follows.
+// The nodes that a condition read are known in later lives and in stores. For a run of an older version the predecessors of the condition
+// count instead.
 func TestRedriveHandlersAsked(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.If("good?", func(v kahn.View) (bool, error) { return v.Output("b") != nil, nil }, "a", "b"),
@@ -224,7 +225,7 @@ func TestRedriveHandlersAsked(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrHandlers)
 }
 
-// Of a graph that a step has returned nothing is known after a restart, but that its failures were answered if it completed.
+// After a restart the graph that a step returned is unknown. It is only known that its failures were handled if the node completed.
 func TestRedriveHandlersExpanded(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x"}, kahn.Node{ID: "after", After: []string{"x"}})

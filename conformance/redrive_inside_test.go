@@ -115,7 +115,7 @@ func TestRedriveGoesOnInside(t *testing.T) {
 	}
 }
 
-// Modes add up, side by side and joined. One that does not exist, and one for another kind of run, is refused.
+// Modes may be combined as separate options and by |. An unknown mode, or a mode for another kind of run, is refused.
 func TestRedriveModes(t *testing.T) {
 	t.Parallel()
 	g := graph(subgraph("S", graph(after("x"), after("y", "x"))), after("T", "S"), kahn.Node{ID: "A", ContinueOnFail: true})
@@ -140,7 +140,7 @@ func TestRedriveModes(t *testing.T) {
 	}
 }
 
-// The modes of a Runner's redrive are those of this redrive: the next one, without Anew, goes on inside.
+// The modes of a Runner's redrive apply only to this redrive: the next one, without Anew, continues inside.
 func TestRedriveModesOfRunner(t *testing.T) {
 	t.Parallel()
 	g := graph(subgraph("S", graph(after("x"), after("y", "x"))))
@@ -161,7 +161,7 @@ func TestRedriveModesOfRunner(t *testing.T) {
 	}
 }
 
-// A map of 10,000 items in a store of which a few fail: the redrive calls these, and its first write, which takes them back, is as large as that
+// A few of the 10,000 items of a map in a store fail. The redrive calls only these, and its first write, which resets them, is as large as
 // for a short list.
 func TestRedriveOfManyItems(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,7 @@ func TestRedriveOfManyItems(t *testing.T) {
 	require.Equal(t, 100, calls)
 }
 
-// conflicting refuses one of its commits once it is told to.
+// conflicting is a store that refuses one of its commits once it is switched on.
 type conflicting struct {
 	store.Memory
 	on    bool
@@ -226,7 +226,7 @@ func (s *conflicting) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// A redrive that goes on inside ends when its store refuses any of its writes.
+// A redrive that continues inside ends when its store refuses any of its writes.
 func TestRedriveInsideRefusedByTheStore(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= 4; at++ {
@@ -244,7 +244,7 @@ func TestRedriveInsideRefusedByTheStore(t *testing.T) {
 	}
 }
 
-// Graphs that steps in graphs of steps have returned go on inside, in each redrive anew.
+// If a step in a returned graph itself returned a graph, each redrive continues inside that graph.
 func TestRedriveExpandedInExpanded(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"in memory", "from JSON", "in a store"} {
@@ -289,7 +289,8 @@ func TestRedriveExpandedInExpanded(t *testing.T) {
 	}
 }
 
-// Whether a loop is degraded is a question of the iterations that count: those before the one with which it begins again, and the new ones.
+// Only the iterations that count decide whether a loop is degraded: the kept ones before the iteration with which it begins again, and the
+// new ones.
 func TestRedriveDegradedLoop(t *testing.T) {
 	t.Parallel()
 	again := func(kahn.View) (bool, error) { return true, nil }
@@ -325,7 +326,7 @@ func TestRedriveDegradedLoop(t *testing.T) {
 	}
 }
 
-// A run that waits may be redriven: what waited and runs again asks again, and the events tell so.
+// A waiting run may be redriven: nodes that waited and run again ask again, and the events say so.
 func TestRedriveOfAWaitingRun(t *testing.T) {
 	t.Parallel()
 	asks := func() *kahn.Graph { return graph(after("x"), gate("g", "x"), after("y", "g"), after("w")) }
@@ -394,7 +395,7 @@ func TestRedriveOfAWaitingRun(t *testing.T) {
 	}
 }
 
-// A loop that pauses has not begun its next iteration: whatever a redrive or a fork names of it runs as it would have.
+// A pausing loop has not begun its next iteration: if a redrive or a fork names nodes of that iteration, they run as they would have.
 func TestRedriveOfALoopThatPauses(t *testing.T) {
 	t.Parallel()
 	again := func(kahn.View) (bool, error) { return true, nil }

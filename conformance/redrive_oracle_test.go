@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// mender is a random nested graph whose steps fail by their paths, in one run after the other fewer of them.
+// mender is a random nested graph. Paths decide which steps fail; from run to run fewer of them do.
 type mender struct {
 	seed     uint64
 	g        *kahn.Graph
@@ -28,12 +28,12 @@ type mender struct {
 	ids      int
 	versions int
 	memo     bool // each life has a memo
-	stops    bool // a failure may stop what runs beside it: which calls there are depends on time then
+	stops    bool // a failure may stop nodes that run beside it, so that the calls depend on time
 	retries  bool // composites may be attempted again
 	loops    bool
-	last     map[string]int          // the iteration at which a loop stands, by its path
-	fresh    map[string]bool         // nothing has ended in that iteration
-	inner    map[string]*kahn.Result // of the graphs that steps returned, by path: the Result of a life in which such a node does not run lacks it
+	last     map[string]int          // the current iteration of each loop, by path
+	fresh    map[string]bool         // by path: no node has ended in that iteration
+	inner    map[string]*kahn.Result // of the graphs that steps returned, by path; the Result of a life in which such a node does not run lacks it
 	end      cutShort                // how the first run ends early
 
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func newMender(seed uint64) *mender {
 	return m
 }
 
-// cutShort is when a run is cancelled, or left; 0 if it is not.
+// cutShort says when a run is cancelled, or left; 0 for neither.
 type cutShort struct {
 	after time.Duration
 	leave bool
@@ -177,7 +177,7 @@ func (m *mender) run(t *testing.T, end cutShort, fails func(path string) bool, o
 	return res, m.calls
 }
 
-// kept are the paths of what a redrive keeps: of nodes, and of the composites that it keeps as a whole.
+// kept has the paths of the nodes, and of the whole composites, that a redrive keeps.
 type kept map[string]bool
 
 func (k kept) has(path string) bool {
@@ -196,20 +196,20 @@ func ranBadly(n kahn.NodeResult) bool {
 	return n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled
 }
 
-// selection is what a redrive, a fork or an adoption repeats.
+// selection says what a redrive, a fork or an adoption repeats.
 type selection struct {
-	failed  bool            // what failed or was stopped
-	names   []string        // and these
+	failed  bool            // nodes that failed or were stopped
+	names   []string        // the named nodes
 	anew    bool            // the named composites begin anew
-	strict  bool            // what has no result, too: a fork or an adoption
+	strict  bool            // a fork or an adoption: also nodes without a result
 	fork    bool            // expanded nodes begin anew
-	changed map[string]bool // of the outermost graph: the nodes whose declaration is another one
+	changed map[string]bool // the nodes of the outermost graph whose declaration has changed
 }
 
 // between reports whether an attempt of a composite has ended and the next one has not begun.
 func between(n kahn.NodeResult) bool { return n.Status == kahn.Retrying || n.Status == kahn.Ready }
 
-// starts reports whether a composite begins its next attempt. An expanded node of which only the step is to be called again goes on inside.
+// starts reports whether a composite begins its next attempt. An expanded node continues inside if only its step has to be called again.
 func (m *mender) starts(id string, n kahn.NodeResult) bool {
 	if m.expands[id] == nil {
 		return between(n)
@@ -223,7 +223,7 @@ func (s selection) repeats(n kahn.NodeResult, ok bool) bool {
 	return !ok || ranBadly(n) || s.strict && !n.Status.Terminal()
 }
 
-// goesOn reports whether a named composite goes on inside: it has not completed, or something inside is repeated because of its status.
+// goesOn reports whether a named composite continues inside: it has not completed, or a node inside is repeated because of its status.
 func (s selection) goesOn(n kahn.NodeResult) bool { return s.repeats(n, true) || s.any(n.Sub) }
 
 // any reports whether a node of a level is repeated because of its status.
@@ -242,7 +242,7 @@ func (s selection) String() string {
 
 func (s selection) has(path string) bool { return slices.Contains(s.names, path) }
 
-// below reports whether something inside a composite is named.
+// below reports whether a node inside a composite is named.
 func (s selection) below(path string) bool {
 	return slices.ContainsFunc(s.names, func(name string) bool {
 		rest, ok := strings.CutPrefix(name, path)
@@ -250,7 +250,7 @@ func (s selection) below(path string) bool {
 	})
 }
 
-// iteration is the first iteration of a loop that is named; 0 for none.
+// iteration returns the first named iteration of a loop, or 0 if none is named.
 func (s selection) iteration(loop string) (first int) {
 	for _, name := range s.names {
 		var n int
@@ -263,7 +263,8 @@ func (s selection) iteration(loop string) (first int) {
 	return first
 }
 
-// keeps finds what is kept of a graph: neither what is selected nor what follows, nor what has not ended. Composites go on inside.
+// keeps adds the kept nodes of a graph to k: all nodes that have ended, except selected ones and their descendants. Composites continue
+// inside.
 func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, sel selection) {
 	again, before := map[string]bool{}, map[string][]string{}
 	for _, e := range g.Edges() {
@@ -330,7 +331,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 	}
 }
 
-// stands notes at which iterations loops stand: a stop may come before an iteration has called anything.
+// stands records the current iterations of loops: a stop may come before an iteration has called anything.
 func (m *mender) stands(t *testing.T, res *kahn.Result) {
 	m.anyNode(t, res, func(n kahn.SnapshotNode) bool {
 		if n.Iteration > 0 && n.Inside != nil {
@@ -342,7 +343,7 @@ func (m *mender) stands(t *testing.T, res *kahn.Result) {
 
 // anyNode reports whether something holds for a node of a run, at any depth.
 func (m *mender) anyNode(t *testing.T, res *kahn.Result, holds func(kahn.SnapshotNode) bool) bool {
-	nodes, err := res.Snapshot().Nodes(nil) // the graph may be another one by now
+	nodes, err := res.Snapshot().Nodes(nil) // nil: the graph may have changed
 	require.NoError(t, err)
 	var some func(nodes []kahn.SnapshotNode) bool
 	some = func(nodes []kahn.SnapshotNode) bool {
@@ -351,7 +352,7 @@ func (m *mender) anyNode(t *testing.T, res *kahn.Result, holds func(kahn.Snapsho
 	return some(nodes)
 }
 
-// frozen is what a snapshot says of the inside of a composite.
+// frozen is what a snapshot says about the nodes inside a composite.
 type frozen struct {
 	Items     int
 	Iteration int
@@ -361,7 +362,7 @@ type frozen struct {
 	}
 }
 
-// pauses notes at which iterations loops stand in a run that was left: such an iteration may have called nothing.
+// pauses records the current iterations of loops in a run that was left: such an iteration may have called nothing.
 func (m *mender) pauses(in *frozen, prefix string) {
 	for _, n := range in.Nodes {
 		switch path := prefix + n.ID; {
@@ -377,7 +378,7 @@ func (m *mender) pauses(in *frozen, prefix string) {
 	}
 }
 
-// notes keeps the Results of the graphs that steps have returned, at every depth.
+// notes records the Results of the graphs that steps returned, at every depth.
 func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 	for _, n := range g.Nodes() {
 		r, _ := res.Node(n.ID)
@@ -402,7 +403,7 @@ func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 	}
 }
 
-// paths lists what can be named of a run. Of a graph that a step has returned these are the nodes that have ended.
+// paths lists the paths that can be named. In a graph that a step returned these are the nodes that have ended.
 func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix string, returned bool) []string {
 	for _, n := range g.Nodes() {
 		r, _ := res.Node(n.ID)
@@ -414,7 +415,7 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 		if r.Sub == nil {
 			r.Sub = m.inner[path]
 		}
-		if r.Sub == nil || m.starts(n.ID, r) { // the next attempt begins with nothing inside
+		if r.Sub == nil || m.starts(n.ID, r) { // the next attempt begins without nodes inside
 			continue
 		}
 		switch inner := m.expands[n.ID]; {
@@ -442,7 +443,7 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 	return list
 }
 
-// selects draws what is repeated of a run.
+// selects draws what to repeat of a run.
 func (m *mender) selects(r *rand.Rand, res *kahn.Result) selection {
 	sel := selection{failed: true}
 	m.notes(m.g, res, "")
@@ -457,7 +458,7 @@ func (m *mender) selects(r *rand.Rand, res *kahn.Result) selection {
 	return sel
 }
 
-// same compares what two Results tell of nodes, at every depth.
+// same compares the nodes of two Results, at every depth.
 func same(a, b *kahn.Result, prefix string) error {
 	for x := range a.Nodes() {
 		y, ok := b.Node(x.ID)
@@ -476,9 +477,9 @@ func same(a, b *kahn.Result, prefix string) error {
 	return nil
 }
 
-// TestRedriveOracle redrives random nested runs, from memory, from JSON and in a store: the calls are those for what failed or was stopped
-// inside, with what follows, and the Result is that of a run in which that did not fail. A redrive that fails is redriven again. In a store
-// the redrive goes on after each of its writes, as after a crash.
+// TestRedriveOracle redrives random nested runs, from memory, from JSON and in a store. The redrive calls exactly the nodes that failed or
+// were stopped, at every depth, and their descendants, and its Result equals the Result of a run in which these did not fail. A redrive
+// that fails is redriven again. In a store the redrive is continued after each of its writes, as after a crash.
 func TestRedriveOracle(t *testing.T) {
 	t.Parallel()
 	redrives, cuts := 0, 0
@@ -508,7 +509,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 	r := rand.New(rand.NewPCG(m.seed, 34))
 	res, calls := m.run(t, m.end, func(path string) bool { return m.broken(path, 0) }, opts...)
 	m.stands(t, res)
-	failed := map[string]bool{} // whether the last call of a path has failed
+	failed := map[string]bool{} // whether the last call of a path failed
 	for path := range calls {
 		failed[path] = m.broken(path, 0)
 	}
@@ -541,7 +542,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 		if where == 2 {
 			counted(t, db)
 		}
-		// The run from the beginning fails where the redrive fails, and where the failures are that the redrive has kept.
+		// The run from the beginning fails where the redrive fails, and where the redrive has kept failures.
 		want, expected := m.run(t, cutShort{}, func(path string) bool {
 			if k.has(path) {
 				return failed[path]
@@ -549,7 +550,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 			return fails(path)
 		})
 		maps.DeleteFunc(expected, func(path string, _ int) bool { return k.has(path) })
-		failsAgain := false // something fails again: what is beside it may be stopped, and a composite around it attempted again
+		failsAgain := false // a node fails again: nodes beside it may be stopped, and a composite around it attempted again
 		for path := range called {
 			failsAgain = failsAgain || fails(path)
 		}

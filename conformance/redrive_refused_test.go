@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedriveRefused is the table of what is refused of a run that has charged, could not ship and has refunded, whatever made the refund run,
-// at every depth: a redrive that repeats the refund or what it has answered, named or not, and a fork that keeps the charge. Another node has
-// failed beside them and nobody has answered it: that one may run again.
+// TestRedriveRefused: a run has charged, could not ship and has refunded. Whatever made the refund run, and at every depth, a redrive that
+// repeats the refund or the failure that it handled is refused, named or not, and so is a fork that keeps the charge. Another node has
+// failed without a handler: that node may run again.
 func TestRedriveRefused(t *testing.T) {
 	t.Parallel()
 	failed := func(v kahn.View) (bool, error) { return v.Status("ship") == kahn.Failed, nil }
@@ -28,7 +28,7 @@ func TestRedriveRefused(t *testing.T) {
 	places := []struct {
 		name      string
 		around    func(shop *kahn.Graph) *kahn.Graph
-		all       []string // the prefixes of the paths in there
+		all       []string // the prefixes of the paths of the shops inside
 		composite string
 	}{
 		{"at the top", func(shop *kahn.Graph) *kahn.Graph { return shop }, []string{""}, ""},
@@ -47,7 +47,7 @@ func TestRedriveRefused(t *testing.T) {
 		for _, place := range places {
 			for _, row := range []struct {
 				name    string
-				names   []string // of the nodes in the last graph; nil for all that failed
+				names   []string // of the nodes in the last graph; nil for all failed nodes
 				modes   kahn.RedriveMode
 				fork    bool
 				refused bool
@@ -153,7 +153,7 @@ func TestRedriveRefused(t *testing.T) {
 							require.ErrorIs(t, err, kahn.ErrHandlers, where)
 							at := last
 							if row.fork {
-								at = place.all[0] // of the other item everything runs
+								at = place.all[0] // all nodes of the other item run
 							}
 							require.ErrorContains(t, err, fmt.Sprintf("%q has run because of %q", at+"refund", at+"ship"), where)
 							require.Empty(t, called, where)

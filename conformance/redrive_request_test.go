@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// postRedrive posts a redrive of the run "r", as a process does that has no graph.
+// postRedrive posts a redrive of the run "r", as a process without the graph does.
 func postRedrive(t testing.TB, db store.Inbox, nodes []string, opts ...kahn.Option) (id string) {
 	t.Helper()
 	q, err := kahn.PrepareRedrive(nodes, kahn.Request{Actor: "ann", Reason: "mended"}, opts...)
@@ -25,7 +25,7 @@ func postRedrive(t testing.TB, db store.Inbox, nodes []string, opts ...kahn.Opti
 	return q.ID
 }
 
-// repaired is a step function whose named paths fail until it is mended, and that notes what it is called for.
+// repaired is a store with a step function whose named paths fail until it is mended, and that records its calls.
 type repaired struct {
 	served
 	bad    []string
@@ -40,7 +40,7 @@ func (s *repaired) step(_ context.Context, step *kahn.Step) (any, error) {
 	return step.Path(), nil
 }
 
-// fail performs the run "r" of a graph, which fails.
+// failed performs the run "r" of a graph, which fails.
 func (s *repaired) failed(t *testing.T, g *kahn.Graph) {
 	t.Helper()
 	res, _ := kahn.Execute(t.Context(), g, s.step, kahn.Durable(s), kahn.RunID("r"), kahn.Limit(1))
@@ -54,7 +54,7 @@ func (s *repaired) serve(t *testing.T, g *kahn.Graph) (end func()) {
 	return serve(t, &kahn.Runner{Options: []kahn.Option{kahn.Limit(1)}}, kahn.Service{Store: s, OnError: s.told, Workflows: []kahn.Workflow{{Graph: g, Step: s.step}}})
 }
 
-// A redrive that any process posts for a run that has ended is performed by whoever serves the run.
+// Any process may post a redrive for a run that has ended. A process that serves the run performs the redrive.
 func TestRedrivePosted(t *testing.T) {
 	orders := flow("orders", after("A"), mapped("M", []int{1, 2, 3}, kahn.Map{}), subgraph("S", graph(after("x"), after("y", "x")), "A"), after("Z", "M", "S"))
 	shop := shopOf()
@@ -124,7 +124,7 @@ func mustRedrive(t testing.TB, nodes []string, opts ...kahn.Option) store.Reques
 	return q
 }
 
-// Of several redrives that wait, those that are refused leave the next one its turn, and the one that begins has those behind it refused.
+// If several redrives wait, a refused one gives way to the next one, and when one begins, those after it are refused.
 func TestRedrivePostedInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRedrivePostedInTurn(t *testing.T) {
 	})
 }
 
-// A redrive that somebody begins by hand has the posted ones refused, also one that is posted by a process that has not seen it begin.
+// A redrive that is begun by hand causes posted ones to be refused, even if the posting process did not see it begin.
 func TestRedrivePostedBesideAnother(t *testing.T) {
 	t.Parallel()
 	g, db := flow("beside", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}
@@ -161,7 +161,7 @@ func TestRedrivePostedBesideAnother(t *testing.T) {
 	require.Contains(t, why, "was redriven after the request was posted")
 }
 
-// Without Serve, a life of the run begins the redrive that waits, and a graph of another version leaves it waiting.
+// Without Serve, the next life of the run begins the waiting redrive. A graph of another version leaves it waiting.
 func TestRedrivePostedByHand(t *testing.T) {
 	t.Parallel()
 	g, db := flow("by hand", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}
@@ -190,7 +190,7 @@ func TestRedrivePostedByHand(t *testing.T) {
 	require.Equal(t, kahn.RunCompleted, db.status(t, "r"))
 }
 
-// A redrive of a version that no live process has waits, is reported, and keeps its run from being pruned.
+// A redrive for a version that no live process has keeps waiting, is reported, and keeps its run from being pruned.
 func TestRedrivePostedOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -214,10 +214,10 @@ func TestRedrivePostedOfAnotherVersion(t *testing.T) {
 	})
 }
 
-// cutOff is a store that does not answer from one of its writes on: before that write, or after it.
+// cutOff is a store that stops answering at one of its writes: before the write, or after it.
 type cutOff struct {
 	*store.Memory
-	writes int // that are answered
+	writes int // how many writes are answered
 	after  bool
 	dead   bool
 }
@@ -249,7 +249,7 @@ func (s *cutOff) Release(ctx context.Context, l store.Lease) error {
 	return s.Memory.Release(ctx, l)
 }
 
-// A process that dies at any write of a redrive that was posted neither loses the request nor performs it twice.
+// If a process dies at any write of a posted redrive, the request is neither lost nor performed twice.
 func TestRedrivePostedSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []bool{false, true} {
@@ -265,7 +265,7 @@ func TestRedrivePostedSurvivesCrashes(t *testing.T) {
 					id := postRedrive(t, db, nodes)
 					opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(1)}
 					_, _ = kahn.Execute(t.Context(), g, db.step, append(opts, kahn.Durable(&cutOff{Memory: &db.Memory, writes: writes, after: late}))...)
-					time.Sleep(time.Minute) // its lease runs out
+					time.Sleep(time.Minute) // the lease of the dead process runs out
 					for range 2 {
 						_, err := kahn.Execute(t.Context(), g, db.step, append(opts, kahn.Durable(db))...)
 						require.True(t, err == nil || errors.Is(err, kahn.ErrFinished), "%v", err)
@@ -289,7 +289,7 @@ func TestRedrivePostedSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// The events of a redrive that was posted say who has asked, and go on where the run has ended.
+// The events of a posted redrive say who asked, and continue where the run ended.
 func TestRedrivePostedEvents(t *testing.T) {
 	t.Parallel()
 	g, db := flow("events", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}
@@ -309,7 +309,7 @@ func TestRedrivePostedEvents(t *testing.T) {
 	r.count(event.NodeInvalidated, "A", 0)
 }
 
-// What cannot be asked for is refused before it is posted.
+// PrepareRedrive refuses invalid redrives before they are posted.
 func TestPrepareRedrive(t *testing.T) {
 	t.Parallel()
 	_, err := kahn.PrepareRedrive([]string{"A", ""}, kahn.Request{})

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// stops expects that the events which tell of the stop of a run carry a request, and others none.
+// stops expects that the events about the stop of a run have a request, and other events none.
 func (r trial) stops(want kahn.Request, nodes ...string) {
 	r.t.Helper()
 	if r.StopRequest != want {
@@ -50,7 +50,7 @@ func (r trial) stops(want kahn.Request, nodes ...string) {
 func TestStopRequest(t *testing.T) {
 	ann := kahn.Request{Actor: "ann@example.com", Reason: "wrong input"}
 	bob := kahn.Request{Actor: "bob", Reason: "out of budget"}
-	// A runs, B waits for it; inside of S one runs and one waits; D has failed before.
+	// A runs, and B waits for it; inside S one node runs and one waits; D has failed before.
 	g := graph(after("A"), after("B", "A"), subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "D", Do: fails(0)})
 	inside := []string{"A", "B", "S", "S/x", "S/y"}
 
@@ -82,7 +82,7 @@ func TestStopRequest(t *testing.T) {
 	})
 	inBubble(t, "a node that is stopped inside of a run that goes on is not ended by a request for the run", func(t *testing.T) {
 		g := graph(after("A"), subgraph("S", graph(after("x"), subgraph("T", graph(after("y"))))))
-		slow := func(ctx context.Context, s *kahn.Step) (any, error) { // it ends when both have asked
+		slow := func(ctx context.Context, s *kahn.Step) (any, error) { // it ends after both requests
 			<-ctx.Done()
 			time.Sleep(10 * ms)
 			return nil, ctx.Err()
@@ -101,7 +101,7 @@ func TestStopRequest(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "Z", Do: takes(10 * ms), Cleanup: true, After: []string{"A"}})
 		r := tryControlled(t, t.Context(), g, untilStopped, func(run *kahn.Run) { time.Sleep(15 * ms); run.Cancel(ann) }, kahn.Timeout(10*ms))
 		r.expect("A:X Z:ok", "failed")
-		r.stops(ann) // kept, though it has stopped nothing
+		r.stops(ann) // kept, although it stopped nothing
 	})
 	inBubble(t, "a pending run", func(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}
@@ -133,7 +133,7 @@ func TestStopRequest(t *testing.T) {
 	})
 }
 
-// The request of a stop survives in the next life of a run whose process died before the run had ended.
+// If a process dies before its stopped run has ended, the next life still has the request of the stop.
 func TestStopRequestSurvives(t *testing.T) {
 	ann := kahn.Request{Actor: "ann", Reason: "wrong input"}
 	g := graph(after("A"), subgraph("S", graph(after("x"))))
@@ -144,7 +144,7 @@ func TestStopRequestSurvives(t *testing.T) {
 			if stored {
 				opts = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			}
-			// The steps take their time to stop; the snapshot, or the copy of the store, is taken meanwhile.
+			// The steps take long to stop; the snapshot, or the copy of the store, is taken meanwhile.
 			slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
 				<-ctx.Done()
 				time.Sleep(time.Second)
@@ -212,12 +212,12 @@ func TestRedriveRequest(t *testing.T) {
 		if r.RedriveRequest != ann || r.StopRequest != (kahn.Request{}) {
 			t.Errorf("the result says %v, %v", r.RedriveRequest, r.StopRequest)
 		}
-		r = r.resume(g, untilStopped, map[string]any{"G": 1}, kahn.Timeout(time.Second)) // the epoch goes on
+		r = r.resume(g, untilStopped, map[string]any{"G": 1}, kahn.Timeout(time.Second)) // the epoch continues
 		r.expect("A:ok G:ok B:X", "failed")
 		if r.RedriveRequest != ann {
 			t.Errorf("the next life says %v", r.RedriveRequest)
 		}
-		r = r.redrive(g, takes(0)) // another epoch, without a request
+		r = r.redrive(g, takes(0)) // a new epoch, without a request
 		r.expect("A:ok G:ok B:ok", "completed")
 		if r.RedriveRequest != (kahn.Request{}) {
 			t.Errorf("the next epoch says %v", r.RedriveRequest)

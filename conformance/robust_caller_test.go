@@ -17,7 +17,7 @@ import (
 
 var errOther = errors.New("other")
 
-// rudeContext behaves until it is told not to.
+// rudeContext is a context that behaves until err or stop is set.
 type rudeContext struct {
 	context.Context
 	err  func() // called by Err
@@ -109,13 +109,13 @@ func TestRudeContext(t *testing.T) {
 	}
 }
 
-// politeError has an Unwrap that panics, and nothing else.
+// politeError is an error of which only Unwrap panics.
 type politeError struct{ err error }
 
 func (e *politeError) Error() string { return "polite" }
-func (e *politeError) Unwrap() error { return e.err.(*politeError).err } // panics unless it wraps its kind
+func (e *politeError) Unwrap() error { return e.err.(*politeError).err } // panics unless it wraps a politeError
 
-// An error whose methods panic is handed out behind a shield: it can be searched, and has a text.
+// An error whose methods panic is passed on behind a shield, so that it has a text and can be searched.
 func TestErrorsBehindAShield(t *testing.T) {
 	t.Parallel()
 	for name, rude := range map[string]error{
@@ -162,7 +162,7 @@ func TestErrorsBehindAShield(t *testing.T) {
 	})
 }
 
-// User code that ends the goroutine of a host inside a call of the library leaves no lock held, and no run that cannot end.
+// If user code ends the goroutine of a host inside a call of the library, no lock stays held, and every run can end.
 func TestGoexitOfTheHost(t *testing.T) {
 	t.Parallel()
 	ends := func(f func()) { // runs f, which ends its goroutine
@@ -211,7 +211,7 @@ type goexitLabels struct{}
 
 func (goexitLabels) BranchLabels() []string { runtime.Goexit(); return nil }
 
-// goexitCodec ends the goroutine for numbers.
+// goexitCodec ends the goroutine when it encodes a number.
 type goexitCodec struct{}
 
 func (goexitCodec) Encode(v any) (json.RawMessage, error) {

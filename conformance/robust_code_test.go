@@ -20,12 +20,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hostile is user code of one kind: a graph, or options, that calls hit from there.
+// hostile is user code of one kind: a graph, or options, in which this code calls hit.
 type hostile struct {
 	name   string
 	build  func(hit func()) (*kahn.Graph, []kahn.Option)
 	panics string         // the statuses when hit panics
-	cause  kahn.CauseKind // of X then; CauseNone leaves it open
+	cause  kahn.CauseKind // of X in that case; CauseNone means any
 	goexit string         // the statuses when hit calls runtime.Goexit
 	fine   string         // the statuses when it does nothing
 }
@@ -61,14 +61,14 @@ func hitModerator(hit func()) func(context.Context, event.Phase, *kahn.Step, any
 	return func(context.Context, event.Phase, *kahn.Step, any) error { hit(); return nil }
 }
 
-// hostiles lists every kind of function that user code can hand to the engine. X is the node that calls it; behind it comes
-// Y, beside it Z.
+// hostiles lists every kind of function that user code can pass to the engine. X is the node that calls the function; Y follows X, and Z is
+// independent.
 func hostiles() []hostile {
 	only := func(x kahn.Node) *kahn.Graph {
 		x.ID = "X"
 		return graph(x, after("Y", "X"), after("Z"))
 	}
-	routing := func(x kahn.Node) *kahn.Graph { // labels are asked for where they matter
+	routing := func(x kahn.Node) *kahn.Graph { // labels are computed only where they matter
 		x.ID, x.Routes = "X", x.Test == nil
 		return graph(x, kahn.Node{ID: "Y", In: []kahn.Edge{{From: "X", Label: "yes"}}}, after("Z"))
 	}
@@ -175,7 +175,7 @@ func hostiles() []hostile {
 				return nil, nil
 			}})
 			return g, []kahn.Option{kahn.Random(func() float64 { hit(); return 0 })}
-		}, "", kahn.CauseNone, "", ok}, // the wait may be made up without the source; what counts is that the run ends
+		}, "", kahn.CauseNone, "", ok}, // the wait may be chosen without the source; the run must end
 		{"CloneInputs", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			g := only(kahn.Node{Params: map[string]any{"p": 1}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 				v, _ := s.Param("p")
@@ -192,8 +192,8 @@ func hostiles() []hostile {
 	}
 }
 
-// hostileMethods lists the methods of errors and values that user code has returned. They do not panic here, since a host
-// would call them again; they end the goroutine, and check for locks.
+// hostileMethods lists the methods of errors and values that user code returns. Here they do not panic, since a host would call them again;
+// they end the goroutine, and check for locks.
 func hostileMethods() []hostile {
 	only := func(x kahn.Node) *kahn.Graph {
 		x.ID = "X"
@@ -312,7 +312,7 @@ func TestGoexitEverywhere(t *testing.T) {
 	}
 }
 
-// The same code without the fault passes, which shows that the tests above test the fault.
+// The same code without the fault passes, which shows that the tests above depend on the fault.
 func TestHostilesAtPeace(t *testing.T) {
 	for _, h := range hostiles() {
 		inBubble(t, h.name, func(t *testing.T) {
@@ -325,8 +325,8 @@ func TestHostilesAtPeace(t *testing.T) {
 	}
 }
 
-// User code of every kind may talk to its own run: it is never called with a lock held. (Wait from inside a run would wait
-// for itself, and is the one thing that it must not do.)
+// User code of every kind may call methods of its own run, since it is never called under a lock. Only Wait is forbidden inside a run: it
+// would wait for itself.
 func TestRunMethodsFromUserCode(t *testing.T) {
 	for _, h := range append(hostiles(), hostileMethods()...) {
 		for name, request := range map[string]func(*kahn.Run){
@@ -392,7 +392,7 @@ func TestRunMethodsFromSteps(t *testing.T) {
 	inBubble(t, "AbortAll", func(t *testing.T) {
 		r := own(t, graph(after("A"), after("B", "A")), func(run *kahn.Run, ctx context.Context, s *kahn.Step) (any, error) {
 			run.AbortAll(errHost)
-			run.AbortAll(errStep) // the first cause stands
+			run.AbortAll(errStep) // the first cause remains
 			run.Cancel()
 			return untilStopped(ctx, s)
 		})
@@ -427,7 +427,7 @@ func TestRunMethodsFromSteps(t *testing.T) {
 					return untilStopped(ctx, s)
 				}
 				time.Sleep(ms)
-				for _, id := range []string{"B", "C"} { // one that has not started, one that runs
+				for _, id := range []string{"B", "C"} { // B has not started, C runs
 					if err := run.CancelNode(id); err != nil {
 						t.Errorf("CancelNode(%s): %v", id, err)
 					}
@@ -543,7 +543,7 @@ func TestQueuedWhenStopped(t *testing.T) {
 	})
 }
 
-// A sink may be slow, or never come back: the run does not wait for it, and Execute only for a while.
+// A sink may be slow, or never return: the run does not wait for it, and Execute waits only for a while.
 func TestStuckSink(t *testing.T) {
 	inBubble(t, "slow", func(t *testing.T) {
 		var seen []kahn.Event
@@ -557,7 +557,7 @@ func TestStuckSink(t *testing.T) {
 		}
 	})
 	inBubble(t, "stuck", func(t *testing.T) {
-		for range 20 { // the sinks that keep up must not be blamed, not even now and then
+		for range 20 { // repeated, because a sink that keeps up must never be blamed
 			release := make(chan struct{})
 			stuck := kahn.OnEvent(func(kahn.Event) { <-release })
 			begin := time.Now()
@@ -608,8 +608,7 @@ func TestOddPanics(t *testing.T) {
 	})
 }
 
-// A value that contains itself cannot be printed: fmt overflows the stack, which no recover survives. So this happens in a
-// process of its own.
+// A value that contains itself cannot be printed: fmt overflows the stack, and recover does not help. So the test uses a separate process.
 func TestCyclicPanicValue(t *testing.T) {
 	if os.Getenv("KAHN_CYCLIC_PANIC") != "" {
 		list, dict := []any{nil}, map[string]any{}
@@ -629,7 +628,7 @@ func TestCyclicPanicValue(t *testing.T) {
 	}
 }
 
-// A source of random numbers that does not keep to [0, 1) must not make a wait negative or endless.
+// A source of random numbers outside [0, 1) must not make a wait negative or endless.
 func TestOddRandom(t *testing.T) {
 	for _, u := range []float64{-1e300, -1, 1, 1.5, 1e300, math.NaN(), math.Inf(1)} {
 		for _, jitter := range []kahn.Jitter{kahn.JitterHalf, kahn.JitterFull} {
@@ -647,7 +646,7 @@ func TestOddRandom(t *testing.T) {
 	}
 }
 
-// A condition's output that points to itself has no label, but an end.
+// A condition's output that points to itself has no label, but looking for one ends.
 func TestEndlessPointer(t *testing.T) {
 	type pointer *pointer
 	var p pointer
@@ -658,7 +657,7 @@ func TestEndlessPointer(t *testing.T) {
 	})
 }
 
-// What cannot be rendered as JSON fails the merge, not the process.
+// A value that cannot be rendered as JSON fails the merge, not the process.
 func TestUnrenderableMerge(t *testing.T) {
 	dict := map[string]any{}
 	dict["self"] = dict
@@ -679,7 +678,7 @@ func crashing(next kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		defer func() {
 			if v := recover(); v != nil {
-				go panic(fmt.Sprintf("step %s: %v\n\n%s", s.Path(), v, debug.Stack())) // on a goroutine that recovers nothing
+				go panic(fmt.Sprintf("step %s: %v\n\n%s", s.Path(), v, debug.Stack())) // on a goroutine without a recover
 				select {}
 			}
 		}()

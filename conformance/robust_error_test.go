@@ -22,7 +22,7 @@ type (
 	sliceError []string
 	// selfError wraps itself.
 	selfError struct{}
-	// ringError wraps another one, in a circle.
+	// ringError wraps another ringError, in a circle.
 	ringError struct{ next error }
 	// treeError wraps itself twice.
 	treeError struct{}
@@ -49,7 +49,7 @@ func endless() map[string]error {
 	return map[string]error{"self": &selfError{}, "ring": new(ringError).close(), "tree": &treeError{}, "fresh": &freshError{}}
 }
 
-// ends reports whether there is an end to what an error wraps.
+// ends reports whether the tree of errors that err wraps is finite.
 func ends(err error) bool {
 	todo := []error{err}
 	for n := 0; len(todo) > 0; n++ {
@@ -69,7 +69,7 @@ func ends(err error) bool {
 	return true
 }
 
-// An error may be a typed nil, or have methods that panic: its node fails all the same, and the error of the run has a text.
+// An error may be a typed nil, or have methods that panic. Its node still fails, and the error of the run has a text.
 func TestRudeErrors(t *testing.T) {
 	for name, err := range map[string]error{
 		"typed nil":           (*nilError)(nil),
@@ -110,7 +110,7 @@ func TestRudeErrors(t *testing.T) {
 				t.Errorf("%#v", err)
 			}
 		}
-		r := try(t, graph(after("A")), always(kahn.RateLimited(nil, 0))) // which means something without a reason
+		r := try(t, graph(after("A")), always(kahn.RateLimited(nil, 0))) // valid without a reason
 		r.expect("A:F", "failed")
 		r.cause("A", kahn.CauseRateLimit)
 	})
@@ -206,9 +206,9 @@ func TestHugeErrors(t *testing.T) {
 	})
 }
 
-// An error that wraps itself must not hang the engine, nor whoever searches an error that kahn hands out.
+// An error that wraps itself must not hang the engine, and must not hang a caller that searches an error from kahn.
 func TestEndlessErrors(t *testing.T) {
-	// search calls the functions that callers apply to an error, unless they would not end and exhaust the CPU or the stack.
+	// search calls the functions that callers apply to an error, unless they would not end, or overflow the stack.
 	search := func(t *testing.T, err error) {
 		t.Helper()
 		if err == nil {
@@ -337,7 +337,7 @@ func TestEndlessErrors(t *testing.T) {
 	}
 }
 
-// Errors that are large but do end are handed on whole.
+// Errors that are large but finite are passed on whole.
 func TestLargeErrors(t *testing.T) {
 	deep := errStep
 	for i := range 5000 {

@@ -19,8 +19,8 @@ func TestMillionNodes(t *testing.T) {
 		name          string
 		edge          func(i int) (from, to int)
 		tiers         int
-		failed        int // where every step fails
-		victim        int // a node that is aborted then
+		failed        int // if every step fails
+		victim        int // a node that is then aborted
 		victimOrigins int
 	}{
 		{"chain", func(i int) (int, int) { return i - 1, i }, n, 1, n - 1, 1},
@@ -65,8 +65,8 @@ func TestMillionNodes(t *testing.T) {
 	}
 }
 
-// Reading the results of a failed run takes time in proportion to their size: every node of a chain has one origin, and
-// finding it for one must not mean finding it again for all before it.
+// Reading the results of a failed run takes time in proportion to their size. Every node of a chain has one origin, and finding it for one
+// node must not repeat the search for all nodes before it.
 func TestResultsOfLongChain(t *testing.T) {
 	const n = 20_000
 	nodes := make([]kahn.Node, n)

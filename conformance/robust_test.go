@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A bad call is refused before anything has run.
+// A bad call is refused before anything runs.
 func TestBadCalls(t *testing.T) {
 	one := graph(after("A"))
 	plan, err := one.Compile()
@@ -186,7 +186,7 @@ func TestBadGraphs(t *testing.T) {
 		name  string
 		g     *kahn.Graph
 		want  error
-		words string // that the message contains
+		words string // the message must contain them
 	}{
 		{"empty id", graph(after("")), kahn.ErrBadValue, "1"},
 		{"duplicate id", graph(after("A"), after("B"), after("A")), kahn.ErrDuplicateNode, `"A"`},
@@ -299,7 +299,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		}
 	}
 
-	// Problems that need a sound structure to be found, together.
+	// Problems that can be found only in a graph with a sound structure, together.
 	_, err = graph(after("A"), after("B"),
 		kahn.Node{ID: "J", In: []kahn.Edge{{From: "A", Param: "p", Merge: kahn.MergeArray}, {From: "B", Param: "p", Merge: kahn.MergeConcat}}},
 		kahn.Node{ID: "K", Ports: []kahn.Port{{Name: "p", Required: true}, {Name: "q", Required: true}}},
@@ -309,7 +309,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
-// A graph that is wrong in thousands of places has an error that can still be read.
+// The error about a graph with thousands of problems is still readable.
 func TestProblemsAreBounded(t *testing.T) {
 	g := graph(after("A"))
 	g.Name = strings.Repeat("n", 1<<20)
@@ -328,7 +328,7 @@ func TestProblemsAreBounded(t *testing.T) {
 }
 
 func TestCycleNames(t *testing.T) {
-	// The cycle has a way in and a way out, which do not belong to it.
+	// Nodes lead into the cycle and out of it that do not belong to it.
 	for i, order := range [][]string{{"A", "B", "C"}, {"B", "C", "A"}, {"C", "B", "A"}} {
 		g := graph(after("in"), after("out", "B"))
 		for _, id := range order {
@@ -425,7 +425,7 @@ func TestUnknownNode(t *testing.T) {
 	})
 }
 
-// Any number of goroutines may wait for a Run, any number of times, and all get the same answer.
+// Any number of goroutines may wait for a Run, any number of times, and all get the same Result.
 func TestWaitTogether(t *testing.T) {
 	inBubble(t, "several goroutines", func(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(after("A")), fails(10*ms))
@@ -454,7 +454,7 @@ func TestWaitTogether(t *testing.T) {
 	})
 }
 
-// One graph, compiled by whichever run is first, executed by many at once.
+// Many runs execute one graph at the same time; the first of them compiles it.
 func TestConcurrentRuns(t *testing.T) {
 	g := graph(after("A"), after("B", "A"), kahn.Node{ID: "C", In: []kahn.Edge{{From: "A", Param: "p"}, {From: "B", Param: "p"}}, Merge: kahn.MergeArray},
 		kahn.If("D", func(v kahn.View) (bool, error) { return v.Status("C") == kahn.Completed, nil }, "C"),
@@ -482,7 +482,7 @@ func TestConcurrentRuns(t *testing.T) {
 	})
 }
 
-// Runs without options share their default config: none may store anything in it, such as whether it has a step function.
+// Runs without options share a default config: no run may store anything in it, such as whether it has a step function.
 func TestConcurrentRunsWithoutOptions(t *testing.T) {
 	needs, own := graph(after("A")), graph(kahn.Node{ID: "A", Do: nop})
 	var wg sync.WaitGroup

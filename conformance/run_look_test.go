@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The observation of a run while it is at work, and after its end.
+// TestLook observes a run while it runs, and after its end.
 func TestLook(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLook(t *testing.T) {
 		rec := newRecorder()
 		run, err := kahn.Start(t.Context(), g, nothing, kahn.RunID("r1"), kahn.OnEvent(rec.add))
 		require.NoError(t, err)
-		time.Sleep(60 * ms) // c: fails at 5, again 25 to 30, goes on from 50
+		time.Sleep(60 * ms) // c fails at 5, runs again from 25 to 30, and continues at 50
 		synctest.Wait()
 
 		require.Equal(t, "looked at", run.Name())
@@ -128,7 +128,7 @@ func TestLook(t *testing.T) {
 	})
 }
 
-// A State whose observation was ended counts along all the same.
+// A State whose observation has ended still counts.
 func TestLookAfterDispose(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "disposed", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLookAfterDispose(t *testing.T) {
 	})
 }
 
-// Whoever looks at, waits for, or observes a run that is to go on and is pending, sees what the snapshot brings when it begins.
+// Lookers, waiters and observers of a pending run that will continue from a snapshot see the snapshot's state once the run begins.
 func TestLookAtPendingResumption(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "resumed", func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestLookAtPendingResumption(t *testing.T) {
 	})
 }
 
-// statusesOf renders statuses in the notation of the tests, and in full those that are not terminal.
+// statusesOf renders statuses in the notation of the tests, but writes non-terminal ones in full.
 func statusesOf(nodes func(func(kahn.NodeResult) bool)) string {
 	var texts []string
 	for n := range nodes {
@@ -215,7 +215,8 @@ func statusesOf(nodes func(func(kahn.NodeResult) bool)) string {
 	return strings.Join(texts, " ")
 }
 
-// Paths lead to items, iterations, sub-graphs and graphs that steps return, at any depth, and what leads nowhere is answered.
+// Paths lead to items, iterations, sub-graphs and graphs that steps return, at any depth. A path that names nothing returns an error that
+// says why.
 func TestLookInside(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "paths", func(t *testing.T) {
@@ -323,7 +324,7 @@ func second[T any](_ T, err error) error { return err }
 
 func third[T, U any](_ T, _ U, err error) error { return err }
 
-// Inputs are those that the step was given or, of a node that has yet to start, what is known of those that it will be given.
+// Inputs returns the inputs that the step got. For a node that has not started, it returns the inputs that are known so far.
 func TestLookAtInputs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "inputs", func(t *testing.T) {
@@ -371,7 +372,7 @@ func TestLookAtInputs(t *testing.T) {
 		out := map[string]any{"from": "a", "user": map[string]any{"name": "ann"}}
 		expect("b", map[string]any{"rows": out, "name": "ann"})
 		expect("c", map[string]any{"one": out, "other": "x"}, "all", "two")
-		expect("any", map[string]any{"p": out}) // what was open when its join decided never delivers
+		expect("any", map[string]any{"p": out}) // a predecessor that had not ended when the join decided never delivers
 		expect("M[1]", map[string]any{"item": "q", "index": 1, "list": []string{"p", "q"}})
 		expect("S/x", map[string]any{"in": 5, "lack": 3})
 		_, open, err := run.Inputs("merged")
@@ -421,7 +422,7 @@ func TestLookAtInputs(t *testing.T) {
 	})
 }
 
-// The history of attempts survives a run's end and its life.
+// The history of attempts is kept after the end of a run, and in later lives.
 func TestHistoryOverLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "history", func(t *testing.T) {
@@ -456,7 +457,7 @@ func TestHistoryOverLives(t *testing.T) {
 	})
 }
 
-// A path may come from outside and lead nowhere, however long it is: a look at it holds up the run no longer than another one.
+// A path may come from outside, be very long and name nothing. Looking it up does not delay the run longer than any look.
 func TestLookAlongLongPaths(t *testing.T) {
 	t.Parallel()
 	inside := graph(after("x"), kahn.Node{ID: "ask", Kind: kahn.KindGate})
@@ -510,7 +511,7 @@ func TestLookAlongLongPaths(t *testing.T) {
 	}
 }
 
-// A composite that waits in a run that has ended is as old as it was then, whoever asks.
+// The duration of a composite that was suspended when its run ended no longer changes.
 func TestDurationOfASuspendedComposite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// Every kind of answer, with what it tells, and in words.
+// TestWhy lists every kind of answer, as data and in words.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	var begun time.Time
@@ -210,7 +210,7 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// Two runs of a Runner that share a slot and a rate.
+// TestWhyOfSharedBounds asks two runs of a Runner that share a slot and a rate.
 func TestWhyOfSharedBounds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "shared", func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Serve asks about a run before it begins; one that is refused ends cancelled and performs nothing.
+// Serve calls Admit before it begins a run. A refused run ends cancelled and performs nothing.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run is refused, and one is not", func(t *testing.T) {
@@ -117,7 +117,7 @@ func (s ahead) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error)
 	return page, err
 }
 
-// A run begins when the store calls it due, also if the clock of the process is behind, but not if it was put off meanwhile.
+// A run begins when the store says that it is due, even if the clock of the process is behind, but not if the run was postponed meanwhile.
 func TestDueByTheClockOfTheStore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "an hour ahead", func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestDueByTheClockOfTheStore(t *testing.T) {
 	})
 }
 
-// putOff calls a function when runs were listed as due.
+// putOff is a store that calls a function after it has listed due runs.
 type putOff struct {
 	ahead
 	listed func()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Serve performs what is due, the oldest first, and what becomes due at its time.
+// Serve performs due runs, the oldest first, and runs that become due later at their time.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "what is due, and later what becomes due", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// The events of a run that Serve performs in several lives are those of one run.
+// If Serve performs a run in several lives, their events form one stream.
 func TestServeEvents(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "lives", func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestServeEvents(t *testing.T) {
 	})
 }
 
-// A request that any process posts makes a run go on that rests, at once, and one that is at work.
+// Any process may post a request: a run at rest continues at once, and a running run takes the request.
 func TestServeRequests(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "requests", func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestServeRequests(t *testing.T) {
 	})
 }
 
-// Versions of one workflow are performed side by side. What no process performs is not touched, and is reported.
+// Versions of one workflow are performed side by side. Runs that no process can perform are not touched, and are reported.
 func TestServeVersions(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "versions", func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestServeVersions(t *testing.T) {
 	})
 }
 
-// A run that cannot begin holds up no other one, and is tried again after longer and longer pauses.
+// A run that cannot begin does not delay other runs, and is tried again after longer and longer pauses.
 func TestServeFailures(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run that cannot begin", func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestServeFailures(t *testing.T) {
 	inBubble(t, "runs that are leased", func(t *testing.T) {
 		s, g := new(served), flow("w")
 		lost := 0
-		s.fail = func(call, run string) error { // others are always faster, for a while
+		s.fail = func(call, run string) error { // for a while other processes are always faster
 			if call == "acquire" && lost < 100 {
 				lost++
 				return fmt.Errorf("%w", store.ErrLeased)
@@ -345,7 +345,7 @@ func TestServeFailures(t *testing.T) {
 				lives++
 			}
 		}
-		// Seven in the first 63 seconds, and then one a minute.
+		// Seven attempts in the first 63 seconds, and then one a minute.
 		require.InDelta(t, 7+(3600-63)/60, lives, 2)
 		end()
 		res, err := kahn.ReadResult(t.Context(), g, s, "r2")
@@ -396,7 +396,7 @@ func (s *rejecting) Commit(ctx context.Context, lease store.Lease, c store.Commi
 	return s.Memory.Commit(ctx, lease, c)
 }
 
-// careless is a store that answers with runs of all queues, and panics when a watch ends.
+// careless is a store that returns runs of all queues, and panics when a watch ends.
 type careless struct{ served }
 
 func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
@@ -480,7 +480,7 @@ func TestServeTogether(t *testing.T) {
 	})
 }
 
-// A store is asked once in each interval, and at the moments that are known beforehand. Announcements ask nothing.
+// Serve asks a store once in each interval, and at moments that are known beforehand. Announcements cause no further queries.
 func TestServePolls(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "polls", func(t *testing.T) {
@@ -499,8 +499,8 @@ func TestServePolls(t *testing.T) {
 	})
 }
 
-// Runs that have ended are removed by status when their time has passed, with their events and blobs, more of them than a batch has; a failure of the store is reported, and
-// the next time the rest is removed. Serve returns only when no removal is at work.
+// Ended runs are removed by status when their time has passed, with their events and blobs, also if there are more than fit into a batch. A
+// failure of the store is reported, and the next removal removes the remaining runs. Serve returns only when no removal is running.
 func TestServeRetention(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "retention", func(t *testing.T) {
@@ -538,7 +538,7 @@ func TestServeRetention(t *testing.T) {
 		completed, failed := count()
 		require.Equal(t, []int{250, 1}, []int{completed, failed})
 		require.NotZero(t, blobs.Len())
-		time.Sleep(time.Minute) // what is removed from now on is old enough
+		time.Sleep(time.Minute) // from now on the runs are old enough
 		var prunes atomic.Int64
 		s.mu.Lock()
 		s.fail = func(call, _ string) error {
@@ -549,7 +549,7 @@ func TestServeRetention(t *testing.T) {
 		}
 		s.mu.Unlock()
 		s.take()
-		for i := 0; i < 11 && prunes.Load() < 2; i++ { // the first time is left to chance, within PruneEvery
+		for i := 0; i < 11 && prunes.Load() < 2; i++ { // the first removal comes at a random time within PruneEvery
 			time.Sleep(time.Minute)
 		}
 		completed, failed = count()
@@ -569,7 +569,7 @@ func TestServeRetention(t *testing.T) {
 	})
 }
 
-// What makes no sense is refused before anything is performed.
+// Serve refuses invalid services before it performs anything.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	s, g := new(served), flow("w")

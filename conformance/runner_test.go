@@ -248,7 +248,7 @@ func TestRunner(t *testing.T) {
 		for i := range 100 {
 			g := graph(after("A"), after("B", "A"))
 			if i%10 == 0 {
-				g = graph() // ends where it begins
+				g = graph() // an empty graph, which ends at once
 			}
 			if _, err := rn.Start(t.Context(), g, takes(time.Second)); err != nil {
 				t.Fatal(err)
@@ -335,7 +335,7 @@ func TestScenarioIdempotency(t *testing.T) {
 					_, err := kahn.Execute(t.Context(), graph(after("A")), neverStep(t), under, kahn.Inputs(map[string]any{"n": 1}))
 					return err
 				},
-				func() error { // it may change the graph, but not what the run was about
+				func() error { // the caller may change the graph, but not the inputs
 					_, err := kahn.Execute(t.Context(), graph(after("A"), after("B", "A"), after("C", "A")), neverStep(t), under, kahn.AllowGraphChange(), kahn.Inputs(map[string]any{"n": 2}), kahn.Redrive(res.Snapshot(), nil))
 					return err
 				},
@@ -416,7 +416,7 @@ func TestScenarioIdempotency(t *testing.T) {
 		g := graph(after("A"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		for range 1000 { // the caller that joins must not get a run that is refused
+		for range 1000 { // a caller that joins must not get a refused run
 			done := make(chan error)
 			go func() {
 				_, err := rn.Start(ctx, g, takes(0), kahn.Idempotent(store, "k"))
@@ -502,7 +502,7 @@ func TestScenarioIdempotency(t *testing.T) {
 		if same, _ := kahn.IdempotencyKey("flow", map[string]any{"a": "<x>", "b": 1.0}); same != one {
 			t.Error("the same inputs have another key")
 		}
-		// What sha256sum says of: flow{"a":"<x>","b":1}
+		// The output of sha256sum for: flow{"a":"<x>","b":1}
 		if want := "0810bfb8c52c556ed2a8a5f8e6e67b16dc37e7db772cf36956e06db400af562d"; one != want {
 			t.Errorf("the key is %s", one)
 		}

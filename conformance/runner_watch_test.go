@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A redriven run has its place in the Runner, and its log goes on where the old one has ended.
+// A redriven run keeps its place in the Runner, and its log continues where the old one ended.
 func TestRunnerRedrive(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "redrive", func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRunnerRedrive(t *testing.T) {
 		for _, e := range events {
 			epochs[e.Epoch] = true
 		}
-		require.Len(t, epochs, 4) // that of run events, too
+		require.Len(t, epochs, 4) // including the epoch of run events
 	})
 	inBubble(t, "under a key", func(t *testing.T) {
 		rn, keys := &kahn.Runner{}, new(kahn.IdempotencyStore)
@@ -106,7 +106,7 @@ func TestRunnerRedrive(t *testing.T) {
 	})
 }
 
-// The log of a run that goes on in the same process goes on, too: from a snapshot, from one that has been in a file, and from a store.
+// If a run continues in the same process, so does its log: from a snapshot, from a snapshot that was in a file, and from a store.
 func TestLogOverLives(t *testing.T) {
 	t.Parallel()
 	long := graph()
@@ -117,7 +117,7 @@ func TestLogOverLives(t *testing.T) {
 		}
 		long.Add(n)
 	}
-	// The beginning and the end, three events a node, and three times that the run rests, goes on, and has a node ready again.
+	// The beginning and the end, three events a node, and three times three events: the run rests, continues, and has a node ready again.
 	const all = 2 + 40*3 + 3*3
 	for name, test := range map[string]struct {
 		stored, filed, runner bool
@@ -176,7 +176,7 @@ func TestLogOverLives(t *testing.T) {
 					}
 					break
 				}
-				if test.first > 0 { // a reader that comes back sees what it has not seen
+				if test.first > 0 { // a reader that returns gets the events that it has not seen
 					for e, err := range run.Events(t.Context(), cursor) {
 						require.NoError(t, err)
 						if e.ID > uint64(life)*25 {
@@ -198,7 +198,7 @@ func TestLogOverLives(t *testing.T) {
 	}
 }
 
-// A run from a snapshot that was taken in the middle goes on from there, whatever the other one has come to.
+// A run from a snapshot that was taken in the middle continues from there, however far the other run has come.
 func TestLogOfTwoLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "two", func(t *testing.T) {

@@ -203,7 +203,7 @@ func TestScenarioAbort(t *testing.T) {
 			kahn.Node{ID: "D", Do: fails(20 * ms), Retry: kahn.RetryStandard()},
 		), nil, kahn.StopScheduling)
 		r.expect("A:F B:ok C:X D:F", "failed")
-		r.expectDelays("D") // no retries once the run stops
+		r.expectDelays("D") // no retries after the run was stopped
 		r.cause("C", kahn.CauseFailFast)
 	})
 
@@ -279,7 +279,7 @@ func TestScenarioCleanup(t *testing.T) {
 	inBubble(t, "181 a cleanup node runs in a cancelled run", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(
 			kahn.Node{ID: "A", Do: untilStopped},
-			kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Do: takes(time.Second)}, // fails if its context ends
+			kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Do: takes(time.Second)}, // would fail if its context ended
 		), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C K:ok", "cancelled")
 		r.order("node.cancelled A", "node.queued K", "node.started K", "node.completed K", "run.cancelled")

@@ -35,7 +35,7 @@ func (r trial) param(node string, want any) {
 	}
 }
 
-// An error that is merged as text is its own text, whatever has become of its fields: a snapshot keeps those of few types.
+// An error that is merged as text keeps its text, even if a snapshot has dropped its fields: snapshots keep the fields of few types.
 func TestMergedErrors(t *testing.T) {
 	for _, row := range []struct {
 		node kahn.Node
@@ -86,7 +86,7 @@ func TestScenarioMerge(t *testing.T) {
 
 	for _, row := range []struct {
 		name   string
-		node   kahn.Node // J, but for its edges
+		node   kahn.Node // J, without its edges
 		edges  []kahn.Edge
 		a, b   any
 		labels [2]string
@@ -116,7 +116,7 @@ func TestScenarioMerge(t *testing.T) {
 		{name: "200 concat drops typed nulls", node: kahn.Node{Merge: kahn.MergeConcat}, edges: into("A", "B"), a: []string(nil), b: "b", want: "b"},
 	} {
 		bothModes(t, row.name, func(t *testing.T, mode kahn.Mode) {
-			first, second := 20*ms, 10*ms // the order of completion is not that of declaration
+			first, second := 20*ms, 10*ms // nodes do not complete in the order of declaration
 			if row.aFirst {
 				first, second = second, first
 			}
@@ -156,7 +156,7 @@ func TestScenarioMerge(t *testing.T) {
 		if !errors.Is(err, kahn.ErrMergeConflict) || !strings.Contains(err.Error(), `"J"`) {
 			t.Errorf("Compile: %v", err)
 		}
-		// Of different parameters they may.
+		// Edges of different parameters may differ.
 		_, err = graph(after("A"), after("B"), kahn.Node{ID: "J", In: []kahn.Edge{
 			{From: "A", Param: "p", Merge: kahn.MergeArray}, {From: "B", Param: "q", Merge: kahn.MergeConcat}}}).Compile()
 		if err != nil {
@@ -356,7 +356,7 @@ func TestScenarioGuard(t *testing.T) {
 	})
 }
 
-// An always edge of a failed node delivers its error, of an aborted one, too; of one whose failure is tolerated it delivers nothing.
+// An always edge of a failed or aborted node delivers the node's error. If the failure is tolerated, the edge delivers nothing.
 func TestScenarioErrorsAsValues(t *testing.T) {
 	for name, row := range map[string]struct {
 		source kahn.Node

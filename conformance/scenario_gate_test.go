@@ -131,7 +131,7 @@ func TestScenarioGates(t *testing.T) {
 		for _, end := range []struct {
 			end  func(*kahn.Run)
 			want error
-		}{{func(r *kahn.Run) { r.Cancel() }, kahn.ErrFinished}, {(*kahn.Run).Leave, kahn.ErrAtRest}} { // without a store nobody can post the answer
+		}{{func(r *kahn.Run) { r.Cancel() }, kahn.ErrFinished}, {(*kahn.Run).Leave, kahn.ErrAtRest}} { // without a store the answer cannot be posted
 			run, err := startRun(t, t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 				if s.Path() == "A" {
 					return waits(ctx, s)

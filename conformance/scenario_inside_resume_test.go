@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestScenarioResumeInside: a snapshot holds the same data of nodes inside of composites as of others.
+// TestScenarioResumeInside: a snapshot has the same data about nodes inside composites as about other nodes.
 func TestScenarioResumeInside(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		wrap := func(g *kahn.Graph) *kahn.Graph {
@@ -67,7 +67,7 @@ func TestScenarioResumeInside(t *testing.T) {
 			g := wrap(graph(kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}, kahn.Node{ID: "B", Do: takes(0)},
 				kahn.Node{ID: "N", Ports: []kahn.Port{{Name: "p", Required: true}, {Name: "q", Required: true}}, In: []kahn.Edge{{From: "B", Param: "p"}, {From: "A", Param: "q"}}},
 				gate("G", "N", "A")))
-			// Without a G that waits there would be no snapshot to go on from.
+			// Without a waiting G there would be no snapshot to continue from.
 			g = wrapGate(g, inside)
 			r := pause(t, g, neverStep(t))
 			r = r.resume(g, neverStep(t), nil)
@@ -207,7 +207,7 @@ func TestScenarioResumeInside(t *testing.T) {
 	}
 }
 
-// wrapGate puts a gate beside the node under test, so that the run waits: inside of the node if that is a composite.
+// wrapGate adds a gate, so that the run waits: beside the node under test, or inside it.
 func wrapGate(g *kahn.Graph, inside bool) *kahn.Graph {
 	if !inside {
 		return g.Add(gate("waits"))

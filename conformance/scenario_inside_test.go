@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestScenarioInside: a run goes on in the middle of its composites.
+// TestScenarioInside: a run continues in the middle of its composites.
 func TestScenarioInside(t *testing.T) {
 	inBubble(t, "242 finished items are not performed again", func(t *testing.T) {
 		g := graph(mapped("M", []string{"a", "b", "c"}, kahn.Map{}), after("B", "M"))
@@ -107,7 +107,7 @@ func TestScenarioInside(t *testing.T) {
 		step := waitsOnce("L#2/y")
 		r := pause(t, g, step).resume(g, step, map[string]any{"L#2/y": 1})
 		r.expect("L:ok G:suspended", "suspended")
-		r = r.resume(g, step, map[string]any{"G": 1}) // and so it does when it has ended before the snapshot
+		r = r.resume(g, step, map[string]any{"G": 1}) // the same holds if L has ended before the snapshot
 		if !r.Degraded || !r.node("L").Tolerated {
 			t.Errorf("degraded %v, %v", r.Degraded, r.node("L").Tolerated)
 		}
@@ -142,7 +142,7 @@ func TestScenarioInside(t *testing.T) {
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"S/g", "G"}) {
 			t.Fatalf("%v, %v", res, err)
 		}
-		// A signal for a gate that was not reached is kept.
+		// A signal for a gate that has not been reached is kept.
 		res, err = resumeRun(t, t.Context(), g, takes(10*ms), reload(t, res.Snapshot()), map[string]any{"S/g": 2, "G": 1})
 		if err != nil || !slices.Equal(res.Snapshot().Waiting(), []string{"I/g"}) {
 			t.Fatalf("%v, %v", res, err)
@@ -207,7 +207,7 @@ func TestScenarioInside(t *testing.T) {
 		var c paths
 		s := crashed(t, g, c.count(breaks("S/x")), 3*time.Second) // in backoff
 		c.n = nil
-		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.Resume(s)) // in x of the second attempt, after the rest of the backoff
+		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.Resume(s)) // in x of the second attempt, after the remainder of the backoff
 		c.once(t, "S/a", "S/x")
 		c.n = nil
 		res, err := resumeRun(t, t.Context(), g, c.count(breaks("S/x")), s, nil)
@@ -257,7 +257,7 @@ func TestScenarioInside(t *testing.T) {
 		node kahn.Node
 		left time.Duration
 	}{
-		"attempt": {kahn.Node{Timeout: time.Hour}, time.Hour}, // begins anew
+		"attempt": {kahn.Node{Timeout: time.Hour}, time.Hour}, // the attempt begins anew
 		"overall": {kahn.Node{OverallTimeout: time.Hour}, 40 * time.Minute},
 		"both":    {kahn.Node{Timeout: 2 * time.Hour, OverallTimeout: time.Hour}, 40 * time.Minute},
 	} {

@@ -32,7 +32,7 @@ func statusAt(res *kahn.Result, path string) kahn.NodeResult {
 	return n
 }
 
-// lingers takes its time after its context has ended.
+// lingers is a step that takes 100 ms after its context has ended.
 func lingers(ctx context.Context, _ *kahn.Step) (any, error) {
 	<-ctx.Done()
 	time.Sleep(100 * ms)
@@ -111,8 +111,8 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 		}
 	})
 	inBubble(t, "what a signal has reached while the last record was written", func(t *testing.T) {
-		// S has timed out, and its cleanup waits. A ends when the run is being left, and then only the record that the run
-		// rests remains to be written.
+		// S has timed out, and its cleanup waits. A ends while the run is being left; after that only the record that the run rests has to
+		// be written.
 		asks := kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 			if _, ok := s.Resumed(); !ok {
 				return nil, kahn.Suspend("", nil, nil)
@@ -214,7 +214,7 @@ func TestScenarioLeave(t *testing.T) {
 			if path == "S/v" {
 				want = kahn.Suspended
 			}
-			res, err := l.next(10*ms, nil) // nothing is begun until A returns, and the gate w times out before
+			res, err := l.next(10*ms, nil) // nothing begins until A returns, and the gate w times out before
 			if n := statusAt(res, path); err != nil || res.Status != kahn.RunSuspended || n.Status != want {
 				t.Errorf("%v, %v, %s is %v", res.Status, err, path, n.Status)
 			}
@@ -321,7 +321,7 @@ func TestStopEndsRun(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				stop = func() { run.AbortAll(errHost) }
 			}
-			left := run.Status() == kahn.RunSuspended // it may have been left before
+			left := run.Status() == kahn.RunSuspended // the run may have been left before
 			stop()
 			if rng.IntN(2) == 0 {
 				run.Leave()
@@ -478,7 +478,7 @@ func TestScenarioGroupsInside(t *testing.T) {
 					t.Error(err)
 				}
 				want := row.want
-				if mode == kahn.Drain { // a running leaf is left to finish
+				if mode == kahn.Drain { // a running leaf may finish
 					return
 				}
 				for _, w := range strings.Fields(want) {
@@ -493,7 +493,7 @@ func TestScenarioGroupsInside(t *testing.T) {
 	}
 }
 
-// TestScenarioGroupsAttemptedAgain: a failure inside of a composite that is attempted again is one of that attempt.
+// TestScenarioGroupsAttemptedAgain: a failure inside a composite that is attempted again affects only that attempt.
 func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 	for _, attempts := range []int{2, 3} { // the first two fail
 		for _, deep := range []bool{false, true} {

@@ -83,7 +83,7 @@ func TestScenarioLosers(t *testing.T) {
 	})
 }
 
-// TestScenarioGroups: groups limit their members, or stop all when one fails.
+// TestScenarioGroups: groups limit their members, or stop all members when one fails.
 func TestScenarioGroups(t *testing.T) {
 	limited := func(nodes ...kahn.Node) *kahn.Graph {
 		g := graph(nodes...)
@@ -239,7 +239,7 @@ func TestScenarioLateFailure(t *testing.T) {
 	})
 }
 
-// TestEstimates: the path that took longest last time goes first.
+// TestEstimates: the path that took longest in an earlier run begins first.
 func TestEstimates(t *testing.T) {
 	inBubble(t, "124 by an earlier run", func(t *testing.T) {
 		g := graph(after("short"), after("long"), after("longer", "long"), after("also", "short"), after("more", "also"))

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// counting is a graph whose output is the number of its iteration.
+// counting returns a graph whose output is the number of its iteration.
 func counting() *kahn.Graph {
 	return graph(kahn.Node{ID: "x", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 		n, _ := s.Root("iteration")

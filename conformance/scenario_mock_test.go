@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// outcomes renders the outcomes of the nodes of a test run.
+// outcomes renders the outcomes of the nodes in a test run.
 func outcomes(r trial) string {
 	var all []string
 	for _, n := range r.Test.Nodes {
@@ -290,12 +290,12 @@ func TestScenarioMock(t *testing.T) {
 	})
 }
 
-// refusesAll is a contract that nothing satisfies.
+// refusesAll is a contract that no value satisfies.
 type refusesAll struct{}
 
 func (refusesAll) Check(any) []kahn.Violation { return []kahn.Violation{{Message: "no"}} }
 
-// never is a moderator that is not to be asked.
+// never is a moderator that must not be called.
 func never(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("asked") }
 
 func TestScenarioMockNested(t *testing.T) {
@@ -371,7 +371,7 @@ func TestScenarioMockNested(t *testing.T) {
 				kahn.AssertOutput("M", "2", 30), kahn.AssertStatus("M[1]", kahn.Failed), kahn.AssertStatus("M[2]", kahn.Completed),
 				kahn.AssertCalls("M[]", 3), kahn.AssertCalls("M", 3), kahn.AssertCalls("N/x", 3), kahn.AssertOutput("N[1]/x", "", "x"), kahn.AssertStatus("N[]/y", kahn.Completed),
 				kahn.AssertStatus("N/y", kahn.Completed), kahn.AssertCalls("L/z", 3), kahn.AssertOutput("L/z", "", 3),
-				kahn.AssertStatus("M[]", kahn.Completed), // not all of them
+				kahn.AssertStatus("M[]", kahn.Completed), // fails: not all items completed
 			},
 		})
 		r.expect("M:ok N:ok L:ok", "completed+d")
@@ -436,7 +436,7 @@ func TestAssertions(t *testing.T) {
 	base := kahn.TestMode{Mocks: mocks{"A": {Value: out}, "B": {Err: errStep}, "C": {}}}
 	for _, row := range []struct {
 		a    kahn.Assertion
-		text string // of the failure, "" for none
+		text string // of the failure; "" for none
 	}{
 		{kahn.AssertOutput("A", "list.0", 1), ""},
 		{kahn.AssertOutput("A", "list.1.name", "one"), ""},
@@ -477,7 +477,7 @@ func TestAssertions(t *testing.T) {
 	}
 }
 
-// TestMockReproducible compares the events of runs with one slot, but for ids and times.
+// TestMockReproducible compares the events of runs with one slot, without ids and times.
 func TestMockReproducible(t *testing.T) {
 	g := graph(after("A"), after("B"), after("C", "A", "B"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"B"}},
 		kahn.Node{ID: "R", After: []string{"G"}, Retry: kahn.RetryJittered(3)}, kahn.Node{ID: "D", After: []string{"R", "C"}})
@@ -513,7 +513,7 @@ func TestMockReproducible(t *testing.T) {
 	}
 }
 
-// TestAssertionThatWaits: assertions are user code. One that waits for its own run, or ends its goroutine, does not hang the
+// TestAssertionThatWaits: assertions are user code. An assertion that waits for its own run, or ends its goroutine, does not hang the
 // caller.
 func TestAssertionThatWaits(t *testing.T) {
 	inBubble(t, "for its run", func(t *testing.T) {

@@ -82,8 +82,7 @@ func TestScenarioRetry(t *testing.T) {
 		}
 	})
 
-	// A policy's delays as a function of the random number: the cap comes before the jitter, the first wait is the
-	// InitialDelay.
+	// A policy's delays as a function of the random number: the cap is applied before the jitter, and the first wait is the InitialDelay.
 	seconds := func(list ...float64) (delays []time.Duration) {
 		for _, s := range list {
 			delays = append(delays, time.Duration(s*float64(time.Second)))
@@ -238,7 +237,7 @@ func TestScenarioRetry(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Retry: standard, OverallTimeout: 1500 * ms}), c.count(always(errStep)))
 		r.expect("A:F", "failed")
 		r.expectDelays("A", time.Second)
-		r.cause("A", kahn.CauseStepError) // the last error, not a timeout: none has passed
+		r.cause("A", kahn.CauseStepError) // the last error, not a timeout: no timeout has passed
 		if c.of("A") != 2 || r.Duration != time.Second || !errors.Is(r.err, errStep) {
 			t.Errorf("%d calls, %v, error %v", c.of("A"), r.Duration, r.err)
 		}
@@ -418,7 +417,7 @@ func TestScenarioPanic(t *testing.T) {
 			t.Errorf("%+v after %v", n, r.Duration)
 		}
 		var runErr *kahn.RunError
-		if !errors.As(r.err, &runErr) || len(runErr.Errs) != 1 { // B is no origin
+		if !errors.As(r.err, &runErr) || len(runErr.Errs) != 1 { // B is not an origin
 			t.Errorf("error %v", r.err)
 		}
 	})

@@ -155,7 +155,7 @@ func TestScenarioShutdown(t *testing.T) {
 		})
 	}
 	each("a stop that lets running steps finish wins, too", func(t *testing.T, db store.Store) {
-		for _, stubborn := range []bool{false, true} { // it outlives its grace
+		for _, stubborn := range []bool{false, true} { // the step outlives its grace
 			for _, deep := range []bool{false, true} {
 				calls := 0
 				a := kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -261,7 +261,7 @@ func TestScenarioShutdown(t *testing.T) {
 			res, err := l.next(10*ms, func(run *kahn.Run) {
 				go shutDown(t, l.runner)
 				time.Sleep(10 * ms)
-				run.Cancel() // which finds nothing to stop
+				run.Cancel() // finds nothing to stop
 			})
 			if err != nil || res.Status != kahn.RunCompleted || calls != 2 {
 				t.Errorf("%s: %v, %v after %d calls", shape, res.Status, err, calls)
@@ -297,7 +297,7 @@ func TestScenarioShutdown(t *testing.T) {
 	inBubble(t, "until the last record of the life is written a stop wins", func(t *testing.T) {
 		db := &slowStore{Store: new(store.Memory), takes: 50 * ms}
 		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: takes(30 * ms)}, gate("B", "A")), store: db}
-		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms, that and the gate are written until 130 ms, and then the status
+		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms; its end and the gate are written until 130 ms, and then the status
 			run.Leave()
 			time.Sleep(90 * ms)
 			if s := run.Status(); s != kahn.RunSuspended {

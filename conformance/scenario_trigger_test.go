@@ -177,7 +177,7 @@ func TestScenarioTrigger(t *testing.T) {
 	}
 }
 
-// TestFiredGoesOn has runs that were fired go on, with the same trigger and payload.
+// TestFiredGoesOn: fired runs continue with the same trigger and payload.
 func TestFiredGoesOn(t *testing.T) {
 	payload := func(_ context.Context, s *kahn.Step) (any, error) {
 		v, _ := s.Upstream("T1")
@@ -261,7 +261,7 @@ func TestFiredGoesOn(t *testing.T) {
 		if _, err := execute("anew", kahn.Fire("T2", nil)); !errors.Is(err, kahn.ErrNoStep) {
 			t.Error(err)
 		}
-		for _, id := range []string{"r", "anew"} { // the refusals have left nothing behind
+		for _, id := range []string{"r", "anew"} { // the refused calls left nothing behind
 			if res, err := execute(id, kahn.Fire("T1", nil)); err != nil || res.Status != kahn.RunSuspended {
 				t.Fatal(err)
 			}

@@ -60,7 +60,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 		if snapshot == nil {
 			t.Fatal("no snapshot")
 		}
-		// What is inside of a composite is in the snapshot: it goes on.
+		// The snapshot has the nodes inside the composite, so they continue.
 		var c calls
 		again, err := resumeRun(t, t.Context(), graph(subgraph("S", gated()), after("A", "S"), after("B")), c.count(takes(10*ms)), snapshot, nil)
 		if err != nil || again.Status != kahn.RunSuspended || c.of("z") != 0 || c.of("B") != 0 {

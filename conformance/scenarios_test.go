@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The scenarios are the rows of the conformance list that need a clock, data or a host. Each subtest begins with the number
-// of its row; the notation of expected statuses is that of testdata/matrix.txt.
+// The scenarios are the rows of the conformance list that need a clock, data or a host. Each subtest begins with the number of its row; the
+// notation of expected statuses is the one in testdata/matrix.txt.
 
 func TestScenarioScheduling(t *testing.T) {
 	twoPairs := func() *kahn.Graph {

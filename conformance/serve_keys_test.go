@@ -50,7 +50,7 @@ func (s *tenants) create(t *testing.T, g *kahn.Graph, key string, n int, opts ..
 	}
 }
 
-// gauge notes which runs are at work at once.
+// gauge records which runs run at the same time.
 type gauge struct {
 	mu    sync.Mutex
 	now   map[string]int
@@ -97,7 +97,8 @@ func (s *tenants) ended(t *testing.T) {
 	t.Fatal("the runs do not end")
 }
 
-// TestServeTurns: the one run of a key that is due after 200 of another begins as the second one, and runs with higher priorities begin before others of their key.
+// TestServeTurns: the only run of a key, due after 200 runs of another key, begins as the second run. Runs with higher priorities begin
+// before other runs of their key.
 func TestServeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestServeTurns(t *testing.T) {
 	})
 }
 
-// TestServeWithoutKeys: a store whose runs have no keys notes no turns.
+// TestServeWithoutKeys: a store whose runs have no keys records no turns.
 func TestServeWithoutKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +140,8 @@ func TestServeWithoutKeys(t *testing.T) {
 	})
 }
 
-// TestServeKeyRuns: two processes together perform as many runs of a key as it may have, and not fewer; other keys, and runs without one, have the other places.
+// TestServeKeyRuns: two processes together perform exactly as many runs of a key as it may have. Runs of other keys, and runs without a
+// key, get the other places.
 func TestServeKeyRuns(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -178,7 +180,7 @@ func TestServeKeyRuns(t *testing.T) {
 					require.Equal(t, n, count(m.order, key+"-"))
 					longest = max(longest, (n+row.want[key]-1)/row.want[key])
 				}
-				// A place that a process frees is taken by it at once, or by another one after half a second.
+				// If a process frees a place, it takes the place again at once, or another process does after half a second.
 				require.LessOrEqual(t, time.Since(begun), time.Duration(longest)*1600*time.Millisecond+2*time.Second)
 			})
 		})
@@ -204,7 +206,8 @@ func count(ids []string, prefix string) (n int) {
 	return n
 }
 
-// TestServeKeyOfTheDead: the places of a process that has died are free when its leases run out, and one of a run that rests is free at once.
+// TestServeKeyOfTheDead: the places of a dead process become free when its leases run out. The place of a run that comes to rest becomes
+// free at once.
 func TestServeKeyOfTheDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +242,8 @@ func TestServeKeyOfTheDead(t *testing.T) {
 	})
 }
 
-// TestServeKeyRunsOfFails: a function that panics, or returns what makes no sense, is reported, and one run of a key at a time goes on.
+// TestServeKeyRunsOfFails: if KeyRunsOf panics, or returns an invalid number, that is reported, and runs of the key are performed one at a
+// time.
 func TestServeKeyRunsOfFails(t *testing.T) {
 	t.Parallel()
 	for _, of := range []func(string) int{func(string) int { panic("KeyRunsOf") }, func(string) int { return -1 }} {
@@ -257,10 +261,10 @@ func TestServeKeyRunsOfFails(t *testing.T) {
 	}
 }
 
-// noTurns is a store that knows nothing of turns.
+// noTurns is a store that is not a TurnStore.
 type noTurns struct{ store.QueueStore }
 
-// TestKeysRefused: keys, priorities and bounds that make no sense.
+// TestKeysRefused: invalid keys, priorities and bounds are refused.
 func TestKeysRefused(t *testing.T) {
 	t.Parallel()
 	g := oneStep("w")
@@ -291,7 +295,7 @@ func TestKeysRefused(t *testing.T) {
 	}
 }
 
-// TestKeysOfLives: a run has its key and its priority in all lives, whoever begins it; what is given when it goes on replaces them.
+// TestKeysOfLives: a run has its key and its priority in all lives, whichever process begins it. Options of a later life replace them.
 func TestKeysOfLives(t *testing.T) {
 	t.Parallel()
 	g := (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "gate", Kind: kahn.KindGate}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "gate"}}})
@@ -331,7 +335,7 @@ func TestKeysOfLives(t *testing.T) {
 		require.NoError(t, err)
 		expect("other", -3)
 	}
-	// A run that is left before anything of it was written has them, too.
+	// A run that is left before anything of it was written has its key and priority, too.
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -16,13 +16,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// pausing is a graph with a loop that pauses.
+// pausing returns a graph with a loop that pauses.
 func pausing(name string, iterations int, pause time.Duration) *kahn.Graph {
 	again := func(v kahn.View) (bool, error) { return v.Iteration() < iterations, nil }
 	return flow(name, kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x"}), Loop: &kahn.Loop{MaxIterations: iterations, While: again, Pause: pause}}, kahn.Node{ID: "b", After: []string{"L"}})
 }
 
-// held is how many runs somebody holds a lease of.
+// held returns the number of leased runs.
 func (s *served) held(t *testing.T) (n int) {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Query{})
@@ -37,7 +37,7 @@ func (s *served) held(t *testing.T) (n int) {
 	return n
 }
 
-// perishing is a store as a process sees it that dies after some writes.
+// perishing is a store as a process sees it that dies after a number of writes.
 type perishing struct {
 	*served
 	writes atomic.Int64
@@ -64,8 +64,8 @@ func (s *perishing) Release(ctx context.Context, l store.Lease) error {
 	return s.served.Release(ctx, l)
 }
 
-// A process dies at each write of a run that rests, also while it comes to rest: another one goes on, each pause is as long as it is, and what was
-// stored is not called again.
+// A process dies at each write of a run that rests, also while it comes to rest. Another process continues: each pause keeps its length,
+// and steps whose end was stored are not called again.
 func TestServeRestsAndDies(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "at each write", func(t *testing.T) {
@@ -87,14 +87,14 @@ func TestServeRestsAndDies(t *testing.T) {
 			require.Equal(t, kahn.RunCompleted, s.status(t, "loop"), writes)
 			calls := len(s.take())
 			require.GreaterOrEqual(t, calls, 4, writes)
-			require.LessOrEqual(t, calls, 5, writes) // the one under way is repeated
+			require.LessOrEqual(t, calls, 5, writes) // the interrupted call is repeated
 			end()
 			require.Less(t, writes, int64(50))
 		}
 	})
 }
 
-// A run that waits for long holds no place of MaxRuns, and no lease, and goes on in time.
+// A run that waits for long holds no place of MaxRuns and no lease, and continues in time.
 func TestServeRests(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a loop that pauses", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestServeRests(t *testing.T) {
 		fails = false
 		q, err := kahn.PrepareSignal("g", kahn.Decision{Value: "yes"})
 		require.NoError(t, err)
-		_, err = s.Post(t.Context(), "run", q) // the run takes it, and rests on
+		_, err = s.Post(t.Context(), "run", q) // the run takes it, and rests again
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		require.Empty(t, s.take())

@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A process that learns of a newer schema ends the runs that are at work there, begins no other, says so once, and Serve returns.
+// A process that learns of a newer schema performs its running runs to their ends, begins no others, and reports this once. Then Serve
+// returns.
 func TestServeOutdated(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "while a run is at work", func(t *testing.T) {
@@ -39,7 +40,7 @@ func TestServeOutdated(t *testing.T) {
 		s.mu.Lock()
 		s.fail = newer
 		s.mu.Unlock()
-		time.Sleep(time.Minute) // it announces itself more often
+		time.Sleep(time.Minute) // the process announces itself more often
 		s.create(t, long, time.Time{}, "two")
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, <-told, store.ErrNewerSchema)

@@ -24,14 +24,14 @@ import (
 
 var errKilled = errors.New("the process was killed")
 
-// sharer is the store as one process sees it, which may be killed, or cut off for a while.
+// sharer is the store as one process sees it. The process may be killed, or cut off for a while.
 type sharer struct {
 	*store.Memory
 	dead  atomic.Bool
 	mu    sync.Mutex
 	cut   chan struct{} // closed when the cut ends; nil without one
 	calls atomic.Int64  // of Grant
-	fails atomic.Bool   // Grant does
+	fails atomic.Bool   // Grant fails
 
 	latency time.Duration // of Grant, there and back
 }
