@@ -35,9 +35,9 @@ type Codec interface {
 // Values that JSON can express are written as they are: nil, booleans, strings, float64, map[string]any, []any. Values of all other types are
 // written with the type's name, as {"$type": "int", "value": 7}, so that they keep their type: integers of every size, exactly; float32; []byte;
 // time.Time, without its monotonic reading, and time.Duration; json.Number and json.RawMessage; lists, and maps by string, of any of these;
-// [Outputs], [EndVerdict] and [FileRef]; and the types registered here, by their own JSON form. An error keeps its text and the sentinel errors
-// of this package and of package context that it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed
-// predecessors, keep their fields, too. For a value of any other type, Encode returns an error that names the type.
+// [Outputs], [EndVerdict] and [FileRef]; and the types registered here, by their own JSON form: unexported fields are lost. An error keeps its
+// text and the sentinel errors of this package and of package context that it matches; [*NodeError], [*UpstreamError] and [*MapError], which
+// steps get from failed predecessors, keep their fields, too. For a value of any other type, Encode returns an error that names the type.
 //
 // As an option, Types are the codec of a run without [Encoding]. They do not encode an output when its node completes, as Encoding does, but
 // when a store, [EventOutputs] or the encoding of a snapshot needs it. The option is for packages that know the types of the values of a

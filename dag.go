@@ -334,7 +334,8 @@ type Edge struct {
 	To string
 	// On says which outcome of From the edge waits for. Default: [OnSuccess].
 	On On
-	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any. The two upstream kinds count as one.
+	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any, also that From never ran because of a failure before
+	// it. The two upstream kinds count as one.
 	Causes []CauseKind
 	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. An edge
 	// with a Label into the end node delivers only if its branch is taken, but the end node runs in any case.

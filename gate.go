@@ -13,7 +13,8 @@ import (
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
 // signal is the gate's output, and routes like the value of a condition. Besides the spellings of true and false, approve
-// and approved mean true, and reject and rejected mean false.
+// and approved mean true, and reject and rejected mean false. [Plan.Hash] covers a Gate, except its Check: another Timeout makes
+// another graph.
 //
 // A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If a choice is one of approved, approve,
 // true and yes, in any case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of

@@ -20,7 +20,8 @@ import (
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that has not ended: see Waiting.
 	Status RunStatus
-	// Degraded is true for a completed run with failures that were handled or tolerated.
+	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output has
+	// completed, and does not count.
 	Degraded bool
 	// Left is true for a suspended run that was left. [Run.Leave] or [Runner.Shutdown] left it, or the caller's context of a durable run
 	// ended, or the run's store did not answer before its lease ran out. If the context ended, the error matches [ErrLeft]. If the store

@@ -77,8 +77,9 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 }
 
 // Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns its errors. Any number of processes may
-// serve the same schedules; the definition of the process that began last counts. Serve does not change stored schedules that this process
-// does not have; Remove removes them.
+// serve the same schedules; the definition of the process that began last counts. Serve does not change a stored schedule that this process
+// does not have: it performs the schedule's pending tick, or cancels it as missed, but does not create the next tick. If no process has
+// the schedule, no tick follows. [Scheduler.Remove] removes it.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
