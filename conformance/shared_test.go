@@ -137,7 +137,7 @@ type gaugeOfKeys struct {
 	now, most map[string]int
 	calls     int
 	starts    []time.Time
-	above     func(key string, n int) // unless it is nil, called with each number of steps that begins, with the lock held
+	above     func(key string, n int) // if not nil, called when a step begins, with the number of running steps of its key; the caller holds mu
 }
 
 func (g *gaugeOfKeys) add(key string, by int) {
@@ -159,7 +159,7 @@ func (g *gaugeOfKeys) add(key string, by int) {
 	}
 }
 
-// step takes a time. The key of a node is its id up to a dash.
+// step returns a step that takes d. A node's key is its id up to the first dash.
 func (g *gaugeOfKeys) step(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		key, _, _ := strings.Cut(s.ID(), "-")
@@ -174,7 +174,7 @@ func (g *gaugeOfKeys) step(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// keyedFan is n nodes of each key, each with a Timeout.
+// keyedFan returns a graph of n nodes of each key, each with a Timeout.
 func keyedFan(n int, timeout time.Duration, keys ...string) *kahn.Graph {
 	g := &kahn.Graph{Name: "fan"}
 	for i := range n {
@@ -185,7 +185,7 @@ func keyedFan(n int, timeout time.Duration, keys ...string) *kahn.Graph {
 	return g
 }
 
-// others are the holders of a limit in a store.
+// others returns the holders of a limit in a store.
 func others(t *testing.T, db store.GrantStore, limit string) []store.GrantHolder {
 	t.Helper()
 	answers, err := db.Grant(t.Context(), "looks", time.Millisecond, []store.GrantRequest{{Limit: limit, Most: 1}})
@@ -193,7 +193,8 @@ func others(t *testing.T, db store.GrantStore, limit string) []store.GrantHolder
 	return answers[0].Others
 }
 
-// TestSharedBounds: Runners of one store have limits in common, per key and in all, of which none is left unused; nobody waits in an attempt, and all is given back.
+// TestSharedBounds: Runners of one store share limits, per key and in total. They use the limits fully, no node waits inside an attempt,
+// and the Runners return every slot.
 func TestSharedBounds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +221,7 @@ func TestSharedBounds(t *testing.T) {
 	})
 }
 
-// TestSharedReuse: a Runner that is alone reuses what it has: it asks the store now and then, however many its nodes are.
+// TestSharedReuse: a Runner that is alone reuses its slots. It asks the store at intervals, however many nodes it runs.
 func TestSharedReuse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,7 +238,7 @@ func TestSharedReuse(t *testing.T) {
 	})
 }
 
-// TestSharedTurns: of two Runners with one slot each has it in turns; an interloper that stays busy does not keep it.
+// TestSharedTurns: two Runners take turns with one slot. A Runner that stays busy does not keep it.
 func TestSharedTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -262,8 +263,8 @@ func TestSharedTurns(t *testing.T) {
 	})
 }
 
-// TestSharedWait: a node that waits for another process has neither an attempt nor a Timeout, the answer of Why names the run that holds the slot, and a wait costs few calls. Cancel and
-// Leave end it, and what a run had that was cancelled, left or shut down is free at once.
+// TestSharedWait: while a node waits for another process, it has no attempt and its Timeout does not run. Why names the run that holds the
+// slot, and the wait costs few calls. Cancel and Leave end it. If a run is cancelled, left or shut down, its slots are free at once.
 func TestSharedWait(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"ends", "cancel", "leave", "shutdown"} {
@@ -319,7 +320,7 @@ func TestSharedWait(t *testing.T) {
 	}
 }
 
-// TestSharedRate: Runners have a rate in common. Tokens that are not used go back.
+// TestSharedRate: Runners share a rate, and return the tokens they do not use.
 func TestSharedRate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -345,7 +346,8 @@ func TestSharedRate(t *testing.T) {
 	})
 }
 
-// TestSharedStoreFails: while the store fails, nodes wait, the error is reported now and then, and no limit is exceeded; they go on when it is back.
+// TestSharedStoreFails: while the store fails, nodes wait, the Runner reports the error at intervals, and no limit is exceeded. The nodes
+// continue when the store is back.
 func TestSharedStoreFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -368,7 +370,7 @@ func TestSharedStoreFails(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
 		require.Equal(t, map[string]int{"a": 2, "": 2}, m.most)
-		// What cannot be given back goes back with its lease, and nobody waits for it.
+		// A slot that cannot be returned becomes free when its lease ends, and Shutdown does not wait for that.
 		p.fails.Store(true)
 		begun := time.Now()
 		require.NoError(t, rn.Shutdown(t.Context()))
@@ -376,7 +378,8 @@ func TestSharedStoreFails(t *testing.T) {
 	})
 }
 
-// TestSharedLeases: a killed process loses its grants with its lease, and a process that is cut off begins nothing when its lease has run out.
+// TestSharedLeases: a killed process loses its grants when its lease ends. A process that is cut off from the store starts no step after
+// its lease has ended.
 func TestSharedLeases(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []bool{false, true} {
@@ -423,7 +426,7 @@ func TestSharedLeases(t *testing.T) {
 	}
 }
 
-// TestSharedBadBounds: what makes no sense is an error of the first run, and of Serve.
+// TestSharedBadBounds: the first run and Serve return an error for invalid limits.
 func TestSharedBadBounds(t *testing.T) {
 	t.Parallel()
 	db, g := new(store.Memory), new(kahn.Graph).Add(kahn.Node{ID: "a"})
@@ -455,8 +458,8 @@ func TestSharedBadBounds(t *testing.T) {
 // plainStore is a store that has no grants.
 type plainStore struct{ store.Store }
 
-// TestSharedUnderKills: processes that serve a store are killed, and cut off for up to three leases. The limits hold for all of them together, but for one
-// lease after another one has run out of a process that was cut off; all runs end.
+// TestSharedUnderKills: processes that serve a store are killed, or cut off for up to three leases. The limits hold for all of them
+// together, except for one lease after the lease of a process that was cut off has ended. All runs end.
 func TestSharedUnderKills(t *testing.T) {
 	t.Parallel()
 	worlds := uint64(6)
@@ -478,7 +481,7 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 	g := keyedFan(1+rnd.IntN(6), 0, keys...)
 	_, err := g.Compile()
 	require.NoError(t, err)
-	var cuts [][2]time.Time // when cuts began, and ended
+	var cuts [][2]time.Time // when each cut began and ended
 	m := new(gaugeOfKeys)
 	m.above = func(key string, n int) {
 		most := keyLimit
@@ -584,6 +587,6 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 		x.kill()
 	}
 	zombies.Wait()
-	time.Sleep(time.Minute) // grants go back in the background: what asks the store has ended then
+	time.Sleep(time.Minute) // grants are returned in the background; no call to the store is in flight after a minute
 	require.ElementsMatch(t, []int{0}, slices.Compact(slices.Sorted(maps.Values(m.now))), "no step is at work")
 }

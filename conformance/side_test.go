@@ -31,8 +31,7 @@ func fetchAndStore(rows []int, stored *[]int) *kahn.Graph {
 	)
 }
 
-// TestDataBesideABranch: data alone do not make a node run whose branch was not taken, and a node whose branch was taken
-// gets them.
+// TestDataBesideABranch: data alone do not make a node run if its branch was not taken. A node whose branch was taken receives the data.
 func TestDataBesideABranch(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -78,9 +77,9 @@ func TestPlanTellsSideEdges(t *testing.T) {
 		"C-[true]>X X>T C-[false]>T":           "",
 		"F>T F-!>T A>T":                        "A>T",
 		"C-[true]>T C>T C-!>H":                 "C>T",
-		"A>T C-[true]>T T{any}":                "A>T", // by the graph; the rule counts it all the same
+		"A>T C-[true]>T T{any}":                "A>T", // by the graph; the rule still counts it
 		"A~>T C-[true]>T B-*>T":                "",
-		"C-[true]>X X>T A>T":                   "", // T is on no branch: further down the usual rules hold
+		"C-[true]>X X>T A>T":                   "", // T is on no branch: the usual rules apply further down
 		"A>V V-[no]>F F>P V-[yes]>R R-[b]>P":   "", // counts if R is not asked
 		"D-[x]>F F~>G G-*>H H>T D-[y]>R R-!>T": "",
 		"C-[a]>Z A>Z Z{end}":                   "",
@@ -97,7 +96,7 @@ func TestPlanTellsSideEdges(t *testing.T) {
 	}
 }
 
-// TestSideEdgesAtEveryCut: wherever a run is cut, it goes on with the same side edges, in whatever composite they are.
+// TestSideEdgesAtEveryCut: wherever a run is cut, it continues with the same side edges, in every kind of composite.
 func TestSideEdgesAtEveryCut(t *testing.T) {
 	t.Parallel()
 	spare := func() []kahn.Node {
@@ -138,8 +137,7 @@ func TestSideEdgesAtEveryCut(t *testing.T) {
 	}
 }
 
-// TestSideEdgesOfOtherLives: a redrive judges the edges anew, and where a trigger has pruned the condition there is no
-// branch.
+// TestSideEdgesOfOtherLives: a redrive judges the edges again. If a trigger has pruned the condition, there is no branch.
 func TestSideEdgesOfOtherLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "redriven", func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A request that is checked changes nothing and gets the answer that the request itself gets then, in every state of a run.
+// In every state of a run, checking a request changes nothing and returns the answer that the request would get.
 func TestCheckedRequests(t *testing.T) {
 	nodes, edges, err := kahntest.Parse("a>ask ask-[yes]>b ask-[no]>c step>last never>late off>far ask{gate} late{gate} far{gate} off{off}")
 	require.NoError(t, err)
@@ -94,7 +94,8 @@ func TestCheckedRequests(t *testing.T) {
 	cancel(kahn.ErrFinished, "far")
 }
 
-// A host that gives up on an attempt whose process dies again and again fails the node for that reason: it is not retried, and what answers failures does.
+// A host that gives up on an attempt because its process keeps dying fails the node with that reason. The node is not retried, and its
+// failure edges are followed.
 func TestCoordinatorCrash(t *testing.T) {
 	for name, row := range map[string]struct {
 		node kahn.Node

@@ -30,7 +30,7 @@ func asksTwice(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(saved), nil
 }
 
-// TestSignalID: a signal of an ID answers once, however often it comes and wherever the run is by then.
+// TestSignalID: a signal with an ID answers once, however often it is sent and whatever the run is doing then.
 func TestSignalID(t *testing.T) {
 	t.Parallel()
 	of := func(id string, value any) kahn.Decision { return kahn.Decision{Value: value, ID: id} }
@@ -70,7 +70,7 @@ func TestSignalID(t *testing.T) {
 			require.Equal(t, "[one two]", a.Output)
 			gateResult, _ := res.Node("G")
 			require.Equal(t, "1", gateResult.Decision.ID)
-			signal(t, run, "t", "2", "two", nil) // it has ended
+			signal(t, run, "t", "2", "two", nil) // the node has ended
 			signal(t, run, "t", "2", "three", kahn.ErrSignalConflict)
 			signal(t, run, "t", "3", "three", kahn.ErrFinished)
 			answers := 0
@@ -123,7 +123,7 @@ func TestSignalID(t *testing.T) {
 		}
 		_, err := kahn.Execute(t.Context(), g, nil, early("no")...)
 		require.ErrorIs(t, err, kahn.ErrSignalConflict)
-		// A redrive of G asks anew, for all that came before.
+		// After a redrive, G asks again, despite the earlier signals.
 		_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, []string{"G"}))...)
 		require.NoError(t, err)
 		res, err := kahn.Execute(t.Context(), g, nil, append(early("no"), kahn.RunID("r"))...)
@@ -133,7 +133,7 @@ func TestSignalID(t *testing.T) {
 	})
 }
 
-// TestSignalIsStored: Signal returns when the answer is in the store, or tells that it does not know.
+// TestSignalIsStored: Signal returns when the answer is in the store, or returns an error that says it does not know.
 func TestSignalIsStored(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T, s store.Store) *kahn.Run {
@@ -161,7 +161,7 @@ func TestSignalIsStored(t *testing.T) {
 		require.NoError(t, run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"}))
 		require.True(t, signalled(t, inner, "G"))
 		require.GreaterOrEqual(t, time.Since(start), time.Second)
-		// Its repetition has nothing to wait for, and one that comes before waits, too.
+		// A repeated signal whose answer is stored does not wait; one sent before that waits, too.
 		time.Sleep(5 * time.Second)
 		start = time.Now()
 		require.NoError(t, run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"}))

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// unusable is a store that fails for good from some moment on.
+// unusable is a store that fails permanently once dead is set.
 type unusable struct {
 	store.Store
 	dead atomic.Bool
@@ -51,7 +51,7 @@ func TestSignalAgainThatIsNotStored(t *testing.T) {
 	}
 }
 
-// An answer that a run was given when it began or went on, and that it could not store, is not acknowledged either.
+// If a run receives an answer when it starts or resumes and cannot store it, the answer is not acknowledged either.
 func TestEarlySignalThatIsNotStored(t *testing.T) {
 	t.Parallel()
 	d := kahn.Decision{ID: "1", Value: "yes"}
@@ -72,7 +72,7 @@ func TestEarlySignalThatIsNotStored(t *testing.T) {
 	require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
 }
 
-// The same signal by many callers is one answer, also if it ends the run.
+// The same signal sent by many callers is one answer, even if it ends the run.
 func TestSameSignalByMany(t *testing.T) {
 	t.Parallel()
 	for n := range size(400, 100, 4000) {
@@ -97,7 +97,7 @@ func TestSameSignalByMany(t *testing.T) {
 	}
 }
 
-// An ID that JSON cannot hold would be forgotten by the next life.
+// An ID that JSON cannot represent is refused: the next life could not read it.
 func TestSignalIDThatIsNoText(t *testing.T) {
 	t.Parallel()
 	run, err := kahn.Start(t.Context(), graph(gate("G")), nothing)
@@ -108,12 +108,12 @@ func TestSignalIDThatIsNoText(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A node may have the id that the record of a signal has in other runs.
+// A node may have the id under which other runs store the record of a signal.
 func TestSignalsBesideANodeOfTheirName(t *testing.T) {
 	t.Parallel()
 	g, db := graph(gate("G"), gate("#signal1"), gate("##signal1"), gate("H")), new(store.Memory)
 	signals := map[string]any{"G": kahn.Decision{ID: "1", Value: "yes"}, "H": kahn.Decision{ID: "1", Value: "no"}}
-	for range 2 { // the second time they are repetitions
+	for range 2 { // the second time the signals are repetitions
 		res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.EarlySignals(signals))
 		require.NoError(t, err)
 		require.Equal(t, []string{"#signal1", "##signal1"}, res.Snapshot().Waiting())
@@ -129,8 +129,8 @@ func TestSignalsBesideANodeOfTheirName(t *testing.T) {
 	require.Equal(t, "one", n.Output)
 }
 
-// TestSignalIDsOfFormerRecords: signals with IDs are repetitions after every kind of life: where former versions have kept them in the record of
-// the run, where they have records of their own, and after a redrive, which forgets those of nodes that run again.
+// TestSignalIDsOfFormerRecords: a run recognizes repeated signals in every form of record: if a former version stored them in the record of
+// the run, if they have records of their own, and after a redrive. A redrive forgets the signals of nodes that run again.
 func TestSignalIDsOfFormerRecords(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), gate("H"), gate("I"))
@@ -146,7 +146,7 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 	both := map[string]any{"G": of("1", "yes"), "H": of("2", "no")}
 	stored := life(t, new(store.Memory), both)
 
-	// The same as a former version has written it.
+	// The same record as a former version wrote it.
 	var header map[string]any
 	require.NoError(t, json.Unmarshal(stored.Record, &header))
 	require.NotContains(t, header, "answered")

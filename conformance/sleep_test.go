@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sleeper is a step that sleeps twice, an hour each time, and then says what it was told.
+// sleeper returns a step that sleeps twice, an hour each time, and passes note what it was resumed with.
 func sleeper(note func(string, ...any)) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		value, resumed := s.Resumed()
@@ -34,7 +34,7 @@ func sleeper(note func(string, ...any)) kahn.StepFunc {
 	}
 }
 
-// A step that sleeps is entered again at its time, in the same attempt, and holds no slot meanwhile; Execute waits for it.
+// A sleeping step is called again at its time, in the same attempt. It holds no slot meanwhile, and Execute waits for it.
 func TestSuspendUntil(t *testing.T) {
 	t.Parallel()
 	g := func() *kahn.Graph {
@@ -163,7 +163,7 @@ func TestSuspendUntil(t *testing.T) {
 	})
 }
 
-// A wait with a deadline ends by the signal or by the date, whichever comes first.
+// A wait with a deadline ends at the signal or at the deadline, whichever comes first.
 func TestSuspendFor(t *testing.T) {
 	t.Parallel()
 	g := flow("w", kahn.Node{ID: "s"}, kahn.Node{ID: "b", After: []string{"s"}})
@@ -251,8 +251,8 @@ func TestSuspendFor(t *testing.T) {
 	})
 }
 
-// A time that JSON has no form for neither breaks the run nor keeps it from its store: one after the year 9999 is as far away as there is, and one
-// before the year 1 has passed.
+// A time that JSON cannot represent does not break the run, which can still be stored. A time after the year 9999 becomes the last one
+// possible, and a time before the year 1 has passed.
 func TestSuspendBeyondCalendars(t *testing.T) {
 	t.Parallel()
 	west, odd := time.FixedZone("west", -5*60*60), time.FixedZone("east", 14*60*60)
@@ -310,7 +310,7 @@ func TestSuspendBeyondCalendars(t *testing.T) {
 	}
 }
 
-// What a step has returned travels as data, too, and a Coordinator goes on by its own clock.
+// The suspension that a step returns can be sent as data, too, and a Coordinator resumes the step by its own clock.
 func TestSuspendUntilElsewhere(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
@@ -343,7 +343,7 @@ func TestSuspendUntilElsewhere(t *testing.T) {
 	require.Equal(t, 1, res.Output)
 }
 
-// The process dies at every write, and the sleep ends at its time all the same, with its state and in its attempt.
+// The process dies at every write. The sleep still ends at its time, in the same attempt and with its state.
 func TestSuspendUntilCrashes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "crashes", func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The skip reason of a node on a branch that was not taken names the answer of the condition, and the branch.
+// If a branch was not taken, the skip reason of its node names the condition's answer and the branch.
 func TestSkipAnswer(t *testing.T) {
 	long := fmt.Sprintf("%04096d", 1)
 	for _, row := range []struct {
@@ -49,7 +49,7 @@ func TestSkipAnswer(t *testing.T) {
 			require.Equal(t, fmt.Sprintf("condition_branch(? answered %q, not %q)", row.answer, row.skip), want.String())
 
 			if _, isLabeler := row.output.(labelled); isLabeler {
-				return // which no codec knows
+				return // no codec can decode a labelled
 			}
 			snapshot := reload(t, paused.Snapshot())
 			res, err := kahn.Execute(t.Context(), g, takes(0), kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"G": 1}))
@@ -65,7 +65,7 @@ func TestSkipAnswer(t *testing.T) {
 	inBubble(t, "a gate, and one inside", func(t *testing.T) {
 		inner := graph(gate("G"), branch("on", "G", "approved"), branch("off", "G", "rejected"))
 		r := tryControlled(t, t.Context(), graph(subgraph("S", inner)), takes(0), func(run *kahn.Run) {
-			for run.Signal(context.Background(), "S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // the sub-graph has yet to begin
+			for run.Signal(context.Background(), "S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // the sub-graph has not started yet
 			}
 		})
 		require.Equal(t, `condition_branch(G answered "no", not "approved")`, r.find(event.NodeSkipped, "S/on")[0].Payload.(event.Skip).Reason.String())

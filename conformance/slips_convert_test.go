@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// rootAs reads a root input as a T, in each driver.
+// rootAs reads a root input as a T, with every driver.
 func rootAs[T any](t *testing.T, given any, want any, text string) {
 	t.Helper()
 	g := graph(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -37,7 +37,7 @@ func rootAs[T any](t *testing.T, given any, want any, text string) {
 	}
 }
 
-// Numbers and lists from JSON are what they say, where they are exactly that.
+// Numbers and lists from JSON convert to a type that represents them exactly.
 func TestValuesFromJSON(t *testing.T) {
 	t.Parallel()
 	rootAs[int](t, 3.0, 3, "")
@@ -67,7 +67,7 @@ func TestValuesFromJSON(t *testing.T) {
 	rootAs[[]string](t, []any{"a", nil}, nil, `wrong type: item 1 is null: UpstreamItems tells which items of a map have no value, and why`)
 }
 
-// The output of a map is a list of what its step returns, unless an item has no value.
+// A map's output is a list of what its step returned, unless an item has no value.
 func TestParamOfAMap(t *testing.T) {
 	t.Parallel()
 	g := func(tolerated float64) *kahn.Graph {
@@ -91,7 +91,7 @@ func TestParamOfAMap(t *testing.T) {
 	}
 }
 
-// A map over a root input that is no parameter of its node says how it becomes one.
+// If a map is over a root input that is not a parameter of its node, the error says how to make it one.
 func TestMapOverARootInput(t *testing.T) {
 	t.Parallel()
 	over := func(n kahn.Node) *kahn.Graph {

@@ -14,7 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sumGraph adds what two nodes have, one of them slow, and takes a missing value for one that does not exist.
+// sumGraph returns a graph that adds the outputs of a fast node and a slow one. Its last node takes an output it cannot read for one that
+// does not exist.
 func sumGraph(join kahn.Join, missing func(s *kahn.Step) error) *kahn.Graph {
 	return graph(
 		kahn.Node{ID: "fast", Do: yields(0, 1)},
@@ -32,7 +33,7 @@ func sumGraph(join kahn.Join, missing func(s *kahn.Step) error) *kahn.Graph {
 	)
 }
 
-// An input that is not there yet is not one that does not exist.
+// Reading an input that is not there yet is an error, and not the same as reading one that does not exist.
 func TestEarlyJoinsLoseNothingInSilence(t *testing.T) {
 	t.Parallel()
 	asks := map[string]struct {
@@ -82,7 +83,7 @@ func TestEarlyJoinsLoseNothingInSilence(t *testing.T) {
 	}
 }
 
-// The error does not depend on how long the node takes to ask: what has ended since the join decided stays out.
+// The error does not depend on how long the node takes to ask: nodes that have ended since the join decided do not count.
 func TestEarlyJoinsAskedLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestEarlyJoinsAskedLater(t *testing.T) {
 	})
 }
 
-// A Coordinator hands out the same error.
+// A Coordinator's steps get the same error.
 func TestEarlyJoinsOfACoordinator(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, sumGraph(kahn.AnySucceeded, nil))
@@ -125,7 +126,7 @@ func TestEarlyJoinsOfACoordinator(t *testing.T) {
 	}
 }
 
-// A predecessor that ended in time without a value has none: it failed, was skipped, or took another branch.
+// A predecessor that failed, was skipped, or took another branch before the join decided has no value.
 func TestEarlyJoinsWithoutAValue(t *testing.T) {
 	t.Parallel()
 	for _, other := range []kahn.Node{{ID: "slow", Do: always(errStep)}, {ID: "slow", Disabled: true}} {

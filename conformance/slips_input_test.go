@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run of a graph with declared inputs accepts only these; one without accepts any.
+// A graph that declares inputs accepts only those; a graph that declares none accepts any.
 func TestInputs(t *testing.T) {
 	declared := []kahn.Input{{Name: "reader"}, {Name: "region", Default: "eu"}, {Name: "note", Optional: true}}
 	params := func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }
@@ -177,7 +177,7 @@ func TestInputsOfComposites(t *testing.T) {
 	}
 }
 
-// The default of an input reaches composites, and is a part of the graph's hash.
+// The default of an input reaches composites, and the graph's hash covers it.
 func TestInputDefaults(t *testing.T) {
 	params := func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }
 	sub := graph(kahn.Node{ID: "x", Do: params})
@@ -188,10 +188,10 @@ func TestInputDefaults(t *testing.T) {
 		node kahn.Node
 		want string
 	}{
-		{kahn.Node{Sub: sub}, "map[region:outer]"}, // it is handed on
+		{kahn.Node{Sub: sub}, "map[region:outer]"}, // the outer input is passed on
 		{kahn.Node{Sub: sub, Params: map[string]any{"rows": 1}}, "map[region:outer rows:1]"},
 		{kahn.Node{Sub: sub, After: []string{"A"}}, "map[region:inner]"},
-		{kahn.Node{Sub: sub, After: []string{"A"}, In: []kahn.Edge{{From: "off", Param: "region", DataOnly: true}}}, "map[region:inner]"}, // nothing is delivered
+		{kahn.Node{Sub: sub, After: []string{"A"}, In: []kahn.Edge{{From: "off", Param: "region", DataOnly: true}}}, "map[region:inner]"}, // the edge delivers nothing
 		{kahn.Node{Sub: sub, In: []kahn.Edge{{From: "A", Param: "region"}}}, "map[region:<nil>]"},
 	} {
 		inBubble(t, row.want, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestInputDefaults(t *testing.T) {
 	require.NotSame(t, one, two)
 }
 
-// Compile finds a Key that is none of the declared ports of an output.
+// Compile reports a Key that is not one of the declared outputs.
 func TestOutputs(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -239,7 +239,7 @@ func TestOutputs(t *testing.T) {
 		{[]string{"rows", "header"}, kahn.Edge{Key: "rows.first.name"}, ""},
 		{[]string{"a.b"}, kahn.Edge{Key: "a.b"}, ""},
 		{[]string{"a.b"}, kahn.Edge{Key: "a.b.c"}, ""},
-		{[]string{"rows", "header"}, kahn.Edge{Key: "haeder", On: kahn.OnFailure}, ""}, // it delivers the error
+		{[]string{"rows", "header"}, kahn.Edge{Key: "haeder", On: kahn.OnFailure}, ""}, // the edge delivers the error
 		{[]string{"rows", "header"}, kahn.Edge{Key: "haeder"},
 			`edge "A" -> "B": bad edge: the Key "haeder" names none of the Outputs of "A"; did you mean "header"? (there is "rows", "header")`},
 		{[]string{"rows", "header"}, kahn.Edge{Key: "haeder", DataOnly: true}, `did you mean "header"?`},

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestSlipsOfNumbers: a number that makes no sense, and a value that an enum does not have, are refused with the name of the field.
+// TestSlipsOfNumbers: an invalid number or enum value is refused with an error that names the field.
 func TestSlipsOfNumbers(t *testing.T) {
 	t.Parallel()
 	one := func(n kahn.Node) *kahn.Graph { n.ID = "N"; return graph(n) }

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// drivers perform a graph each in its own way; all have the same result.
+// drivers are the ways to perform a graph; all lead to the same result.
 var drivers = map[string]func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error){
 	"Execute": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
 		return kahn.Execute(t.Context(), g, step, opts...)
@@ -75,7 +75,7 @@ func driven(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option
 	return c.Result()
 }
 
-// countingGraph is a graph that counts, which fails, and then decides by the count.
+// countingGraph returns a graph with a counting step, which fails, and a node that decides by the count.
 func countingGraph(decides kahn.Node) *kahn.Graph {
 	return graph(
 		kahn.Node{ID: "count", Do: always(errStep)}, decides,
@@ -86,7 +86,7 @@ func countingGraph(decides kahn.Node) *kahn.Graph {
 
 const unreadText = `unread failure: the output of node "count" was read, and it has none (node "count": step_error: the step broke): ask for its status or its error as well`
 
-// A slip fails the node that made it, says what is wrong and what to do, whoever drives the run.
+// A slip fails the node that made it, with an error that says what is wrong and what to do, with every driver.
 func TestSlipsOfTests(t *testing.T) {
 	t.Parallel()
 	count := func(v kahn.View) int { n, _ := v.Output("count").(int); return n }
@@ -140,7 +140,7 @@ func TestSlipsOfTests(t *testing.T) {
 	}
 }
 
-// What is no slip: a test that asks, a failure that was tolerated, a loser that was superseded, a guard under another policy.
+// These are not slips: a test that asks for the status or the error, a skipped or a tolerated node, a guard with another policy.
 func TestNoSlips(t *testing.T) {
 	t.Parallel()
 	reads := func(v kahn.View) (bool, error) { return v.Output("count") != nil, nil }
@@ -171,7 +171,7 @@ func TestNoSlips(t *testing.T) {
 	}
 }
 
-// A guard that ends its goroutine fails its node, too.
+// A guard that ends its goroutine also fails its node.
 func TestGuardEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "delete all", When: func(kahn.View) (bool, error) { runtime.Goexit(); return true, nil }})
@@ -185,7 +185,7 @@ func TestGuardEndsItsGoroutine(t *testing.T) {
 	require.Len(t, res.Warnings, 1)
 }
 
-// Guards of items and iterations that cannot decide are one warning for each node of the graph, with the path of the first.
+// If the guards of items or iterations cannot decide, the run has one warning per node of the graph, with the path of the first failure.
 func TestGuardWarningsInside(t *testing.T) {
 	t.Parallel()
 	broken := func(kahn.View) (bool, error) { return false, errStep }
@@ -199,7 +199,7 @@ func TestGuardWarningsInside(t *testing.T) {
 	require.EqualError(t, res.Warnings[1], `guard could not decide: node "m[0]/y" is skipped: the step broke`)
 }
 
-// A step of the engine's own State decides alike: its View has no run.
+// Slips are found in the same way if a State is driven without a run.
 func TestSlipsBesideAState(t *testing.T) {
 	t.Parallel()
 	plan, err := countingGraph(kahn.If("large?", func(v kahn.View) (bool, error) { return v.Output("count") != nil, nil }, "count")).Compile()
@@ -238,7 +238,7 @@ func evaluateAfterFailure(t *testing.T, plan *kahn.Plan) (value any, out machine
 	return plan.Evaluate(st, task.Ref, &kahn.Values{Errs: map[string]error{"count": errStep}})
 }
 
-// The cost of asking: nothing where no ancestor failed.
+// Unread does not allocate if no ancestor failed.
 func TestUnreadAllocatesNothing(t *testing.T) {
 	v := kahn.NewView(kahn.ViewData{Nodes: map[string]kahn.NodeData{"a": {Status: kahn.Completed, Output: 1}, "b": {Status: kahn.Failed, Tolerated: true}, "c": {Status: kahn.Failed, Err: errStep}}})
 	require.Zero(t, testing.AllocsPerRun(100, func() { _, _, _ = v.Unread("a"), v.Unread("b"), v.Unread("nobody") }))

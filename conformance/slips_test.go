@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestSlips shows where a mistake is reported, and with which text: by Compile, by the call before anything runs, by a
-// signal, by the node that made it, or, where it may be intended, by a warning.
+// TestSlips shows what reports a mistake, and with which text: Compile, the call before anything runs, a signal, or the node that made it.
+// A mistake that may be intended is reported by a warning.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	steps := kahn.Mux{"http": nop, "sql": nop, "unset": nil}
@@ -243,7 +243,7 @@ func TestKinds(t *testing.T) {
 		name string
 		g    *kahn.Graph
 		opts []kahn.Option
-		want []string // the nodes that are reported
+		want []string // the nodes that the error names
 	}{
 		{"known", graph(kahn.Node{ID: "A", Kind: "a"}), nil, nil},
 		{"every node of an unknown kind", graph(kahn.Node{ID: "A", Kind: "b"}, kahn.Node{ID: "B"}), nil, []string{`"A"`, `"B"`}},
@@ -286,7 +286,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// A graph that contains another one twice, and so on, is checked once, not once for each path.
+// A graph that is nested twice on each of many levels is checked once, not once for each path.
 func TestKindsOfDeepGraphs(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x", Kind: "b"})
@@ -298,7 +298,7 @@ func TestKindsOfDeepGraphs(t *testing.T) {
 	require.Less(t, time.Since(begun), 10*time.Second)
 }
 
-// A delay that is longer than the default of its cap is not shortened.
+// An initial delay above the default maximum is not shortened.
 func TestInitialDelayAboveDefaultCap(t *testing.T) {
 	inBubble(t, "no cap is set", func(t *testing.T) {
 		policy := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Minute, Jitter: kahn.JitterNone}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Fields that have no effect without an option which the run does not have are warnings of its Result, whoever drives it.
+// If a field has no effect because the run lacks an option, the Result has a warning, with every driver.
 func TestFieldsWithoutTheirOption(t *testing.T) {
 	t.Parallel()
 	const (
@@ -56,7 +56,7 @@ func TestFieldsWithoutTheirOption(t *testing.T) {
 	require.Empty(t, res.Warnings, "the Runner bounds keys")
 }
 
-// Options that would change nothing can only be mistakes.
+// An option that would change nothing is refused as a mistake.
 func TestOptionsThatADriverIgnores(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// A guard or a condition that asks for a node which is not an ancestor fails.
+// A guard or a condition fails if it asks for a node that is not an ancestor.
 func TestViewOfNoAncestor(t *testing.T) {
 	ask := map[string]func(kahn.View, string){
 		"Status": func(v kahn.View, id string) { v.Status(id) },
@@ -147,7 +147,7 @@ func TestNoValue(t *testing.T) {
 	})
 }
 
-// checked is an expression that asks for a node by its id, which is its text.
+// checked is an expression that asks for a node; the node's id is the text of the expression.
 type checked string
 
 func (c checked) Parse(text string) (kahn.Expression, error) { return checked(text), nil }

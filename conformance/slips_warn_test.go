@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// named is an evaluator of texts that name nodes: each word is the id of a node. A text that begins with "?" does not tell which nodes it
-// names. Each is true.
+// named evaluates texts in which each word is the id of a node. It does not report the nodes of a text that begins with "?". Every text is
+// true.
 type named struct{}
 
 func (named) Parse(text string) (kahn.Expression, error) {
@@ -29,7 +29,7 @@ func (silent) Evaluate(context.Context, kahn.View) (any, error) { return true, n
 
 const unusedText = "nobody uses its answer: none of its edges has a label or a Param, and no guard or test names it"
 
-// What is valid and probably a mistake is a warning of the plan, and of the Result of each run, whoever drives it.
+// If a graph is valid but probably a mistake, its plan and the Result of each run have a warning, with every driver.
 func TestWarningsOfGraphs(t *testing.T) {
 	t.Parallel()
 	yes := kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil })
@@ -43,7 +43,7 @@ func TestWarningsOfGraphs(t *testing.T) {
 		l.MaxIterations = 3
 		return text(graph(kahn.Node{ID: "loop", Loop: &l, Sub: graph(yes, after("x", "ok?"))}))
 	}
-	both := func(sum kahn.Node, others ...kahn.Node) *kahn.Graph { // a and b deliver the parameter x of sum
+	both := func(sum kahn.Node, others ...kahn.Node) *kahn.Graph { // a and b both deliver the parameter x of sum
 		sum.ID, sum.In = "sum", append([]kahn.Edge{{From: "a", Param: "x"}, {From: "b", Param: "x"}}, sum.In...)
 		for _, id := range []string{"a", "b"} {
 			if !slices.ContainsFunc(others, func(n kahn.Node) bool { return n.ID == id }) {
@@ -195,7 +195,7 @@ func TestWarningsOfTheWholeGraph(t *testing.T) {
 	}
 }
 
-// A graph that a step hands back warns in the same way.
+// A graph that a step returns has the same warnings.
 func TestWarningsOfExpansions(t *testing.T) {
 	t.Parallel()
 	yes := kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil })

@@ -15,10 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestSnapshotAtEveryCut runs random graphs, takes snapshots at as many moments as it can (in the middle of attempts,
-// guards, conditions and merges, after events, in backoff, while gates and steps wait), and goes on from each of them as
-// another process would. The nodes and the run have the same outcomes as in the uncut run, and no step of a node that had
-// ended is called again. The events up to the cut and those after it are one stream.
+// TestSnapshotAtEveryCut runs random graphs and takes snapshots at as many moments as it can: in the middle of attempts, guards, conditions
+// and merges, after events, in backoff, while gates and steps wait. It continues from each snapshot as another process would. The nodes and
+// the run have the same outcomes as in the uncut run, and no step is called for a node that had ended. The events before the cut and after
+// it form one stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
 	graphs := size(14, 2, 3_000)
@@ -37,7 +37,7 @@ func TestSnapshotAtEveryCut(t *testing.T) {
 	}
 }
 
-// everyCut goes on from every snapshot of a run.
+// everyCut continues from every snapshot of a run.
 func (c *cutter) everyCut(t *testing.T, name string) (cuts int) {
 	snapshots, want := c.run(t, nil, true)
 	events := c.events
@@ -65,7 +65,7 @@ func (c *cutter) everyCut(t *testing.T, name string) (cuts int) {
 	return len(snapshots)
 }
 
-// TestCompositesAtEveryCut is TestSnapshotAtEveryCut, and TestStoreAtEveryWrite, for the rows of the scenarios about composites.
+// TestCompositesAtEveryCut does what TestSnapshotAtEveryCut and TestStoreAtEveryWrite do, for the scenarios about composites.
 func TestCompositesAtEveryCut(t *testing.T) {
 	list := []string{"a", "b", "c"}
 	whole := func(v kahn.View) (bool, error) { return v.Iteration() == 3, nil }
@@ -113,7 +113,7 @@ func TestCompositesAtEveryCut(t *testing.T) {
 	}
 }
 
-// lastEvent is the id of the last event before a snapshot.
+// lastEvent returns the id of the last event before a snapshot.
 func lastEvent(t *testing.T, snapshot []byte) uint64 {
 	var file struct {
 		LastEvent uint64 `json:"last_event"`

@@ -21,8 +21,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestHostileSnapshots goes on from forged snapshots: values are missing, out of range, or contradict each other. Such a
-// snapshot is refused, or the run ends; nothing panics, hangs or takes memory without bound.
+// TestHostileSnapshots resumes forged snapshots, whose values are missing, out of range, or contradict each other. Resume refuses such a
+// snapshot, or the run ends; nothing panics, hangs or takes memory without bound.
 func TestHostileSnapshots(t *testing.T) {
 	defer tolerateBugs()()
 	graphs, tried, refused := size(4, 3, 200), 0, 0
@@ -63,7 +63,7 @@ type forgedStore struct {
 	*journal
 	node   string // "" for the run's own record
 	record json.RawMessage
-	change func(n *store.Columns) // of that node; may be nil
+	change func(n *store.Columns) // changes the columns of that node; may be nil
 }
 
 func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
@@ -84,7 +84,7 @@ func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 	return lease, stored, nil
 }
 
-// TestHostileStores does the same with stores.
+// TestHostileStores resumes runs from stores with forged records, with the same expectations.
 func TestHostileStores(t *testing.T) {
 	defer tolerateBugs()()
 	tried, refused := 0, 0
@@ -149,7 +149,7 @@ func TestHostileStores(t *testing.T) {
 	require.Greater(t, refused, 100)
 }
 
-// goOnHostile reports whether the run went on. data is the forged file.
+// goOnHostile reports whether the run was resumed. data is the forged file.
 func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool {
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,7 +166,7 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 	for range 20 {
 		time.Sleep(time.Second)
 		for _, w := range run.Waiting() {
-			_ = run.Signal(context.Background(), w.Node, true) // the signal may not find a node with a forged name
+			_ = run.Signal(context.Background(), w.Node, true) // Signal may not find a node whose name was forged
 		}
 	}
 	run.Cancel()
@@ -183,7 +183,7 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 	return true
 }
 
-// forge changes one to three places of a snapshot.
+// forge changes one to three values of a snapshot.
 func forge(t *testing.T, r *rand.Rand, data []byte) []byte {
 	pick := func(list ...any) any { return list[r.IntN(len(list))] }
 	number := func() any { return pick(-1, 0, 1, 7, 1<<30, 1<<31-1, -1<<31) }
@@ -233,7 +233,7 @@ func forge(t *testing.T, r *rand.Rand, data []byte) []byte {
 	return data
 }
 
-// jsonPlace is a value in a document, and how to put another one in its place.
+// jsonPlace is a value in a document, with a function that replaces it.
 type jsonPlace struct {
 	value any
 	set   func(any)
@@ -258,7 +258,7 @@ func placesOf(doc any) (places []jsonPlace) {
 	return places
 }
 
-// A backoff or a pause until a date that is far away lasts no longer than its policy allows.
+// A backoff or a pause until a distant date lasts no longer than its policy allows.
 func TestBackoffUntilAForgedDate(t *testing.T) {
 	hour, asked := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, MaxDelay: time.Hour}, kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second}
 	broken := errors.New("once more")
@@ -309,14 +309,14 @@ func TestBackoffUntilAForgedDate(t *testing.T) {
 	}
 }
 
-// A file that says that more attempts were cut short than there were gives the node no more attempts than its policy.
+// A file that claims more interrupted attempts than there were does not give the node more attempts than its policy.
 func TestForgedCutAttempts(t *testing.T) {
 	for _, cleanup := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("cleanup %v", cleanup), func(t *testing.T) {
 			g := graph(kahn.Node{ID: "x", Cleanup: cleanup, Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}})
 			run, err := kahn.Start(t.Context(), g, breaks("x"))
 			require.NoError(t, err)
-			time.Sleep(400 * ms) // it backs off after its first attempt
+			time.Sleep(400 * ms) // x backs off after its first attempt
 			data, err := json.Marshal(run.Snapshot())
 			require.NoError(t, err)
 			_, _ = run.Wait()
@@ -327,12 +327,12 @@ func TestForgedCutAttempts(t *testing.T) {
 			res, _ := kahn.Execute(t.Context(), g, breaks("x"), kahn.Resume(s))
 			x, _ := res.Node("x")
 			require.Equal(t, kahn.Failed, x.Status)
-			require.Equal(t, 4, x.Attempts) // the first one is taken for cut short
+			require.Equal(t, 4, x.Attempts) // the first attempt counts as interrupted
 		})
 	}
 }
 
-// The nodes inside an expanded node back off no longer, and are attempted no more often, than their policy allows, whatever a file says.
+// Whatever a file says, the nodes in an expanded node back off no longer, and are attempted no more often, than their policy allows.
 func TestForgedInsideAnExpandedNode(t *testing.T) {
 	for name, forge := range map[string]func(text string) string{
 		"no time": func(text string) string {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lookOf is what a snapshot and the run itself are to tell of a node alike. Times are those of the wall clock.
+// lookOf renders what a snapshot and the run itself must both report about a node. Times are wall-clock times.
 func lookOf(n kahn.NodeResult) string {
 	decision := ""
 	if n.Decision != nil {
@@ -29,7 +29,7 @@ func lookOf(n kahn.NodeResult) string {
 	return text
 }
 
-// snapshotDiffers compares what a snapshot tells of the nodes with what the Result tells.
+// snapshotDiffers compares the nodes of a snapshot with those of the Result.
 func snapshotDiffers(res *kahn.Result) (problems []string) {
 	nodes, err := res.Snapshot().Nodes(res.Plan())
 	if err != nil {
@@ -48,7 +48,7 @@ func snapshotDiffers(res *kahn.Result) (problems []string) {
 	return problems
 }
 
-// treeOf lists the nodes of a snapshot with their statuses, the inside of composites in brackets.
+// treeOf lists the nodes of a snapshot with their statuses, and the nodes in composites in brackets.
 func treeOf(nodes []kahn.SnapshotNode) (text string) {
 	for _, n := range nodes {
 		text += " " + n.ID + ":" + statusText(n.Status)
@@ -66,7 +66,7 @@ func statusText(s kahn.Status) string {
 	return s.String()
 }
 
-// A stored run that waits is looked at from elsewhere: with its plan, without it, and with that of another graph.
+// Another process reads the snapshot of a stored run that waits: with its plan, without it, and with the plan of another graph.
 func TestSnapshotNodes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a stored run", func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestSnapshotNodes(t *testing.T) {
 		_, err = s.Nodes(compiled(t, waits))
 		require.ErrorIs(t, err, kahn.ErrGraphChanged)
 
-		// A snapshot of this process has the values, one that was encoded their JSON.
+		// A snapshot of this process has the values; an encoded snapshot has their JSON.
 		run.Cancel(kahn.Request{Actor: "ann"})
 		res, _ := run.Wait()
 		require.Empty(t, snapshotDiffers(res))
@@ -129,7 +129,7 @@ func TestSnapshotNodes(t *testing.T) {
 	})
 }
 
-// A node of a snapshot waits if a predecessor has started or settled: one that is ready and lacks a slot has done neither.
+// A node of a snapshot waits if a predecessor has started or settled. A predecessor that is ready and lacks a slot has done neither.
 func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(after("A"), after("B"), after("behind A", "A"), after("behind B", "B"), after("far behind", "behind A"))
@@ -144,7 +144,7 @@ func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	})
 }
 
-// A snapshot that says of a node that a required port had no value, and not which one, is refused.
+// A snapshot is refused if it says that a required port of a node had no value, but not which port.
 func TestSkipWithoutItsPort(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Ports: []kahn.Port{{Name: "rows", Required: true}}, In: []kahn.Edge{{From: "a", Param: "rows"}}})

@@ -12,16 +12,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// prodder does to a State what its methods can do, at random. What the State refuses changes nothing; a transition that is not in the table
-// makes the test panic.
+// prodder calls the methods of a State at random. A call that the State refuses changes nothing; a transition that is not in the table
+// panics.
 type prodder struct {
 	plan *kahn.Plan
 	st   *machine.State
 	rng  *rand.Rand
-	ends bool // attempts end: they are neither retried nor suspended
+	ends bool // attempts end, and are neither retried nor suspended
 }
 
-// token is the current token of a node, as the State keeps it.
+// token returns the current token of a node, as the State stores it.
 func (p *prodder) token(r machine.Ref) machine.Token {
 	return machine.Token{Ref: r, Attempt: int32(binary.LittleEndian.Uint32(p.st.Snapshot().Words[8*r:]))}
 }
@@ -40,7 +40,7 @@ func (p *prodder) outcome(r machine.Ref) machine.Outcome {
 	return out
 }
 
-// act does one thing to one node.
+// act calls one method for one node.
 func (p *prodder) act(r machine.Ref) {
 	token := p.token(r)
 	switch p.st.Status(r) {
@@ -70,7 +70,7 @@ func (p *prodder) act(r machine.Ref) {
 	}
 }
 
-// prod does n things.
+// prod makes n random calls.
 func (p *prodder) prod(n int) {
 	for range n {
 		r := machine.Ref(p.rng.IntN(p.plan.Len()))
@@ -91,11 +91,11 @@ func (p *prodder) prod(n int) {
 	}
 }
 
-// end stops the State, and performs what is left then. It reports whether that has ended the run.
+// end aborts all nodes, and performs the nodes that still run then. It reports whether the run has ended.
 func (p *prodder) end() bool {
 	p.st.AbortAll()
 	for i := range 30 {
-		p.ends = i >= 10 // else by bad luck a node is still retried in the last round
+		p.ends = i >= 10 // otherwise a node may still be retried in the last round
 		for range 2 * p.plan.Len() {
 			_, _ = p.st.Next()
 		}
@@ -106,7 +106,7 @@ func (p *prodder) end() bool {
 	return p.st.Done()
 }
 
-// look asks for all that can be asked of a State.
+// look calls every method that reads a State.
 func (p *prodder) look() {
 	for r := range p.plan.Declared() {
 		_, _ = p.st.Cause(r)
@@ -118,7 +118,7 @@ func (p *prodder) look() {
 	_, _ = p.st.RunStatus(machine.StatusEscaped)
 }
 
-// damageGraphs are graphs whose nodes have all flags that the word of a node knows of.
+// damageGraphs returns graphs whose nodes have every flag that a node's word can hold.
 func damageGraphs() map[string]*kahn.Graph {
 	yes := func(kahn.View) (bool, error) { return true, nil }
 	return map[string]*kahn.Graph{
@@ -139,7 +139,7 @@ func damageGraphs() map[string]*kahn.Graph {
 	}
 }
 
-// A snapshot of which one bit is wrong is refused, or it is one of another run of the same graph: the State keeps the transition rules,
+// A snapshot with one wrong bit is refused, or is the snapshot of another run of the same graph: its State keeps the transition rules,
 // explains its nodes, and ends.
 func TestStateSnapshotEveryBit(t *testing.T) {
 	t.Parallel()
@@ -179,7 +179,7 @@ func TestStateSnapshotEveryBit(t *testing.T) {
 	require.Greater(t, refused, 3*accepted, "%d accepted", accepted)
 }
 
-// What a State has decided under one mode means nothing under the other; other options are those of the process that goes on.
+// A snapshot of a State cannot be restored with another mode. The other options may differ: the restoring process sets them.
 func TestStateSnapshotUnderOtherOptions(t *testing.T) {
 	t.Parallel()
 	modes := []kahn.Option{kahn.Eager, kahn.Waves}

@@ -36,7 +36,7 @@ func (s *scenario) drive(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 			c.running = append(c.running, task)
 		}
 		if st.Done() {
-			break // a check was the last to decide
+			break // a check was the last decision
 		}
 		require.NotEmpty(t, c.running, "nothing to do, and not done")
 		if limit > 0 {
@@ -78,7 +78,7 @@ func TestStateAllocatesNothing(t *testing.T) {
 	_, st = stateOf(t, &wide)
 	_, _ = st.Next()
 	task, _ = st.Next()
-	require.NoError(t, st.Settle(task.Token, completed)) // makes the objects that are made once for a run
+	require.NoError(t, st.Settle(task.Token, completed)) // allocates the objects that a run needs once
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		task, _ := st.Next()
 		if err := st.Settle(task.Token, completed); err != nil {
@@ -151,8 +151,7 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.CancelNode(a), kahn.ErrTransition)
 }
 
-// TestVerdictsOfChecks: a verdict lets a node go on, skips it or makes it fail. An invalid one is refused, and the node
-// waits for another.
+// TestVerdictsOfChecks: a verdict lets a node run, skips it or fails it. An invalid verdict is refused, and the node waits for another.
 func TestVerdictsOfChecks(t *testing.T) {
 	guard := func(kahn.View) (bool, error) { return true, nil }
 	fails, skips, null := machine.CheckVerdict{Fail: kahn.CauseMergeError}, machine.CheckVerdict{Skip: kahn.SkipWhenGuard}, machine.CheckVerdict{Skip: kahn.SkipNullPropagation}
@@ -240,7 +239,7 @@ func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
 	_ = plan
 }
 
-// TestStopAsksRunningNodes is the two-phase stop: running nodes are asked to stop, once, and their coordinator settles them.
+// TestStopAsksRunningNodes tests the two-phase stop: running nodes are asked once to stop, and their coordinator settles them.
 func TestStopAsksRunningNodes(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}},
@@ -273,7 +272,7 @@ func TestStopAsksRunningNodes(t *testing.T) {
 	require.Equal(t, kahn.RunCancelled, status)
 }
 
-// TestAbortAllIsInstant is the one-phase stop of a State.
+// TestAbortAllIsInstant tests the one-phase stop of a State.
 func TestAbortAllIsInstant(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "off", Disabled: true}, kahn.Node{ID: "done"}, kahn.Node{ID: "runs"},

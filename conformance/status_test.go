@@ -80,7 +80,7 @@ type enum[E any] interface {
 	encoding.TextUnmarshaler
 }
 
-// roundTrip checks that the values have names of their own that decode to them, and that nothing else decodes.
+// roundTrip checks that each value has its own name, which decodes to the value, and that no other name decodes.
 func roundTrip[E fmt.Stringer, P enum[E]](t *testing.T, values ...E) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -98,7 +98,7 @@ func roundTrip[E fmt.Stringer, P enum[E]](t *testing.T, values ...E) {
 	require.ErrorIs(t, P(&bad).UnmarshalText([]byte("no such name")), kahn.ErrBadValue)
 }
 
-// hasNames checks the values of an enum up to the last one, and that the value after it has no name, but its type and number.
+// hasNames checks that every value of an enum up to the last has a name, and that the next value is rendered as its type and number.
 func hasNames[E interface {
 	~uint8
 	fmt.Stringer

@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
-// awayOf sends a step over a wire.
+// awayOf returns the step that another process makes of a Call.
 func awayOf(t testing.TB, s *kahn.Step, of kahn.Call) *kahn.Step {
 	data, err := json.Marshal(of)
 	require.NoError(t, err)
@@ -30,10 +30,11 @@ func awayOf(t testing.TB, s *kahn.Step, of kahn.Call) *kahn.Step {
 	return kahn.NewStep(context.Background(), call, s)
 }
 
-// ofNode begins the lines of sees that tell what the View shows of a node, and [kahn.Step.CallWithoutView] leaves out.
+// ofNode is the prefix of those lines of sees that report what the View shows of a node. [kahn.Step.CallWithoutView] omits them.
 const ofNode = "View of "
 
-// sees renders all that a step sees: by methods without parameters, of itself and of its View, and of nodes, parameters and inputs by name.
+// sees renders all that a step can read: the results of the methods without parameters, of the Step and of its View, and the nodes,
+// parameters and inputs by name.
 func sees(s *kahn.Step, ids []string, plain func(any) any) (text []string) {
 	tell := func(of string, receiver any) {
 		v := reflect.ValueOf(receiver)
@@ -81,7 +82,7 @@ func sees(s *kahn.Step, ids []string, plain func(any) any) (text []string) {
 	return text
 }
 
-// plain is a value without the addresses of errors: an error is its text, its type, and what it says of a node.
+// plain returns v without the addresses of errors: it replaces an error by its text, its type, and the node it names.
 func plain(v any) any {
 	switch v := v.(type) {
 	case *kahn.NodeError:
@@ -94,10 +95,10 @@ func plain(v any) any {
 	return texts(v, plain)
 }
 
-// justTexts is a value with the texts of errors alone, which is what a snapshot keeps.
+// justTexts returns v with only the texts of errors, which is what a snapshot stores.
 func justTexts(v any) any { return texts(v, justTexts) }
 
-// texts is a value with texts in place of errors, made of parts that are already plain.
+// texts returns v with errors replaced by their texts. It applies plain to the parts of v.
 func texts(v any, plain func(any) any) any {
 	switch v := v.(type) {
 	case error:
@@ -118,12 +119,12 @@ func texts(v any, plain func(any) any) any {
 	return v
 }
 
-// apartFromNodes are the lines of sees that are about no node.
+// apartFromNodes returns the lines of sees without those that begin with ofNode.
 func apartFromNodes(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, ofNode) })
 }
 
-// fire lets a trigger before all of a graph's roots fire it.
+// fire adds a trigger before all roots of a graph and returns the option that fires it.
 func fire(g *kahn.Graph, payload any) kahn.Option {
 	roots := slices.Collect(func(yield func(string) bool) {
 		plan, err := g.Compile()
@@ -143,7 +144,7 @@ func fire(g *kahn.Graph, payload any) kahn.Option {
 	return kahn.Fire("fired", payload)
 }
 
-// TestCallTellsAll compares what steps see at home with what they see in another process.
+// TestCallTellsAll compares what steps see in the run's process with what they see in another process.
 func TestCallTellsAll(t *testing.T) {
 	seen := map[string]int{}
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -151,8 +152,8 @@ func TestCallTellsAll(t *testing.T) {
 		for i := range 6 {
 			ids = append(ids, fmt.Sprint("n", i))
 		}
-		// Behind a join that decides early a predecessor may change its status meanwhile. What both calls tell is compared with
-		// what the step sees only if it saw the same before and after: each change of a predecessor costs one repetition.
+		// After a join that decides early, a predecessor may change its status meanwhile. The calls are compared with what the step sees
+		// only if the step saw the same before and after: each change of a predecessor costs one repetition.
 		here, away, apart := sees(s, ids, plain), awayOf(t, s, s.Call()), awayOf(t, s, s.CallWithoutView())
 		for after := sees(s, ids, plain); !slices.Equal(here, after); after = sees(s, ids, plain) {
 			here, away, apart = after, awayOf(t, s, s.Call()), awayOf(t, s, s.CallWithoutView())
@@ -272,7 +273,7 @@ func TestNewStep(t *testing.T) {
 	require.ErrorIs(t, s.Err(), context.Canceled)
 }
 
-// reports gets what a step reports.
+// reports records what a step emits and logs.
 type reports []string
 
 func (r *reports) Emit(chunk any) { *r = append(*r, fmt.Sprint("emit ", chunk)) }
@@ -281,7 +282,7 @@ func (r *reports) Log(level slog.Level, message string) {
 }
 func (r *reports) Tokens(in, out int) { *r = append(*r, fmt.Sprint("tokens ", in, out)) }
 
-// TestReply sends results over a wire: at the other end they lead to the same outcome.
+// TestReply encodes results as JSON: decoded, they lead to the same outcome.
 func TestReply(t *testing.T) {
 	boom := errors.New("boom")
 	for _, x := range []struct {

@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StepOf finds the attempt from any context that is derived from its own, whoever performs the attempt.
+// StepOf finds the attempt from any context derived from the attempt's context, with every driver.
 func TestStepOf(t *testing.T) {
 	type key struct{}
-	// found returns the paths that StepOf gives for a context and for what is derived from it in every way that package context has.
+	// found returns the paths that StepOf returns for a context and for contexts derived from it by each function of package context.
 	found := func(ctx context.Context) string {
 		later := time.Now().Add(time.Hour)
 		timeout, end := context.WithTimeout(ctx, time.Hour)

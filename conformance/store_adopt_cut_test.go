@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// cut is a store whose process dies at a write, before it or after it was applied.
+// cut is a store whose process dies at a write, before or after the store applied it.
 type cut struct {
 	*store.Memory
-	left    int // writes before that; negative: it does not die
+	left    int // writes before that one; negative: the process does not die
 	applied bool
 }
 
@@ -30,7 +30,7 @@ func (s *cut) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.
 	return 0, fmt.Errorf("%w: the process has died", kahn.ErrUnusable)
 }
 
-// A process dies at each write of Adopt. The run has the old plan then, or the new one as a whole, and Adopt may be called again.
+// A process dies at each write of Adopt. Then the run has either the old plan or the complete new one, and Adopt may be called again.
 func TestAdoptIsCut(t *testing.T) {
 	t.Parallel()
 	v1 := versionOf("small", kahn.Node{ID: "old", After: []string{"fetch"}})
@@ -70,7 +70,7 @@ func TestAdoptIsCut(t *testing.T) {
 			cuts++
 			stored, err := db.Load(t.Context(), "r")
 			require.NoError(t, err)
-			if left == 0 && !applied { // the first write has the whole change; a later one lets the run rest
+			if left == 0 && !applied { // the first write contains the whole change; the later one releases the run
 				require.Equal(t, p1.Hash(), stored.Plan)
 			} else {
 				require.Equal(t, p2.Hash(), stored.Plan)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run goes on with another version of its graph: what has not changed keeps its results, and the rest runs.
+// A run continues with another version of its graph: unchanged nodes keep their results, and the other nodes run.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run that waits", func(t *testing.T) {
@@ -110,7 +110,8 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// Composites keep their inside if they have completed, and go on inside otherwise. The events of the new life are in order.
+// Composites that have completed keep the results of their nodes; the nodes of the others continue. The events of the new life are in
+// order.
 func TestAdoptComposites(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "composites", func(t *testing.T) {
@@ -156,7 +157,7 @@ func TestAdoptComposites(t *testing.T) {
 	})
 }
 
-// A composite in a graph that a step has returned goes on inside. One that backs off begins anew, at once.
+// The nodes of a composite in a graph that a step returned continue. A composite that backs off starts again, at once.
 func TestAdoptOpenComposites(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "open composites", func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestAdoptOpenComposites(t *testing.T) {
 	})
 }
 
-// A run that somebody performs, or that cannot go on, is refused, and stays as it is.
+// Adopt refuses a run that a process performs or that cannot continue, and does not change it.
 func TestAdoptRefuses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "refusals", func(t *testing.T) {
@@ -243,7 +244,8 @@ func TestAdoptRefuses(t *testing.T) {
 	})
 }
 
-// Adopt performs nothing: the requests of the run wait for the process that goes on with it. A run that has not begun is not adopted if it has any.
+// Adopt performs nothing: the requests of the run wait for the process that resumes it. A run that has not started is not adopted if it has
+// requests.
 func TestAdoptWithRequests(t *testing.T) {
 	t.Parallel()
 	for _, begun := range []bool{false, true} {
@@ -276,7 +278,7 @@ func TestAdoptWithRequests(t *testing.T) {
 	}
 }
 
-// A condition that keeps its result takes the branch for it that only the new version has, unless it took another one before.
+// A condition that keeps its answer takes a branch that only the new version has, unless it took another branch before.
 func TestNewBranchesOfOldAnswers(t *testing.T) {
 	t.Parallel()
 	conditions := map[string]kahn.Node{

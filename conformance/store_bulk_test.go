@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// runsOf are the ids of a report, and the errors of those that were refused.
+// runsOf returns the ids of the runs of a report that were not refused, and the errors of the refused runs by id.
 func runsOf(r bulk.Report) (done []string, refused map[string]error) {
 	refused = map[string]error{}
 	for _, x := range r.Runs {
@@ -29,7 +29,7 @@ func runsOf(r bulk.Report) (done []string, refused map[string]error) {
 	return done, refused
 }
 
-// everything calls f for page after page, as another process may that has nothing but the cursor.
+// everything calls f for page after page with only the cursor, as another process could.
 func everything(t *testing.T, f func(after string) (bulk.Report, error)) (whole bulk.Report, pages int) {
 	t.Helper()
 	for {
@@ -43,7 +43,8 @@ func everything(t *testing.T, f func(after string) (bulk.Report, error)) (whole 
 	}
 }
 
-// All failed runs of a workflow are redriven: each with the graph that it has, and those that somebody holds, or whose graph is not there, are reported.
+// A bulk redrive redrives all failed runs of a workflow, each with its own graph. It reports the runs that a process holds and those whose
+// graph is missing.
 func TestBulkRedrive(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
@@ -100,7 +101,7 @@ func TestBulkRedrive(t *testing.T) {
 	})
 }
 
-// Runs are cancelled wherever they are: those that wait for their time, those that rest, and those that somebody performs.
+// A bulk cancel cancels runs that wait for their time, runs at rest, and runs that a process performs.
 func TestBulkCancel(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
@@ -137,7 +138,7 @@ func TestBulkCancel(t *testing.T) {
 	})
 }
 
-// Forks of runs are made once, however often it is asked for, and performed by whoever serves them.
+// A bulk fork forks each run once, however often it is called. The processes that serve the store perform the forks.
 func TestBulkFork(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
@@ -170,7 +171,7 @@ func TestBulkFork(t *testing.T) {
 	})
 }
 
-// What makes no sense is an error, and so is a store that does not list.
+// Bulk functions return an error for invalid parameters and for a store that cannot list its runs.
 func TestBulkRefuses(t *testing.T) {
 	t.Parallel()
 	s, g := new(store.Memory), flow("w")
@@ -205,7 +206,7 @@ func TestBulkRefuses(t *testing.T) {
 	}
 }
 
-// competed is a store in which another process redrives and performs the runs of a page before the caller of List sees it.
+// competed is a store in which another process redrives and performs the runs of a page before List returns it.
 type competed struct {
 	*store.Memory
 	before func()
@@ -217,7 +218,7 @@ func (c *competed) List(ctx context.Context, q store.Query) (store.Page, error) 
 	return page, err
 }
 
-// A run that another process has redriven since it was listed is left as it is, whether or not it has ended again, and however.
+// A run that another process has redriven since it was listed is left alone, whether or not it has ended again, and with any status.
 func TestBulkRedriveBesideAnother(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -257,7 +258,7 @@ func TestBulkRedriveBesideAnother(t *testing.T) {
 	}
 }
 
-// A fork whose id is empty would have another one with each call.
+// A fork needs an id: with an empty one, each call would make another fork.
 func TestBulkForkNeedsIDs(t *testing.T) {
 	t.Parallel()
 	s, g := new(store.Memory), flow("w")
@@ -271,7 +272,7 @@ func TestBulkForkNeedsIDs(t *testing.T) {
 	require.Len(t, page.Runs, 1)
 }
 
-// Enqueue makes a run due that nobody performs, and leaves alone one that has changed since it was listed.
+// Enqueue makes a run due if no process performs it, and leaves a run alone that has changed since it was listed.
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
@@ -302,7 +303,7 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// A run that a trigger fired has the plan of a part of its graph, and is redriven with the graph.
+// If a trigger fired a run, its plan covers a part of its graph. The run is redriven with the whole graph.
 func TestBulkRedriveFired(t *testing.T) {
 	t.Parallel()
 	s := new(store.Memory)
@@ -319,7 +320,8 @@ func TestBulkRedriveFired(t *testing.T) {
 	require.Equal(t, []string{"closure", "forward"}, done)
 }
 
-// A bulk redrive repeats of each run what failed in it, at every depth, and what is named by its path; a run without that path is reported.
+// In each run, a bulk redrive repeats the nodes that failed, at every depth, and the nodes named by a path. It reports a run that does not
+// have the path.
 func TestBulkRedriveInside(t *testing.T) {
 	t.Parallel()
 	list := func(n int) *kahn.Graph {

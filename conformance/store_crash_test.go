@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestCrashesAndTheRetryBudget: attempts that a crash cut short have numbers, and do not count against MaxAttempts; the attempt under
-// way in a plain snapshot does.
+// TestCrashesAndTheRetryBudget: attempts interrupted by a crash have numbers, and do not count against MaxAttempts. The attempt that runs
+// when a snapshot is taken does count.
 func TestCrashesAndTheRetryBudget(t *testing.T) {
 	again := func(attempts int) kahn.Retry {
 		return kahn.Retry{MaxAttempts: attempts, InitialDelay: 10 * ms, Multiplier: 1, Jitter: kahn.JitterNone}
@@ -20,7 +20,7 @@ func TestCrashesAndTheRetryBudget(t *testing.T) {
 		host    func(*kahn.Run) // until the crash; a step fails after 20 ms
 		retry   kahn.Retry
 		durable bool
-		calls   string // of the later life
+		calls   string // the attempts of the later life
 	}{
 		{"in the only attempt", lasting(10 * ms), again(1), true, "2"},
 		{"in the first of two", lasting(10 * ms), again(2), true, "2 3"},

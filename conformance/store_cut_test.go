@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStoreAtEveryWrite runs random graphs over a store and goes on with its content after each write, as after a crash. The
-// nodes and the run have the same outcomes as in the uncut run, and no step of a node that had ended is called again.
+// TestStoreAtEveryWrite runs random graphs over a store and resumes from the store's content after each write, as after a crash. The nodes
+// and the run have the same outcomes as in the uncut run, and no step is called for a node that had ended.
 func TestStoreAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	graphs := size(15, 4, 1_500)
@@ -31,7 +31,7 @@ func TestStoreAtEveryWrite(t *testing.T) {
 	t.Logf("%d graphs, %d cuts", graphs, cuts)
 }
 
-// everyWrite goes on after every write of a run.
+// everyWrite resumes a run after each of its writes.
 func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 	whole := new(journal)
 	c.more = []kahn.Option{kahn.Durable(whole), kahn.RunID("r")}
@@ -44,7 +44,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 			t.Fatal(err)
 		}
 		if before.Status.Terminal() {
-			continue // a deltas' count that came late
+			continue // the write of a delta count that came after the end
 		}
 		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		_, got := c.run(t, nil, false)
@@ -65,8 +65,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 	return cuts
 }
 
-// A store that fails also ends the cleanup of a run that is being stopped already, at every depth, since nothing could be
-// written.
+// If the store fails, the cleanup of a stopping run ends, too, at every depth, since nothing more could be written.
 func TestStoreFailureEndsCleanup(t *testing.T) {
 	for _, depth := range []int{0, 1, 2} {
 		for _, cleanup := range []bool{false, true} {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// keysOfBlobs tells under which key each blob was put, by a word that it contains.
+// keysOfBlobs records the key of each blob, by a word that the blob contains.
 type keysOfBlobs struct {
 	store.MemoryBlobs
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ func (s *keysOfBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.MemoryBlobs.Get(ctx, key)
 }
 
-// TestLostOutput: a run one of whose outputs is lost is redriven and forked with its node; it goes on in no other way.
+// TestLostOutput: if an output of a run is lost, the run can only be redriven or forked with the node of that output.
 func TestLostOutput(t *testing.T) {
 	t.Parallel()
 	blobs := &keysOfBlobs{keys: map[string]string{}}

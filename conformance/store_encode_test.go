@@ -34,7 +34,7 @@ func (c *countingCodec) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// TestEncodedOnce: the codec of a durable run, which may encrypt a value or put it elsewhere, is asked once for each value.
+// TestEncodedOnce: the codec of a durable run is called once for each value: it may encrypt a value or store it elsewhere.
 func TestEncodedOnce(t *testing.T) {
 	t.Parallel()
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
@@ -77,7 +77,7 @@ func TestEncodedOnce(t *testing.T) {
 				continue // gates wait without an Info
 			}
 			if value == "payload" || value == "inside" {
-				most = 2 // of the run and of the trigger, of x and of S
+				most = 2 // for the run and for the trigger, for x and for S
 			}
 			if n > most {
 				t.Errorf("%v: %s was encoded %d times", mode, value, n)
@@ -89,7 +89,7 @@ func TestEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestDeltasInRecords: what is written for a delta does not depend on how many nodes the run has.
+// TestDeltasInRecords: the size of the write for a delta does not depend on the number of nodes.
 func TestDeltasInRecords(t *testing.T) {
 	t.Parallel()
 	written := func(nodes int) (bytes int) {
@@ -119,7 +119,7 @@ func TestDeltasInRecords(t *testing.T) {
 	require.Less(t, float64(large)/float64(small), 4.2, "%d bytes for 100 nodes, %d for 400", small, large)
 }
 
-// TestDeltasOfFormerRecords: counts in the record of the run, where former versions had them, go on.
+// TestDeltasOfFormerRecords: delta numbers continue from the counts in the record of the run, where former versions stored them.
 func TestDeltasOfFormerRecords(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "A"}, subgraph("S", graph(kahn.Node{ID: "x"}), "A"))
@@ -147,14 +147,15 @@ func TestDeltasOfFormerRecords(t *testing.T) {
 	require.Equal(t, []string{"A 3", "S/x 4"}, got)
 }
 
-// loopOf is a loop that collects the outputs of a number of iterations.
+// loopOf returns a loop that collects the outputs of a number of iterations.
 func loopOf(iterations int, pause time.Duration) kahn.Node {
 	return kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		return fmt.Sprintf("output of iteration %d", s.Iteration()), nil
 	}}), Loop: &kahn.Loop{MaxIterations: iterations, OnLimit: kahn.LoopStop, Collect: true, Pause: pause, While: func(kahn.View) (bool, error) { return true, nil }}}
 }
 
-// TestCollectedOutputs: a loop that collects its outputs writes each of them once, and goes on with all of them after every write.
+// TestCollectedOutputs: a loop that collects its outputs writes each output once, and still has all of them if it is resumed after any
+// write.
 func TestCollectedOutputs(t *testing.T) {
 	t.Parallel()
 	written := func(iterations int) (bytes int) {
@@ -162,7 +163,7 @@ func TestCollectedOutputs(t *testing.T) {
 		_, err := kahn.Execute(t.Context(), graph(loopOf(iterations, 0)), nil, kahn.RunID("r"), kahn.Durable(j), kahn.Encoding(codec))
 		require.NoError(t, err)
 		for value, n := range codec.times {
-			require.LessOrEqual(t, n, 3, value) // of x, of the loop, and for the next iteration
+			require.LessOrEqual(t, n, 3, value) // for x, for the loop, and for the next iteration
 		}
 		for _, c := range j.writes {
 			data, err := json.Marshal(c)
@@ -203,7 +204,7 @@ func TestCollectedOutputs(t *testing.T) {
 	}
 }
 
-// TestMissingOutput: a stored run that lacks the output of an iteration does not go on as if there was none.
+// TestMissingOutput: a stored run that lacks the output of an iteration does not continue as if the iteration had no output.
 func TestMissingOutput(t *testing.T) {
 	t.Parallel()
 	g, j := graph(loopOf(5, 0)), new(journal)

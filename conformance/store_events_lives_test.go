@@ -20,9 +20,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStoredEventsOfCrashes is TestEventsOfCrashes for runs whose events are stored: a crash before each write, and one whose acknowledgement
-// is lost. Readers of the process that dies have seen no more than what is stored, and after the next life the stored log is
-// one stream.
+// TestStoredEventsOfCrashes does what TestEventsOfCrashes does, for runs whose events are stored. The process crashes before each write, or
+// the write's acknowledgement is lost. Readers in that process have seen only stored events, and after the next life the stored log is one
+// stream.
 func TestStoredEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes := size(5, 1, 250), 0
@@ -57,7 +57,7 @@ func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) 
 		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Lease("", 20*ms), kahn.StoreEvents()}
 		c.run(t, nil, false)
 		if writes < failing {
-			break // there are no more
+			break // there are no more writes
 		}
 		crashes++
 		seen := c.events
@@ -70,7 +70,7 @@ func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) 
 			t.Errorf("%s, write %d: %v", name, failing, err)
 		}
 		db.commit = nil
-		time.Sleep(time.Minute) // the lease runs out
+		time.Sleep(time.Minute) // the lease ends
 		if before.Status.Terminal() {
 			continue
 		}
@@ -86,7 +86,7 @@ func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) 
 	return crashes
 }
 
-// emitting is a graph of one step, which emits and logs again and again.
+// emitting returns a graph of one step, which emits and logs n times.
 func emitting(n int, pause time.Duration) *kahn.Graph {
 	return graph(kahn.Node{ID: "A", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		for i := range n {
@@ -98,14 +98,14 @@ func emitting(n int, pause time.Duration) *kahn.Graph {
 	}})
 }
 
-// TestDeltasShareTransactions: deltas and logs that come fast are written 50 ms after the first of them, together, the last ones with the
-// end of their step; one that comes alone 50 ms after it came. Nobody sees them before.
+// TestDeltasShareTransactions: deltas and logs in quick succession are written together, 50 ms after the first of them or with the end of
+// their step. A single delta is written 50 ms after its step emitted it. No reader sees them earlier.
 func TestDeltasShareTransactions(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		n            int
 		pause        time.Duration
-		transactions int // beside the start and the end of the step
+		transactions int // besides those of the start and the end of the step
 	}{{1000, ms, 19}, {10, 200 * ms, 10}, {1000, 0, 0}} {
 		inBubble(t, fmt.Sprintf("%d with pauses of %v", row.n, row.pause), func(t *testing.T) {
 			db := new(eventStore)
@@ -125,8 +125,8 @@ func TestDeltasShareTransactions(t *testing.T) {
 	}
 }
 
-// TestStoreEventsRefused: a store that keeps no events is refused before anything is written, and so is a run without a store. A run
-// whose events are stored does not go on over such a store, and its lease is given back.
+// TestStoreEventsRefused: StoreEvents is refused without a store, and with a store that cannot store events, before anything is written. A
+// run whose events are stored does not continue over such a store, and its lease is released.
 func TestStoreEventsRefused(t *testing.T) {
 	t.Parallel()
 	g, memory := graph(after("A"), gate("G", "A")), new(store.Memory)
@@ -145,7 +145,7 @@ func TestStoreEventsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestStoredLogOfRedrivesAndForks: a redrive goes on in the log of its run, and a fork has its own.
+// TestStoredLogOfRedrivesAndForks: a redrive appends to the log of its run, and a fork has its own log.
 func TestStoredLogOfRedrivesAndForks(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db, broken := new(store.Memory), true
@@ -178,7 +178,8 @@ func TestStoredLogOfRedrivesAndForks(t *testing.T) {
 	})
 }
 
-// TestEventsStoredFromALaterLifeOn: the stored log begins with the first life that stores events, and who asks for earlier ones is told.
+// TestEventsStoredFromALaterLifeOn: the stored log begins with the first life that stores events. A reader that asks for earlier events
+// gets a GapError.
 func TestEventsStoredFromALaterLifeOn(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db, g := new(store.Memory), graph(after("A"), gate("G", "A"), after("B", "G"))
@@ -197,7 +198,7 @@ func TestEventsStoredFromALaterLifeOn(t *testing.T) {
 	})
 }
 
-// TestFencedEvents: an owner that was overtaken writes no event: neither those of its facts, nor deltas.
+// TestFencedEvents: an owner that has lost its lease writes no events and no deltas.
 func TestFencedEvents(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db := new(store.Memory)
@@ -207,7 +208,7 @@ func TestFencedEvents(t *testing.T) {
 		time.Sleep(175 * ms)
 		kept := storedEvents(t, db, "r")
 		require.NotEmpty(t, kept)
-		_, _, err = db.Acquire(t.Context(), "r", "first", time.Minute) // by its name: as a process that was started twice
+		_, _, err = db.Acquire(t.Context(), "r", "first", time.Minute) // under the same name, like a process that was started twice
 		require.NoError(t, err)
 		res, err := run.Wait()
 		require.ErrorIs(t, err, kahn.ErrFenced)
@@ -216,7 +217,7 @@ func TestFencedEvents(t *testing.T) {
 	})
 }
 
-// TestHiddenEventsAreKept: a run that retains one event, and is left with many that were not written, forgets those.
+// TestHiddenEventsAreKept: if a run retains one event and leaves with many unwritten events, it forgets those.
 func TestHiddenEventsAreKept(t *testing.T) {
 	for _, more := range [][]kahn.Option{nil, {kahn.StoreEvents()}} {
 		inBubble(t, fmt.Sprint(len(more), " more options"), func(t *testing.T) {
@@ -254,8 +255,8 @@ func (c slowOutputs) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// TestEventsOfUndoneEnds: the run loses its lease while the events of a transaction are encoded, and the ends of which they tell are undone
-// meanwhile.
+// TestEventsOfUndoneEnds: the run loses its lease while the events of a transaction are encoded, and the node ends in these events are
+// undone meanwhile.
 func TestEventsOfUndoneEnds(t *testing.T) {
 	t.Parallel()
 	for moment := range 30 {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sameEvents reports the first event of a stored log that is not what readers in the process have seen.
+// sameEvents returns an error about the first event in which a stored log differs from what readers in the process have seen.
 func sameEvents(stored, seen []kahn.Event) error {
 	if len(stored) != len(seen) {
 		return fmt.Errorf("%d events are stored, and %d were seen", len(stored), len(seen))
@@ -32,13 +32,13 @@ func sameEvents(stored, seen []kahn.Event) error {
 	return nil
 }
 
-// nodeEnds are the statuses that events give to nodes.
+// nodeEnds maps the type of an event to the final status it gives a node.
 var nodeEnds = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 }
 
-// ofOneMoment reports where a stored log and the stored run beside it are not of the same moment: a node that has ended in one of them has
-// ended in the other, an attempt that has begun in one of them has in the other, and the same holds for the run.
+// ofOneMoment returns an error if a stored log and the stored run were not written at the same moment. A node that has ended in one must
+// have ended in the other, and the same holds for the start of an attempt and for the run.
 func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 	if uint64(len(events)) != r.LastEvent {
 		return fmt.Errorf("%d events, the last one with id %d", len(events), r.LastEvent)
@@ -56,14 +56,14 @@ func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 			delete(ended, e.Path)
 		}
 		if e.Type == event.NodeStarted {
-			begun[e.Path]++ // also when it is entered again after an answer
+			begun[e.Path]++ // also when the step is called again after an answer
 		}
 		_, over = e.Payload.(event.RunEnd)
 	}
 	if over != r.Status.Terminal() {
 		return fmt.Errorf("the run is stored as %v, and its last event is %v", r.Status, events[len(events)-1])
 	}
-	retried := map[string]bool{} // paths that are those of several nodes
+	retried := map[string]bool{} // paths that several nodes share
 	for key := range r.Nodes {
 		if path := tries.ReplaceAllString(key, ""); path != key || c.again(key) {
 			retried[path] = true
@@ -90,18 +90,18 @@ func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 }
 
 var (
-	tries  = regexp.MustCompile(`#try[0-9]+`)      // the parts of keys that number the attempts of composites
+	tries  = regexp.MustCompile(`#try[0-9]+`)      // the parts of keys with the attempt numbers of composites
 	passes = regexp.MustCompile(`(#[0-9]+|\[\])$`) // the end of the key of an output that a loop has collected, or of the list of a map
 )
 
-// again reports whether a node is inside of a composite that may begin anew.
+// again reports whether a node is in a composite that may start again.
 func (c *cutter) again(key string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }), func(id string) bool { return c.retried[id] })
 }
 
-// TestStoredEventsAtEveryWrite cuts runs whose events are stored after each write, as TestStoreAtEveryWrite does. At every cut the stored
-// log is of the same moment as the stored run; when the run has gone on, it is one stream of all lives, in which each reader has
-// seen what is stored. The later life stores its events without being asked to.
+// TestStoredEventsAtEveryWrite cuts runs whose events are stored after each write, as TestStoreAtEveryWrite does. At every cut, the stored
+// log matches the stored run. After the later life it is one stream of all lives, and each reader has seen only stored events. The later
+// life stores its events without the option.
 func TestStoredEventsAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	graphs := size(6, 2, 800)
@@ -169,7 +169,7 @@ func (c *cutter) storedAtEveryWrite(t *testing.T, name string) (cuts int) {
 	return cuts
 }
 
-// storedPrefix is the stored log of a run that may not have begun.
+// storedPrefix returns the stored log of a run that may not have started.
 func storedPrefix(t *testing.T, s store.EventStore, r *store.Run) []kahn.Event {
 	if r.Sequence == 0 {
 		return nil

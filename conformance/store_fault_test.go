@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// faultyStore fails some of its writes, which it counts from 0. A write that is lost was applied, and the answer has not come.
+// faultyStore fails some of its writes, which it counts from 0. A lost write was applied, but its acknowledgement did not arrive.
 type faultyStore struct {
 	*store.Memory
 	fails func(write int) (fails, lost bool)
@@ -26,7 +26,7 @@ type faultyStore struct {
 	writes int
 	first  bool // the first write has failed
 	ended  bool // the end of the run was applied
-	lost   bool // a write was applied that was not answered
+	lost   bool // a write was applied but not acknowledged
 }
 
 var errDown = errors.New("the store is down")
@@ -57,8 +57,8 @@ func (s *faultyStore) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	})
 }
 
-// faultyGraph has what takes several writes: a node that is expanded, a loop that pauses, a map of sub-graphs, gates, a step that
-// waits, one that is retried, and a cleanup node.
+// faultyGraph returns a graph that takes several writes. It has an expanded node, a loop that pauses, a map of sub-graphs, gates, a step
+// that waits, a step that is retried, and a cleanup node.
 func faultyGraph() *kahn.Graph {
 	yields := func(ctx context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(ms)
@@ -92,8 +92,8 @@ func faultyGraph() *kahn.Graph {
 	)
 }
 
-// TestStoreFailsAtEveryWrite has the store fail at each write in turn: for a moment, after it has applied the write, or for good. The run
-// ends in this process and goes on when the store is there again: what comes of it is the same.
+// TestStoreFailsAtEveryWrite lets the store fail at each write in turn: briefly, after it has applied the write, or permanently. The run
+// ends in this process and is resumed when the store is back; the outcome is the same.
 func TestStoreFailsAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(k, write int) (fails, lost bool){
@@ -135,7 +135,7 @@ func TestStoreFailsAtEveryWrite(t *testing.T) {
 	}
 }
 
-// faultyLives performs the graph in as many lives as it takes: the store is there again after the first one.
+// faultyLives performs the graph, in one life or two: the store is back after the first.
 func faultyLives(t *testing.T, store *faultyStore) outcome {
 	g := faultyGraph()
 	for life := 1; ; life++ {
@@ -168,7 +168,7 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 			require.NoError(t, err)
 			require.NoError(t, kahntest.CheckEvents(g, res, rec.all()), eventText(rec.all()))
 			out := outcome{Status: res.Status}
-			out.add(&cutter{expands: map[string]*kahn.Graph{"D": graph()}}, res, "") // attempts that were cut short count
+			out.add(&cutter{expands: map[string]*kahn.Graph{"D": graph()}}, res, "") // interrupted attempts count
 			return out
 		}
 		require.Equal(t, 1, life)
@@ -189,23 +189,23 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 	}
 }
 
-// asStored compares what a run that was left tells of its nodes with the store.
+// asStored compares the nodes of a run that was left with the store.
 func asStored(t *testing.T, db store.Store, run *kahn.Run) {
 	stored, err := db.Load(t.Context(), "r")
 	require.NoError(t, err)
 	for path, n := range stored.Nodes {
 		got, err := run.Node(path)
 		if path == "end" || err != nil {
-			continue // inside of a composite that has begun anew
+			continue // in a composite that has started again
 		}
 		require.Equal(t, n.Terminal, got.Status.Terminal(), "%s is %v", path, got.Status)
-		if got.Sub == nil && n.Attempt > 0 && path != "S" { // which is entered twice in one attempt
+		if got.Sub == nil && n.Attempt > 0 && path != "S" { // S is called twice in one attempt
 			require.Equal(t, int(n.Attempt), got.Attempts, path)
 		}
 	}
 }
 
-// lookAround asks a run that has ended whatever there is to ask.
+// lookAround calls every reading method of a run that has ended and of its Result.
 func lookAround(run *kahn.Run, res *kahn.Result) {
 	for n := range res.Nodes() {
 		_ = n.History()

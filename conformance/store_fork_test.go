@@ -159,8 +159,8 @@ func TestFork(t *testing.T) {
 	})
 }
 
-// TestForkAtEveryWrite forks random runs, and repeats the call with the content of the store after each write of the fork, as after a
-// crash. The fork has the results of the old run, since steps do in it what they did there, and calls only the nodes of the preview.
+// TestForkAtEveryWrite forks random runs. It repeats the call with the content of the store after each write of the fork, as after a crash.
+// The fork has the results of the old run, since its steps do the same, and it calls only the nodes of the preview.
 func TestForkAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	cutRandomRuns(t, 8000, 17, (*cutter).forkAtEveryWrite)
@@ -208,7 +208,7 @@ func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts
 		cut := whole.replay(t, "r", writes)
 		stored, err := cut.Load(t.Context(), "r")
 		if require.NoError(t, err); stored.Status.Terminal() {
-			continue // a deltas' count that came late
+			continue // the write of a delta count that came after the end
 		}
 		fork(cut)
 		_, got := c.run(t, nil, false)

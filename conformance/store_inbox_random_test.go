@@ -17,8 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRequestsInManyLives posts requests at any time to runs that are left, fenced and performed again at any time. Steps wait for one token, again
-// and again, so that a request which took effect twice would answer two of them: each is taken once, in the order in which they were posted.
+// TestRequestsInManyLives posts requests at random times to runs that are left, fenced and performed again at random times. Each request
+// takes effect once, in the order in which the requests were posted. Every step waits for the same token, so a request that took effect
+// twice would answer two steps.
 func TestRequestsInManyLives(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t, size(60, 10, 2_000)) {
@@ -104,7 +105,7 @@ func manyLives(t *testing.T, seed uint64) {
 	events := rec.all()
 	if kind == 2 {
 		events = storedEvents(t, db, "r")
-	} else if fenced { // the life before has told of a failed run
+	} else if fenced { // the previous life has published the events of a failed run
 		return
 	}
 	require.NoError(t, kahntest.CheckEvents(g, res, events), "seed %d", seed)

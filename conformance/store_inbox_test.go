@@ -26,7 +26,7 @@ func expectApplied(t testing.TB, db store.Inbox, ids ...string) {
 	}
 }
 
-// life is one life of the run "r": until it ends, or rests.
+// life performs one life of the run "r", until the run ends or is at rest.
 func life(t testing.TB, g *kahn.Graph, step kahn.StepFunc, db store.Store, opts ...kahn.Option) trial {
 	t.Helper()
 	return try2(t, g, step, append(opts, kahn.Durable(db), kahn.RunID("r"))...)
@@ -38,7 +38,7 @@ func expectStatus(t testing.TB, run *kahn.Run, node string, want kahn.Status) {
 	require.Equal(t, want, status, node)
 }
 
-// A process that does not hold a run answers its gates and cancels it.
+// A process that does not hold a running run answers its gates and cancels it.
 func TestRequestsForARunAtWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestRequestsForARunAtWork(t *testing.T) {
 			_, err := run.WaitFor(t.Context(), "G", kahn.Suspended)
 			require.NoError(t, err)
 			post(t, db, "G", kahn.Decision{Value: "yes", Actor: "ann", Comment: "fine", ID: "1"})
-			synctest.Wait() // at once, without a poll
+			synctest.Wait() // at once, before the next poll
 			expectStatus(t, run, "G", kahn.Completed)
 			expectApplied(t, db, "1")
 			postRequest(t, db, store.Request{ID: "2", Kind: store.KindCancelNode, Node: "B"})
@@ -64,8 +64,8 @@ func TestRequestsForARunAtWork(t *testing.T) {
 	})
 }
 
-// Requests for a run that nobody performs make it due. Its next life takes them in the order in which they were posted, and before it
-// begins, so that a run that was cancelled calls no step.
+// Requests for a run that no process performs make the run due. Its next life takes them in the order in which they were posted, before it
+// calls a step. So a cancelled run calls none.
 func TestRequestsForARunAtRest(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), after("A", "G"), gate("H", "A"), after("B", "H"))
@@ -169,7 +169,8 @@ func TestRequestsForARunAtRest(t *testing.T) {
 	})
 }
 
-// A run that was cancelled before it has begun calls no step. Signals do not make it begin early, and a cancel makes it end early.
+// A run that was cancelled before it started calls no step. Signals do not make a run start before its time; a cancel ends it before its
+// time.
 func TestRequestsForARunThatHasNotBegun(t *testing.T) {
 	t.Parallel()
 	g := graph(after("A"), gate("G", "A"))
@@ -194,7 +195,7 @@ func TestRequestsForARunThatHasNotBegun(t *testing.T) {
 	})
 }
 
-// A run that waits for its turn at a Runner takes its requests.
+// A run that is pending at a Runner takes its requests.
 func TestRequestsForAPendingRun(t *testing.T) {
 	t.Parallel()
 	for k := range 4 {
@@ -226,7 +227,7 @@ func TestRequestsForAPendingRun(t *testing.T) {
 			if cancel {
 				postRequest(t, db, cancelRun)
 				synctest.Wait()
-				if !stored { // it has nothing to clean up, and does not wait for its turn
+				if !stored { // the run has nothing to clean up, and does not wait for a slot
 					require.Equal(t, kahn.RunCancelled, run.Status())
 				}
 			}
@@ -245,7 +246,8 @@ func TestRequestsForAPendingRun(t *testing.T) {
 	}
 }
 
-// A request is idempotent by its id, also when the run has ended. New ones are refused then, and those that nobody has taken.
+// A request is idempotent by its id, even after the end of the run. New requests are refused then, and so are requests that no life has
+// taken.
 func TestRequestsAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -269,7 +271,7 @@ func TestRequestsAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A process that was overtaken does not swallow a request: the one that has the run takes it.
+// A process that has lost its lease does not take a request from the process that holds the run.
 func TestRequestsAndFencing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -291,7 +293,7 @@ func TestRequestsAndFencing(t *testing.T) {
 	})
 }
 
-// A run that is left, and one whose store does not answer, leave their requests to the next life.
+// A run that is left, or whose store does not answer, leaves its requests to the next life.
 func TestRequestsAndLeaving(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -351,7 +353,7 @@ func (f *inboxFaults) LoadRequests(ctx context.Context, run string, after uint64
 	return f.Memory.LoadRequests(ctx, run, after, limit)
 }
 
-// The value of a signal is in the form of the run's codec.
+// The value of a signal is encoded by the run's codec.
 func TestRequestEncoding(t *testing.T) {
 	t.Parallel()
 	type order struct{ Number int }
@@ -376,7 +378,7 @@ func TestRequestEncoding(t *testing.T) {
 	})
 }
 
-// A codec that ends the goroutine, or panics, leaves its request waiting until the run has ended, and the next one is taken.
+// If the codec ends the goroutine or panics, the request waits until the run has ended. The run takes the next request meanwhile.
 func TestRequestsAndForeignCode(t *testing.T) {
 	t.Parallel()
 	for name, misbehave := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("broken") }} {
@@ -410,7 +412,7 @@ func (c *badCodec) Decode(data json.RawMessage) (any, error) {
 	return c.Types.Decode(data)
 }
 
-// Whatever write a process dies at, each request takes effect once, in the order in which they were posted.
+// At whatever write a process dies, each request takes effect once, and the requests take effect in the order in which they were posted.
 func TestRequestsAndCrashes(t *testing.T) {
 	t.Parallel()
 	post := func(p *kahntest.Process, s *kahn.Step, list ...store.Request) error {

@@ -17,7 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestJoinDurable: who asks for a durable run under its key joins it, while it is at work and afterwards, and does not touch its lease.
+// TestJoinDurable: a caller that starts a durable run under the key of another joins that run, while it runs and afterwards, and does not
+// touch its lease.
 func TestJoinDurable(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string][]kahn.Option{"an owner of its own": nil, "the same owner": {kahn.Lease("us", 0)}} {
@@ -25,7 +26,7 @@ func TestJoinDurable(t *testing.T) {
 			acquired := 0
 			db := &acquisitions{Store: new(store.Memory), seen: func(string, time.Duration) {
 				acquired++
-				time.Sleep(time.Second) // the second caller comes meanwhile
+				time.Sleep(time.Second) // the other callers call Execute meanwhile
 			}}
 			opts := slices.Concat(owner, []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Idempotent(new(kahn.IdempotencyStore), "k")})
 			g := graph(after("A"), after("B", "A"))
@@ -71,7 +72,7 @@ func TestJoinDurable(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errHost)
 		defer cancel()
 		_, err := kahn.Execute(ctx, graph(after("A")), neverStep(t), opts...)
-		require.Equal(t, errHost, err) // who joins waits as long as his context lasts
+		require.Equal(t, errHost, err) // a caller that joins waits until its context ends
 		res, err := kahn.Execute(t.Context(), graph(after("A")), takes(0), opts...)
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
@@ -98,7 +99,7 @@ func TestJoinDurable(t *testing.T) {
 	})
 }
 
-// acquireFault is a store whose leases cannot be had when the test says so.
+// acquireFault is a store whose Acquire fails if fail returns an error.
 type acquireFault struct {
 	store.Store
 	fail func() error
@@ -111,8 +112,8 @@ func (s *acquireFault) Acquire(ctx context.Context, run, owner string, ttl time.
 	return s.Store.Acquire(ctx, run, owner, ttl)
 }
 
-// TestDuplicateDurable: a Runner refuses the second run of an id without touching the lease of the first one, also when this one is about
-// to be registered.
+// TestDuplicateDurable: a Runner refuses a second run with the same id and does not touch the lease of the first run, even before the first
+// is registered.
 func TestDuplicateDurable(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -131,13 +132,13 @@ func TestDuplicateDurable(t *testing.T) {
 		}
 		require.NoError(t, <-ended)
 		_, err := rn.Start(t.Context(), graph(after("A"), after("B", "A")), neverStep(t))
-		require.ErrorIs(t, err, kahn.ErrFinished) // the refused request does not keep the id
+		require.ErrorIs(t, err, kahn.ErrFinished) // the refused call does not keep the id
 		_, err = rn.Start(t.Context(), graph(after("A"), after("B", "A")), neverStep(t))
 		require.ErrorIs(t, err, kahn.ErrFinished)
 	})
 }
 
-// tardyCodec takes its time to read a value.
+// tardyCodec takes a while to decode a value.
 type tardyCodec struct {
 	kahn.Types
 	takes time.Duration
@@ -148,7 +149,7 @@ func (c *tardyCodec) Decode(data json.RawMessage) (any, error) {
 	return c.Types.Decode(data)
 }
 
-// TestLeaseWhileLoading: a run keeps its lease while it reads what is stored, also if a renewal fails meanwhile.
+// TestLeaseWhileLoading: a run keeps its lease while it loads its stored values, even if a renewal fails meanwhile.
 func TestLeaseWhileLoading(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]time.Duration{"": 0, "the store does not answer for 15 s": 15 * time.Second} {
@@ -177,8 +178,7 @@ func TestLeaseWhileLoading(t *testing.T) {
 	}
 }
 
-// TestShortLease: a lease that runs out before the run has begun makes the run be left, and the next
-// life goes on.
+// TestShortLease: if the lease ends before the run has started, the run is left, and the next life continues.
 func TestShortLease(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -196,7 +196,7 @@ func TestShortLease(t *testing.T) {
 	require.Equal(t, kahn.RunCompleted, try2(t, g, takes(0), append(opts, kahn.EarlySignals(signals))...).Status)
 }
 
-// releaseFault is a store that releases leases in its own way.
+// releaseFault is a store whose Release calls a function of the test.
 type releaseFault struct {
 	store.Memory
 	release func(ctx context.Context) error
@@ -204,7 +204,7 @@ type releaseFault struct {
 
 func (s *releaseFault) Release(ctx context.Context, _ store.Lease) error { return s.release(ctx) }
 
-// TestReleaseFails: a lease that cannot be released is left to run out. The run has ended nevertheless, at the latest when the lease has.
+// TestReleaseFails: if a lease cannot be released, it expires by itself. The run still ends, at the latest when the lease does.
 func TestReleaseFails(t *testing.T) {
 	t.Parallel()
 	for name, release := range map[string]func(ctx context.Context) error{
@@ -245,7 +245,7 @@ func TestReleaseFails(t *testing.T) {
 	})
 }
 
-// TestRefusedLeavesNothing: a request that is refused for its inputs leaves no run in the store.
+// TestRefusedLeavesNothing: a call that is refused because of its inputs leaves no run in the store.
 func TestRefusedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -259,7 +259,7 @@ func TestRefusedLeavesNothing(t *testing.T) {
 	require.Empty(t, db.Runs())
 }
 
-// TestStoredRunIsGone: a write that finds no run is not repeated.
+// TestStoredRunIsGone: a write is not repeated if the store no longer has the run.
 func TestStoredRunIsGone(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {

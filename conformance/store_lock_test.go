@@ -35,7 +35,8 @@ func (c *askingCodec) Encode(value any) (json.RawMessage, error) {
 	return c.Types.Encode(value)
 }
 
-// TestAnswersWithoutCodec: a gate that the run answers itself takes the branch of the label, and no codec is called under the lock.
+// TestAnswersWithoutCodec: a gate that the run itself answers takes the branch of the label, and the run does not call the codec while it
+// holds its lock.
 func TestAnswersWithoutCodec(t *testing.T) {
 	t.Parallel()
 	late := kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 20 * time.Millisecond, OnTimeout: kahn.GateLabel}}

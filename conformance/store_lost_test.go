@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// What happens to a run after it was left without its store changes nothing of what the store has: whoever goes on with the run decides.
+// After a run was left because of its store, nothing that happens to the run changes the store: the next life decides.
 func TestNothingHappensInALostRun(t *testing.T) {
 	t.Parallel()
 	deaf := kahn.Node{ID: "deaf", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(10 * time.Second); return nil, nil }}

@@ -15,15 +15,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestOutages: a run survives an outage of its store that is shorter than its lease, whatever the error is. After a longer one it is
-// left, no step having been called since the lease has run out, and goes on as soon as the store is there.
+// TestOutages: a run survives an outage of its store that is shorter than its lease, whatever the error is. After a longer outage the run
+// is left; it has called no step since its lease ended, and continues as soon as the store is back.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		lasts time.Duration
 		err   error
 		all   bool
-		left  time.Duration // after the outage began; 0: it is not
+		left  time.Duration // time from the start of the outage until the run is left; 0: it is not left
 	}{
 		{lasts: 25 * time.Second, err: errDisk},
 		{lasts: 25 * time.Second, err: context.DeadlineExceeded},
@@ -79,14 +79,15 @@ func TestOutages(t *testing.T) {
 			for i := range 30 {
 				again += c.of(fmt.Sprint("n", i)) - 1
 			}
-			if again != 1 { // the attempt under way
+			if again != 1 { // the attempt that was running
 				t.Errorf("%d steps were called again", again)
 			}
 		})
 	}
 }
 
-// TestFirstWrite: the first write of a life is not repeated, and nothing was called or published then. The lease is released.
+// TestFirstWrite: the first write of a life is not repeated. If it fails, no step has been called, no event was published, and the lease is
+// released.
 func TestFirstWrite(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		store := &outage{Memory: new(store.Memory), err: errDisk, from: time.Now(), to: time.Now().Add(time.Hour)}
@@ -114,8 +115,8 @@ func TestFirstWrite(t *testing.T) {
 	})
 }
 
-// TestLostWithSlots: a run that is left without its store gives the slots that it shares with others back, also those of steps that it
-// has to leave behind.
+// TestLostWithSlots: a run that is left because of its store returns the slots that it shares with other runs, including the slots of
+// abandoned steps.
 func TestLostWithSlots(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		rn := &kahn.Runner{Limit: 1}
@@ -138,7 +139,7 @@ func TestLostWithSlots(t *testing.T) {
 	})
 }
 
-// outCodec cannot encode a text for some time, from the second time on.
+// outCodec fails to encode a text while it is down, from the second call on.
 type outCodec struct {
 	kahn.Types
 	text  string
@@ -155,8 +156,8 @@ func (c *outCodec) Encode(value any) (json.RawMessage, error) {
 	return c.Types.Encode(value)
 }
 
-// TestCodecOutage: a value that was encoded when its node ended, and cannot be once more, is no defect of the run. The second time is for the
-// next iteration of a loop, which begins with the value.
+// TestCodecOutage: the run does not fail if a value was encoded when its node ended and cannot be encoded again. The second encoding is for
+// the next iteration of a loop, which starts with the value.
 func TestCodecOutage(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		codec := &outCodec{text: "x", down: true}
@@ -172,7 +173,7 @@ func TestCodecOutage(t *testing.T) {
 	})
 }
 
-// TestPendingLease: a run that is pending keeps its lease, and one that was not to be has none.
+// TestPendingLease: a pending run keeps its lease; a run that was refused, left or cancelled before it started has none.
 func TestPendingLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "it begins after a long time", func(t *testing.T) {
@@ -244,7 +245,7 @@ func TestPendingLease(t *testing.T) {
 	})
 }
 
-// TestLeft: a Result tells a run that was left from one that waits.
+// TestLeft: Result.Left distinguishes a run that was left from one that waits.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {

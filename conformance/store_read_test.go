@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestReadResult: the Result of a run that has ended is read from its store as the run has returned it.
+// TestReadResult: ReadResult returns the Result of an ended run as the run itself returned it.
 func TestReadResult(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t, size(20, 10, 2_000)) {
@@ -56,7 +56,7 @@ func TestReadResult(t *testing.T) {
 	}
 }
 
-// TestReadOutcomes: how a run has ended, and why, is read as it was, under whatever rule.
+// TestReadOutcomes: ReadResult returns the status and the causes that the run ended with, under every rule.
 func TestReadOutcomes(t *testing.T) {
 	t.Parallel()
 	rescue := func(context.Context, *kahn.Step) (any, error) {
@@ -119,7 +119,7 @@ func TestReadOutcomes(t *testing.T) {
 	}
 }
 
-// TestReadRefused: what is not there, or is not over, or does not fit, has no Result.
+// TestReadRefused: there is no Result for a run that does not exist, has not ended, or does not fit the graph.
 func TestReadRefused(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		store := new(store.Memory)
@@ -156,7 +156,7 @@ func TestReadRefused(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.ErrorIs(t, err, errDisk)
 
-		// A run that failed is repeated from what its store has.
+		// A failed run is redriven from the snapshot in its store.
 		bad := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}})
 		fails := func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "B" {
@@ -176,7 +176,7 @@ func TestReadRefused(t *testing.T) {
 	})
 }
 
-// TestReadPerformsNothing: to read a Result calls no step, whatever nodes the graph has gained.
+// TestReadPerformsNothing: reading a Result calls no step, even if the graph has new nodes.
 func TestReadPerformsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestReadPerformsNothing(t *testing.T) {
 	})
 }
 
-// deadLoad does not load.
+// deadLoad is a store whose Load fails.
 type deadLoad struct{ store.Store }
 
 func (deadLoad) Load(context.Context, string) (*store.Run, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// redriveStored redrives a run in its store, and returns it with the events of all its epochs.
+// redriveStored redrives a run in its store, and returns the new life with the events of all epochs.
 func (r trial) redriveStored(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) trial {
 	r.t.Helper()
 	return r.goOn(g, step, append(slices.Clone(opts), kahn.Redrive(nil, nodes)))
@@ -148,7 +148,7 @@ func TestRedriveInStore(t *testing.T) {
 		checkEvents(t, g, res, events)
 		require.Equal(t, event.RunStarted, events[0].Type)
 		counted(t, store)
-		// A Runner of another process knows nothing of the run.
+		// A Runner of another process does not know the run.
 		other := &kahn.Runner{Options: rn.Options}
 		_, err = other.Redrive(t.Context(), "r", nil, kahn.Request{})
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
@@ -210,14 +210,14 @@ func TestRedriveInStore(t *testing.T) {
 	})
 }
 
-// TestRedriveAtEveryWrite redrives random runs in their stores, and goes on with the content of the store after each write, as after a
-// crash: it has the old run or the redriven one, which comes to the same end as the uncut one.
+// TestRedriveAtEveryWrite redrives random runs in their stores, and resumes from the content of the store after each write, as after a
+// crash. The store has either the old run or the redriven one, which ends like the uncut one.
 func TestRedriveAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	cutRandomRuns(t, 7000, 13, (*cutter).redriveAtEveryWrite)
 }
 
-// cutRandomRuns performs something on random runs, and again after each of its writes, and counts the cuts.
+// cutRandomRuns calls cut for random runs, and logs how many cuts there were.
 func cutRandomRuns(t *testing.T, first, stream uint64, cut func(*cutter, *testing.T, *rand.Rand, string) int) {
 	graphs, cuts := size(30, 8, 1_500), 0
 	for seed := range seeds(t, graphs) {
@@ -273,7 +273,7 @@ func (c *cutter) redriveAtEveryWrite(t *testing.T, r *rand.Rand, name string) (c
 			require.Equal(t, old, before.Status)
 			durable(store, again...)
 		case before.Status.Terminal():
-			continue // a deltas' count that came late
+			continue // the write of a delta count that came after the end
 		}
 		_, got := c.run(t, nil, false)
 		if !reflect.DeepEqual(got, want) {

@@ -14,10 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lateStore refuses values in which a word occurs, but tells so only when they are committed.
+// lateStore refuses values that contain a word, but only when they are committed.
 type lateStore struct {
 	store.Memory
-	header bool // it refuses the records of runs, too
+	header bool // it also refuses the records of runs
 }
 
 func (s *lateStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -32,7 +32,8 @@ func (s *lateStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestRefusedByCommit: an output that the store refuses when it is committed fails its node when the run goes on, and nothing else.
+// TestRefusedByCommit: if the store refuses an output when it is committed, the output's node fails when the run is resumed, and nothing
+// else does.
 func TestRefusedByCommit(t *testing.T) {
 	t.Parallel()
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
@@ -43,7 +44,7 @@ func TestRefusedByCommit(t *testing.T) {
 	for name, row := range map[string]struct {
 		a    kahn.Node
 		path string
-		want string // of A, B that begins with it, H that catches its failure, and C that follows it
+		want string // statuses of A, of B, which starts with A, of H, which handles A's failure, and of C, which follows A
 		run  string
 	}{
 		"an output":                 {kahn.Node{Do: huge}, "A", "A:F B:ok H:ok C:S/br", "completed+d"},
@@ -86,7 +87,7 @@ func TestRefusedByCommit(t *testing.T) {
 					require.ErrorIs(t, all.node("A").Err, kahn.ErrRejected)
 					attempts := 1
 					if name == "that of its fallback, too" {
-						attempts = 2 // the fallback had one of its own
+						attempts = 2 // the fallback had an attempt of its own
 					}
 					require.Equal(t, attempts, all.node("A").Attempts)
 				}
@@ -109,7 +110,7 @@ func TestRefusedByCommit(t *testing.T) {
 	})
 }
 
-// TestRefusedAndCrashes: a Fallback after an output that the store has refused may take the process down MaxCrashes times, and once more.
+// TestRefusedAndCrashes: after the store has refused an output, the Fallback may take the process down MaxCrashes+1 times.
 func TestRefusedAndCrashes(t *testing.T) {
 	t.Parallel()
 	for most := range 3 {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// fan is a graph of n nodes without edges.
+// fan returns a graph of n nodes without edges.
 func fan(n int) *kahn.Graph {
 	g := &kahn.Graph{}
 	for i := range n {
@@ -24,7 +24,7 @@ func fan(n int) *kahn.Graph {
 	return g
 }
 
-// bytesOf is how many bytes of values a commit has.
+// bytesOf returns the number of bytes of a commit's values.
 func bytesOf(c store.Commit) (n int) {
 	for i := range c.Nodes {
 		n += len(c.Nodes[i].Value)
@@ -32,8 +32,8 @@ func bytesOf(c store.Commit) (n int) {
 	return n
 }
 
-// TestTransactionsAreBounded: steps that end together are written in transactions of at most 8 MiB of values and 1,024 nodes. A value that is larger has a
-// transaction of its own, and an end with more consequences than that shares them with other ends.
+// TestTransactionsAreBounded: steps that end together are written in transactions of at most 8 MiB of values and 1,024 nodes. A larger
+// value has its own transaction. If an end has more consequences than fit, they are written together with those of other ends.
 func TestTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const kB, most = 1 << 10, 8 << 20
@@ -87,8 +87,8 @@ func TestTransactionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWideFanInBatches: the first transaction of a run does not grow with the number of its roots, and a process that dies at any moment repeats no more
-// attempts than two transactions begin.
+// TestWideFanInBatches: the first transaction of a run does not grow with the number of its roots, and after a process died at any moment,
+// no more attempts are repeated than two transactions start.
 func TestWideFanInBatches(t *testing.T) {
 	t.Parallel()
 	for _, inside := range []bool{false, true} {
@@ -127,7 +127,7 @@ func TestWideFanInBatches(t *testing.T) {
 	}
 }
 
-// silentCodec does not return from Encode for outputs of nodes until it is told to.
+// silentCodec does not return from Encode for a node's output until speak is closed.
 type silentCodec struct {
 	speak chan struct{}
 }
@@ -144,7 +144,7 @@ func (silentCodec) Decode(data json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// TestManySilentCodecs: any number of codecs that do not return keep no other attempt from its end, and none from being abandoned.
+// TestManySilentCodecs: however many calls of a codec do not return, other attempts end, and every attempt can be abandoned.
 func TestManySilentCodecs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestManySilentCodecs(t *testing.T) {
 			time.Sleep(time.Minute)
 			run.Cancel()
 		}, kahn.Durable(&countingStore{}), kahn.RunID("one"), kahn.Encoding(codec), kahn.CancelGrace(time.Second), kahn.Lease("", 24*time.Hour))
-		close(codec.speak) // the run has ended long since
+		close(codec.speak) // the run ended long ago
 		if q, d := r.node("quick"), r.node("timed"); q.Status != kahn.Completed || d.Status != kahn.Failed || d.Duration != time.Second {
 			t.Errorf("quick: %s, timed: %s after %v", q.Status, d.Status, d.Duration)
 		}
@@ -177,8 +177,8 @@ func TestManySilentCodecs(t *testing.T) {
 	})
 }
 
-// TestTimeoutOfAGraphThatWaitsForRoom: the Timeout of a node spans the graph that its step returns, also if the step has to wait for room before: that time
-// is none of it.
+// TestTimeoutOfAGraphThatWaitsForRoom: the Timeout of a node covers the graph that its step returns. The time that the step waits for room
+// before does not count.
 func TestTimeoutOfAGraphThatWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "Timeout", func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// orderGraph charges an order, and waits before it ships it.
+// orderGraph returns a graph that charges an order, and waits before it ships the order.
 func orderGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "order", Inputs: []kahn.Input{{Name: "order"}, {Name: "gift", Optional: true}}}
 	return g.Add(kahn.Node{ID: "charge"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"charge"}}, kahn.Node{ID: "ship", After: []string{"gate"}})
@@ -42,7 +42,7 @@ func performOrder(t *testing.T, db store.Store, g *kahn.Graph, node string, opts
 	return n.Output, err
 }
 
-// TestCreatedRun: a run that was created is performed with what is stored, and only as that.
+// TestCreatedRun: a created run is performed with its stored inputs and workflow, and is refused with others.
 func TestCreatedRun(t *testing.T) {
 	t.Parallel()
 	inputs := map[string]any{"order": 17, "gift": []byte("wrapped")}
@@ -81,7 +81,7 @@ func TestCreatedRun(t *testing.T) {
 			output, err := performOrder(t, db, row.g, "charge", row.opts...)
 			require.ErrorIs(t, err, row.err)
 			_, _, free := db.Acquire(t.Context(), "r", "somebody else", time.Minute)
-			require.NoError(t, free) // the lease was given back
+			require.NoError(t, free) // the lease was released
 			stored, err := db.Load(t.Context(), "r")
 			require.NoError(t, err)
 			if row.err != nil {
@@ -96,8 +96,8 @@ func TestCreatedRun(t *testing.T) {
 	}
 }
 
-// TestBegunRunKeepsWorkflow: a run that has begun goes on under another name of its graph only if the graph may change. Inputs that are
-// given then replace the stored ones, for what has not been called yet.
+// TestBegunRunKeepsWorkflow: a run that has started continues under another workflow name only if its graph may change. Then new inputs
+// replace the stored ones, for steps that have not been called yet.
 func TestBegunRunKeepsWorkflow(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -125,7 +125,7 @@ func TestBegunRunKeepsWorkflow(t *testing.T) {
 	require.Equal(t, "orders", after.Workflow)
 }
 
-// TestNotDue: a run does not begin before the time for which it was created; nothing is written until then.
+// TestNotDue: a run does not start before the time for which it was created, and writes nothing until then.
 func TestNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)
@@ -150,7 +150,7 @@ func TestNotDue(t *testing.T) {
 	})
 }
 
-// TestSpecOfARun: what a durable run does is in the store from its first commit, and changes when it goes on as something else.
+// TestSpecOfARun: the Spec of a durable run is in the store from its first commit, and changes if the run is resumed with another Spec.
 func TestSpecOfARun(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -195,8 +195,7 @@ func TestSpecOfARun(t *testing.T) {
 	require.Equal(t, "ship b <nil>", ship.Output)
 }
 
-// TestSpecOfAnOlderRecord: a run whose inputs are in its record, as former versions have written it, has them in its Spec from its next
-// commit on.
+// TestSpecOfAnOlderRecord: former versions wrote the inputs of a run into its record; from the run's next commit on, they are in its Spec.
 func TestSpecOfAnOlderRecord(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -217,7 +216,7 @@ func TestSpecOfAnOlderRecord(t *testing.T) {
 	require.Equal(t, `{"order":"a"}`, string(stored.Inputs))
 }
 
-// TestPrepareErrors: what Execute would refuse cannot be prepared.
+// TestPrepareErrors: Prepare refuses what Execute would refuse.
 func TestPrepareErrors(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -252,7 +251,7 @@ func TestPrepareErrors(t *testing.T) {
 	require.True(t, one.Same(&two.Spec))
 }
 
-// TestInputsUnderAnotherKey: the inputs of a created run are the same inputs when their encoding has changed since.
+// TestInputsUnderAnotherKey: the inputs of a created run are recognized even if their encoding has changed since.
 func TestInputsUnderAnotherKey(t *testing.T) {
 	t.Parallel()
 	keys := map[string][]byte{"old": []byte(strings.Repeat("o", 32)), "new": []byte(strings.Repeat("n", 32))}
@@ -274,15 +273,15 @@ func TestInputsUnderAnotherKey(t *testing.T) {
 	}
 }
 
-// TestRefusedInputs: a run over a store is refused at once if the store cannot hold what it was given, and the error names that. Nothing is
-// stored, and the id is free.
+// TestRefusedInputs: a durable run is refused at once if the store cannot store one of its values, and the error names the value. Nothing
+// is stored, and the id stays free.
 func TestRefusedInputs(t *testing.T) {
 	t.Parallel()
 	gates := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"T"}})
 	broken := map[string]any{"gift": 1, "order": func() {}}
 	var forked kahn.Snapshot
 	{
-		res, err := kahn.Execute(t.Context(), orderGraph(), orderStep, kahn.Inputs(broken)) // without a store nobody has to encode them
+		res, err := kahn.Execute(t.Context(), orderGraph(), orderStep, kahn.Inputs(broken)) // without a store the inputs are not encoded
 		require.NoError(t, err)
 		forked = *res.Snapshot()
 	}
@@ -320,7 +319,7 @@ func TestRefusedInputs(t *testing.T) {
 			},
 		} {
 			db := new(pickyStore)
-			for range 2 { // the second time nothing is left of the first
+			for range 2 { // the first attempt left nothing in the store
 				err := begin(append(row.opts, kahn.Durable(db), kahn.RunID("r"))...)
 				if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) {
 					t.Errorf("%s, %s: %v", name, how, err)
@@ -345,12 +344,13 @@ type brokenCodec struct{}
 func (brokenCodec) Encode(any) (json.RawMessage, error) { panic("no int") }
 func (brokenCodec) Decode(json.RawMessage) (any, error) { return nil, nil }
 
-// host is a codec of a host that wraps another one.
+// hostCodec wraps another codec.
 type hostCodec struct{ kahn.Codec }
 
 func (c hostCodec) Unwrap() store.Codec { return c.Codec }
 
-// TestSealedAtConstruction: a codec that cannot work is refused before anything is run, and so are events in the clear beside values that are sealed.
+// TestSealedAtConstruction: an unusable codec is refused before a step is called. Storing plain events beside sealed values is refused,
+// too.
 func TestSealedAtConstruction(t *testing.T) {
 	t.Parallel()
 	keys := map[string][]byte{"k": []byte(strings.Repeat("k", 32))}
@@ -389,6 +389,6 @@ func TestSealedAtConstruction(t *testing.T) {
 	run.Leave()
 	_, err = run.Wait()
 	require.NoError(t, err)
-	_, err = kahn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nothing, kahn.Encoding(sealed), kahn.Durable(db), kahn.RunID("r")) // goes on storing them
+	_, err = kahn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nothing, kahn.Encoding(sealed), kahn.Durable(db), kahn.RunID("r")) // the resumed run would still store its events
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A node that is asked to stop while it is at work stays asked: whatever write the process dies at, the next life ends it as this one does.
+// A running node that was asked to stop stays asked. At whatever write the process dies, the next life ends the node as this life would.
 func TestStopsOfNodesAndCrashes(t *testing.T) {
 	t.Parallel()
 	slow := func(takes time.Duration) kahn.StepFunc { // needs a second to stop

@@ -59,7 +59,7 @@ func TestScenarioStore(t *testing.T) {
 		if r.Duration != 30*time.Second { // as long as a lease lasts
 			t.Errorf("it was left after %v", r.Duration)
 		}
-		// The store has the run as it was before: another process goes on from it.
+		// The store still has the run as it was: another process continues it.
 		db.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		var c calls
@@ -184,7 +184,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "the start of an attempt is not recorded", func(t *testing.T) {
-		// It is in one transaction with the end of A, which is not written either.
+		// The start is in one transaction with the end of A, which is not written either.
 		db := &brokenStore{Store: new(store.Memory), start: func(s store.Attempt) error {
 			if s.Node == "B" {
 				return errDisk
@@ -221,7 +221,7 @@ func TestScenarioStore(t *testing.T) {
 				tries := map[string]int{}
 				inner := new(store.Memory)
 				fail := func(key string, write func()) error {
-					if tries[key]++; tries[key] <= failures && key != "commit1" { // which is written at once or not at all
+					if tries[key]++; tries[key] <= failures && key != "commit1" { // commit1 is not repeated
 						if lost {
 							write()
 						}
@@ -280,7 +280,7 @@ func TestScenarioStore(t *testing.T) {
 		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
 			t.Error(err)
 		}
-		time.Sleep(31 * time.Second) // its renewals are lost: the lease runs out
+		time.Sleep(31 * time.Second) // the lease ends, since its renewals are lost
 		r := try2(t, g, takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok B:ok", "completed")
 		res, err := run.Wait()
@@ -324,12 +324,12 @@ func (s *leaseSpy) Acquire(ctx context.Context, run, owner string, ttl time.Dura
 	return l, r, err
 }
 
-// deafStore does not renew leases.
+// deafStore fails to renew leases.
 type deafStore struct{ store.Store }
 
 func (deafStore) Renew(context.Context, store.Lease, time.Duration) error { return errDisk }
 
-// TestLeaseOptions: what the options of a lease ask of the store, and what they refuse.
+// TestLeaseOptions: what the lease options pass to the store, and which values they refuse.
 func TestLeaseOptions(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		var owners []string
@@ -366,7 +366,7 @@ func TestLeaseOptions(t *testing.T) {
 	})
 }
 
-// acquisitions tells of the calls of Acquire.
+// acquisitions reports the calls of Acquire to seen.
 type acquisitions struct {
 	store.Store
 	seen func(owner string, ttl time.Duration)
@@ -377,7 +377,7 @@ func (a *acquisitions) Acquire(ctx context.Context, run, owner string, ttl time.
 	return a.Store.Acquire(ctx, run, owner, ttl)
 }
 
-// pickyStore refuses values in which a word occurs.
+// pickyStore refuses values that contain a word.
 type pickyStore struct{ store.Memory }
 
 func (*pickyStore) CheckValue(value json.RawMessage) error {
@@ -392,7 +392,7 @@ func (*pickyStore) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// TestRejectedValues: a value that the store refuses fails its node and nothing else, wherever the value comes from.
+// TestRejectedValues: if the store refuses a value, the value's node fails and nothing else does, wherever the value comes from.
 func TestRejectedValues(t *testing.T) {
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
 	suspends := func(info, state any) kahn.StepFunc {

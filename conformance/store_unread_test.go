@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lockedCodec cannot read, or write, texts with the word "locked" until it has the key.
+// lockedCodec cannot decode or encode texts with the word "locked" until reads or writes is set.
 type lockedCodec struct {
 	kahn.Types
 	reads, writes atomic.Bool
@@ -66,7 +66,7 @@ func answer(t testing.TB, db store.Inbox, gate, id, value string) {
 	post(t, db, gate, kahn.Decision{Value: value, ID: id})
 }
 
-// A request whose value cannot be read waits until it can: in the life at work, and in later lives.
+// A request whose value cannot be decoded waits until it can be, in the current life and in later ones.
 func TestRequestThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), after("A", "G"))
@@ -146,7 +146,7 @@ func TestRequestThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// The plan and the node judge also a request that cannot be read.
+// The plan and the node can refuse a request even if its value cannot be decoded.
 func TestRequestThatIsRefusedUnread(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), gate("H"), kahn.Node{ID: "B", Do: untilStopped}, gate("I", "B"))
@@ -155,7 +155,7 @@ func TestRequestThatIsRefusedUnread(t *testing.T) {
 			db := new(store.Memory)
 			post := func() {
 				answer(t, db, "nowhere", "1", "locked")
-				answer(t, db, "B", "2", "locked") // it does not wait
+				answer(t, db, "B", "2", "locked") // B does not wait
 				answer(t, db, "G", "3", "locked")
 				answer(t, db, "G", "4", "yes")
 				postRequest(t, db, store.Request{ID: "5", Kind: store.KindCancelNode, Node: "I"})
@@ -176,7 +176,7 @@ func TestRequestThatIsRefusedUnread(t *testing.T) {
 			} else {
 				post()
 			}
-			time.Sleep(2 * time.Second) // it is tried again after one
+			time.Sleep(2 * time.Second) // the request is tried again after one second
 			expectStatuses(t, db, "1 refused, 2 refused, 3 refused, 4 applied, 5 applied, 6 refused")
 			_, why := became(t, db, "3")
 			require.Contains(t, why, kahn.ErrAnswered.Error())
@@ -186,7 +186,7 @@ func TestRequestThatIsRefusedUnread(t *testing.T) {
 	}
 }
 
-// Requests behind one that cannot be read do not wait for it, and none takes effect twice, whatever ends the life in between.
+// Requests do not wait for an earlier one that cannot be decoded, and none takes effect twice, however the life ends in between.
 func TestRequestsBehindOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -266,7 +266,8 @@ func TestRequestsBehindOneThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Serve reports a request that cannot be read, leaves its run to others for pauses that become longer, and takes it up at once when another request comes.
+// Serve reports a request that cannot be decoded, and leaves its run to other processes for longer and longer pauses. It resumes the run at
+// once when another request arrives.
 func TestServeRequestsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	keys := func(names ...string) *store.Sealed {
@@ -339,7 +340,7 @@ func TestServeRequestsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// awayBlobs is a blob store that does not answer for a while.
+// awayBlobs is a blob store that does not answer while it is silent.
 type awayBlobs struct {
 	*store.MemoryBlobs
 	silent atomic.Bool

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestMaxCrashes: a step during which the process dies again and again ends at last.
+// TestMaxCrashes: a step during which the process keeps dying fails after MaxCrashes.
 func TestMaxCrashes(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 3, InitialDelay: ms, Jitter: kahn.JitterNone}
@@ -23,7 +23,7 @@ func TestMaxCrashes(t *testing.T) {
 	for name, row := range map[string]struct {
 		node    kahn.Node
 		opts    []kahn.Option
-		crashes int // until the node fails in the next life
+		crashes int // number of crashes after which the next life fails the node
 		want    string
 		run     string
 	}{
@@ -88,7 +88,7 @@ func TestMaxCrashes(t *testing.T) {
 	}
 
 	for most := range 3 {
-		for _, fails := range []bool{false, true} { // the step fails, or takes the process down like the fallback
+		for _, fails := range []bool{false, true} { // the step fails, or takes the process down as the fallback does
 			inBubble(t, fmt.Sprintf("a fallback that takes the process down, under %d, after a failure %v", most, fails), func(t *testing.T) {
 				fallbacks, calls := 0, 0
 				g := graph(kahn.Node{ID: "A", Fallback: func(ctx context.Context, _ error) (any, error) {
@@ -146,7 +146,7 @@ func TestMaxCrashes(t *testing.T) {
 	})
 }
 
-// TestBackoffOfALaterLife: a node that backs off does so until the time that it had, whatever cuts the run.
+// TestBackoffOfALaterLife: a node backs off until the same time, however the run is interrupted.
 func TestBackoffOfALaterLife(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Hour, Jitter: kahn.JitterNone}
@@ -212,7 +212,7 @@ func TestBackoffOfALaterLife(t *testing.T) {
 	})
 }
 
-// TestWakeAt: the store learns when a run goes on without a signal.
+// TestWakeAt: the store records when a run can continue without a signal.
 func TestWakeAt(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Hour, Jitter: kahn.JitterNone}
@@ -301,7 +301,7 @@ func TestWakeAt(t *testing.T) {
 	})
 }
 
-// TestWakeAtOfLeftRuns: a run that was left in the middle is due at once; one that waits for an answer is not.
+// TestWakeAtOfLeftRuns: a run that was left with steps to call is due at once; a run that waits for an answer is not.
 func TestWakeAtOfLeftRuns(t *testing.T) {
 	t.Parallel()
 	slow := kahn.Node{ID: "A", Do: takes(time.Minute)}
@@ -311,7 +311,7 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 	}{
 		"a gate":                {graph(gate("G")), false},
 		"a gate inside":         {graph(subgraph("S", graph(gate("G")))), false},
-		"a step that had begun": {graph(slow, gate("G")), false}, // it finishes
+		"a step that had begun": {graph(slow, gate("G")), false}, // A finishes
 		"a step that had not":   {graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop}), true},
 		"a step inside":         {graph(subgraph("S", graph(slow, kahn.Node{ID: "B", After: []string{"A"}, Do: nop})), gate("G")), true},
 		"a backoff":             {graph(kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, Jitter: kahn.JitterNone, MaxDelay: time.Hour}, Do: always(errStep)}), false},
@@ -342,7 +342,7 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunSuspended, stored.Status)
 			require.Equal(t, row.due, !stored.WakeAt.IsZero() && !stored.WakeAt.After(time.Now()), "%v", stored.WakeAt)
-			time.Sleep(time.Minute) // for what was left behind
+			time.Sleep(time.Minute) // abandoned steps return
 		})
 	}
 	inBubble(t, "a run that was pending", func(t *testing.T) {

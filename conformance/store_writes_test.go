@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// countingStore counts its transactions, and takes some time for each.
+// countingStore records its transactions, and takes some time for each.
 type countingStore struct {
 	store.Memory
 	takes   time.Duration
@@ -26,8 +26,8 @@ func (s *countingStore) Commit(ctx context.Context, l store.Lease, c store.Commi
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestTransactionsPerNode: the start of a node is in the transaction with the end that made it ready, and what has changed while a
-// transaction was written is in the next one.
+// TestTransactionsPerNode: the start of a node is in the same transaction as the end that made it ready. All changes made while a
+// transaction is written are in the next one.
 func TestTransactionsPerNode(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -39,14 +39,14 @@ func TestTransactionsPerNode(t *testing.T) {
 			chain.Connect(kahn.Edge{From: fmt.Sprint("c", i-1), To: fmt.Sprint("c", i)})
 		}
 	}
-	for i := range n / 4 { // each of two nodes between two others
+	for i := range n / 4 { // each diamond has two nodes between two others
 		a, b, c, d := fmt.Sprint("a", i), fmt.Sprint("b", i), fmt.Sprint("c", i), fmt.Sprint("d", i)
 		diamonds.Add(after(a), after(b, a), after(c, a), after(d, b, c))
 		if i > 0 {
 			diamonds.Connect(kahn.Edge{From: fmt.Sprint("d", i-1), To: a})
 		}
 	}
-	for i := range n / 5 { // of five nodes, the composite counted
+	for i := range n / 5 { // five nodes each, including the composite
 		composites.Add(subgraph(fmt.Sprint("S", i), graph(after("a"), after("b", "a"), after("c", "b"), after("d", "c"))))
 		if i > 0 {
 			composites.Connect(kahn.Edge{From: fmt.Sprint("S", i-1), To: fmt.Sprint("S", i)})
@@ -66,7 +66,7 @@ func TestTransactionsPerNode(t *testing.T) {
 		{"composites in a row", composites, 0, 105},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
-			least := math.MaxInt // what the committer finds in its outbox depends a little on who is first
+			least := math.MaxInt // what the committer finds in its outbox depends slightly on which goroutine is first
 			for range 5 {
 				store := &countingStore{takes: ms}
 				r := try(t, row.g, takes(row.step), kahn.Durable(store), kahn.RunID("one"))
@@ -82,7 +82,7 @@ func TestTransactionsPerNode(t *testing.T) {
 					t.Errorf("%d starts and %d ends", starts, ends)
 				}
 			}
-			if most := size(row.most, row.most*3/2, row.most); least > most { // the race detector changes who is first
+			if most := size(row.most, row.most*3/2, row.most); least > most { // the race detector changes which goroutine is first
 				t.Errorf("%d transactions for %d nodes, expected at most %d", least, n, most)
 			}
 			t.Logf("%d transactions", least)
@@ -120,8 +120,8 @@ func TestStartTravelsWithItsCause(t *testing.T) {
 	})
 }
 
-// TestGivenUpBeforeItsStart: attempts whose starts the store has yet to write are stopped, and given up, and end with their starts in
-// one transaction.
+// TestGivenUpBeforeItsStart: an attempt can be stopped and given up before the store has written its start. Its end is in the same
+// transaction as its start.
 func TestGivenUpBeforeItsStart(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("the transaction is refused: ", refused), func(t *testing.T) {
@@ -148,8 +148,8 @@ func TestGivenUpBeforeItsStart(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfDurableChain holds what a node of a chain costs over a store in memory, the host's values excluded: one transaction with the
-// end of a node, the start of the next, and two records.
+// TestAllocationsOfDurableChain limits the allocations per node of a chain over a store in memory, without the host's values: one
+// transaction with the end of a node, the start of the next, and two records.
 func TestAllocationsOfDurableChain(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestLackOfATokenHoldsBackNoSlot: a node that only lacks a token does not hold back those behind it in the line of its
-// group that take none.
+// TestLackOfATokenHoldsBackNoSlot: a node that only lacks a token does not hold back the nodes behind it in its group's queue that need no
+// token.
 func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 	hourly := kahn.Rate{Starts: 1, Per: time.Hour}
 	slot := []kahn.Group{{Name: "g", Limit: 1, Rate: hourly}}

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// uses is a step that uses a token and, by its kind, a cent, and then does what another one does.
+// uses returns a step that uses a token, and half a cent if its kind is "model", and then calls step.
 func uses(step kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		s.Use("tokens", 1)
@@ -28,7 +28,7 @@ func uses(step kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// TestUsage: what steps use adds up over attempts, items, iterations and lives, whatever becomes of them.
+// TestUsage: usage adds up over attempts, items, iterations and lives, however they end.
 func TestUsage(t *testing.T) {
 	tokens := func(n float64) kahn.Usage { return kahn.Usage{"tokens": n} }
 	for _, opts := range [][]kahn.Option{nil, {kahn.Limit(1)}, {kahn.Waves}, {kahn.Durable(new(store.Memory))}} {
@@ -81,7 +81,7 @@ func TestUsage(t *testing.T) {
 				}
 				end := r.events[len(r.events)-1].Payload.(event.RunEnd)
 				require.Equal(t, map[string]float64(x.want), end.Usage)
-				sum := kahn.Usage{} // of the events of nodes
+				sum := kahn.Usage{} // the sum of the usage in node events
 				for _, e := range r.events {
 					used := map[string]float64(nil)
 					switch p := e.Payload.(type) {
@@ -140,7 +140,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestUsageLives: usage survives left and crashed lives. What an attempt has used that a crash has cut short counts when it is repeated, once.
+// TestUsageLives: usage survives left and crashed lives. If a crash interrupts an attempt, only the repeated attempt's usage counts.
 func TestUsageLives(t *testing.T) {
 	g := graph(after("A"), kahn.Node{ID: "S", After: []string{"A"}, Sub: graph(after("x"), after("y", "x"))}, gate("G", "S"), after("B", "G"))
 	slow := uses(func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -162,7 +162,7 @@ func TestUsageLives(t *testing.T) {
 		require.Equal(t, kahn.Usage{"tokens": 2}, n.Usage)
 		again, err := kahn.Execute(t.Context(), g, slow, kahn.Redrive(reload(t, res.Snapshot()), []string{"S/y"}), kahn.EarlySignals(map[string]any{"G": true}))
 		require.NoError(t, err)
-		require.Greater(t, again.Usage()["tokens"], 4.0) // what was used before the redrive was used
+		require.Greater(t, again.Usage()["tokens"], 4.0) // usage from before the redrive still counts
 		n, _ = again.Node("S")
 		require.Equal(t, kahn.Usage{"tokens": 3}, n.Usage)
 	})
@@ -202,12 +202,12 @@ func TestUsageLives(t *testing.T) {
 	})
 }
 
-// TestBudget: a run that has used too much is stopped as AbortAll does, over all its lives.
+// TestBudget: a run that has used too much over all its lives is stopped as by AbortAll.
 func TestBudget(t *testing.T) {
 	errPoor := errors.New("no money left")
 	atMost := func(n float64) kahn.Option {
 		return kahn.Budget(func(u kahn.Usage) error {
-			defer clear(u) // it is the caller's
+			defer clear(u) // the Budget function owns the map
 			if u["tokens"] > n {
 				return errPoor
 			}
@@ -255,7 +255,7 @@ func TestBudget(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 
-// TestSetLabel: labels that steps set are committed with the step, are found by lists, and survive what the run survives.
+// TestSetLabel: labels that steps set are committed with the step, can be listed by, and survive all that the run survives.
 func TestSetLabel(t *testing.T) {
 	listed := func(t *testing.T, db store.Admin, name, value string) (ids []string) {
 		t.Helper()
@@ -285,7 +285,7 @@ func TestSetLabel(t *testing.T) {
 			require.Equal(t, []string{"r"}, listed(t, db, "last", "A"))
 			require.Equal(t, []string{"r"}, listed(t, db, "team", "red"))
 			require.Empty(t, listed(t, db, "last", "none"))
-			// The next life is described again, and fails: what its steps have set stands beside.
+			// The next life is described again, and fails. The labels that its steps have set are kept beside the new ones.
 			_, err = kahn.Execute(t.Context(), g, sets(fails(ms)), append(opts, kahn.Describe(store.Spec{Labels: map[string]string{"team": "blue"}}), kahn.EarlySignals(map[string]any{"G": true}))...)
 			require.Error(t, err)
 			require.Equal(t, []string{"r"}, listed(t, db, "last", "x"))

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ledger performs a plan on a bare State, with the pure functions of the plan: what a coordinator does that keeps the values itself.
+// ledger performs a plan on a bare State with the plan's pure functions, like a coordinator that stores the values itself.
 type ledger struct {
 	t    testing.TB
 	plan *kahn.Plan
@@ -28,7 +28,7 @@ type ledger struct {
 	v    kahn.Values
 	step kahn.StepFunc
 	pick func(n int) int
-	cut  func(st *machine.State) *machine.State // goes on with another State; may be nil
+	cut  func(st *machine.State) *machine.State // replaces the State by another one; may be nil
 }
 
 func (l *ledger) perform() {
@@ -69,7 +69,7 @@ func (l *ledger) perform() {
 	}
 }
 
-// call sends an attempt over a wire.
+// call performs an attempt, whose Call and Reply it encodes and decodes as JSON.
 func (l *ledger) call(t machine.Task) (reply kahn.Reply) {
 	n := l.plan.Node(t.Ref)
 	call := kahn.Call{ID: n.ID, Path: n.ID, Kind: n.Kind, Attempt: int(t.Attempt), Root: l.v.Root, View: l.plan.View(l.st, t.Ref, &l.v)}
@@ -106,7 +106,7 @@ func (l *ledger) report(t machine.Task, value any, out machine.Outcome, err erro
 	require.NoError(l.t, l.st.Settle(t.Token, out))
 }
 
-// nameless is a contract that forbids a member, and a moderator that flags another one.
+// nameless is a contract that refuses a certain value.
 type nameless struct{}
 
 func (nameless) Check(value any) []kahn.Violation {
@@ -146,7 +146,7 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 		g.Inputs = []kahn.Input{{Name: "in"}, {Name: "extra", Default: "e"}, {Name: "none", Optional: true}}
 	}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
-	// ask draws a predecessor, or a node that is no ancestor: any other ancestor may still be at work.
+	// ask draws a predecessor, or a node that is no ancestor: any other ancestor may still be running.
 	ask := func(n *kahn.Node) string {
 		if one(4) || len(n.In) == 0 {
 			return n.ID
@@ -232,15 +232,15 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 	return g
 }
 
-// TestValuesAgree compares random runs by a coordinator of a bare State, with the values in its own books, with those by Execute.
+// TestValuesAgree compares random runs by Execute with runs by a coordinator that drives a bare State and stores the values itself.
 func TestValuesAgree(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range seeds(t, size(1000, 100, 20_000)) {
 		rng := rand.New(rand.NewPCG(11, seed))
-		stops := seed%3 == 0 // what stops nodes depends on what comes first: one slot
+		stops := seed%3 == 0 // which nodes are stopped depends on the order: use one slot
 		g := ledgerGraph(rng, stops)
 		plan, err := g.Compile()
-		if err != nil && !errors.Is(err, kahn.ErrMergeConflict) { // it is no graph
+		if err != nil && !errors.Is(err, kahn.ErrMergeConflict) { // the graph is invalid
 			continue
 		}
 		require.NoError(t, err)
@@ -316,7 +316,7 @@ func TestValuesAgree(t *testing.T) {
 		}
 	}
 	if race.Enabled {
-		return // so few runs do not have all of this
+		return // with the race detector there are too few runs to see all of this
 	}
 	for _, what := range []string{"ok ", "F step_error", "F panic", "F merge_error", "F contract_violated_input", "F contract_violated_output", "F moderation",
 		"F condition_error", "S/when ", "S/null ", "S/self ", "X upstream_failure", "C external", "X fail_fast", "X sibling_failure",

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A View beside a State may be made while nodes end: it shows of each node the status, the error and the output of one moment.
+// A View of a bare State may be made while nodes end. For each node, it shows the status, the error and the output of one moment.
 func TestValuesWhileTheStateGoesOn(t *testing.T) {
 	t.Parallel()
 	const nodes = 300
@@ -56,7 +56,8 @@ func TestValuesWhileTheStateGoesOn(t *testing.T) {
 	wg.Wait()
 }
 
-// A guard beside a State costs what it asks for, not what its node has for ancestors; as data its View has them all.
+// The cost of a guard over a bare State depends on what the guard asks for, and not on the number of ancestors. The View's Data has all
+// ancestors.
 func TestGuardsBesideAState(t *testing.T) {
 	calls := func(n int, asks func(v kahn.View)) float64 {
 		g := chainGraph(n)
@@ -91,7 +92,7 @@ func TestGuardsBesideAState(t *testing.T) {
 	})
 }
 
-// A Call that was read may be null anywhere, in all that it has for values.
+// Any value in the JSON of a Call may be null.
 func TestCallOfNulls(t *testing.T) {
 	t.Parallel()
 	full := kahn.Call{ID: "a", Path: "a", Config: 1, Params: map[string]any{"p": 1}, Upstream: map[string]any{"u": 1}, Root: map[string]any{"r": 1}, Item: 1,
@@ -110,7 +111,7 @@ func TestCallOfNulls(t *testing.T) {
 			require.NoError(t, err)
 			var c kahn.Call
 			if err := json.Unmarshal(data, &c); key == "$type" && err != nil {
-				require.ErrorIs(t, err, kahn.ErrBadValue) // an error without its type is none
+				require.ErrorIs(t, err, kahn.ErrBadValue) // an error without its type is not an error
 			} else {
 				require.NoError(t, err, key)
 			}
@@ -129,7 +130,7 @@ func TestCallOfNulls(t *testing.T) {
 	require.Empty(t, c.View)
 }
 
-// A Step that was made without a context never ends.
+// The context of a Step made without one never ends.
 func TestNewStepWithoutAContext(t *testing.T) {
 	t.Parallel()
 	var none context.Context
@@ -141,7 +142,7 @@ func TestNewStepWithoutAContext(t *testing.T) {
 	require.False(t, ok)
 }
 
-// Of several values that cannot be encoded, or read, the error is always that of the first name.
+// If several values cannot be encoded or decoded, the error is always about the first name.
 func TestFirstErrorOfACall(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -163,7 +164,7 @@ func TestFirstErrorOfACall(t *testing.T) {
 	}
 }
 
-// troubled is a Codec that encodes and reads nothing.
+// troubled is a Codec that fails to encode and to decode.
 type troubled struct{}
 
 type codecTrouble string

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// Zero values that a host can make are useful, or are refused with an error.
+// Zero values that a host can create are usable, or are refused with an error.
 func TestZeroValues(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{
@@ -29,7 +29,7 @@ func TestZeroValues(t *testing.T) {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumMethod() {
 			switch rv.Type().String() + "." + rv.Type().Method(i).Name {
-			case "*kahn.Result.EdgeVisits", "*kahn.Runner.Rings", "*kahn.Runner.Watchers", "*kahn.Runner.Shared", "*kahn.Runner.SharedSteps": // of the tests
+			case "*kahn.Result.EdgeVisits", "*kahn.Runner.Rings", "*kahn.Runner.Watchers", "*kahn.Runner.Shared", "*kahn.Runner.SharedSteps": // for tests
 				continue
 			}
 			callWithZeros(t, rv, i)
@@ -37,7 +37,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// Pointers that are nil beside an error have methods all the same: they answer as those of the zero value do.
+// The methods of a nil pointer that was returned with an error work as those of the zero value do.
 func TestNilPointers(t *testing.T) {
 	t.Parallel()
 	const forStates = "*kahn.Plan.Edge *kahn.Plan.ID *kahn.Plan.Node *kahn.Plan.Tier *kahn.Plan.Sub *kahn.Plan.Route *kahn.Plan.SkipReason " +
@@ -93,7 +93,7 @@ func callWithZeros(t *testing.T, rv reflect.Value, i int) (out []reflect.Value) 
 		}
 	}
 	out = survives(t, name, rv.Method(i), args)
-	for _, x := range out { // a sequence is looked at when it is ranged over
+	for _, x := range out { // a sequence runs its code when it is ranged over
 		if x.Kind() == reflect.Func && x.Type().NumIn() == 1 && x.Type().NumOut() == 0 {
 			yield := reflect.MakeFunc(x.Type().In(0), func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(false)} })
 			survives(t, name+" ranged over", x, []reflect.Value{yield})
@@ -156,7 +156,7 @@ func TestNothingAtAll(t *testing.T) {
 			<-r.Done()
 			return err
 		}, kahn.ErrNoContext},
-		"no logger": {func() error { event.LogTo(nil)(kahn.Event{Type: event.NodeQueued}); return nil }, nil}, // a record that is not enabled
+		"no logger": {func() error { event.LogTo(nil)(kahn.Event{Type: event.NodeQueued}); return nil }, nil}, // the log record is not enabled
 	} {
 		var err error
 		if out := survives(t, name, reflect.ValueOf(c.call), nil); out != nil {
@@ -168,7 +168,7 @@ func TestNothingAtAll(t *testing.T) {
 	}
 }
 
-// With CloneInputs, user code of the graph may change all its arguments: it has its own copies.
+// With CloneInputs, user code of the graph may change all its arguments: each call gets its own copies.
 func TestCloneInputs(t *testing.T) {
 	type box struct{ n int }
 	fresh := func(v any) any {
