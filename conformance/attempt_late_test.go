@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// oneSlot begins a run with one slot, in which one node backs off without a delay, and second has begun.
+// oneSlot returns a Coordinator with one slot and the running step of node second. Another node backs off without a delay.
 func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coordinator, other *kahn.Step) {
 	g := graph(kahn.Node{ID: "again", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}}, second)
 	plan, err := g.Compile()
@@ -62,7 +62,7 @@ func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	}
 }
 
-// What a worker finds due when it begins a fallback is logged at that time, not when the fallback has returned.
+// If a worker finds backoffs due when it calls a fallback, they are logged at that time, not when the fallback has returned.
 func TestFallbackHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator

@@ -366,7 +366,7 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 	}
 }
 
-// begin begins the calls that Next returns, or continues calls of the life before.
+// begin starts the calls that Next returns, or continues calls of the previous life.
 func (d *sagaDesk) begin() {
 	for s, ok := d.c.Next(); ok; s, ok = d.c.Next() {
 		data, err := json.Marshal(s.Call())

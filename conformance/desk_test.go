@@ -63,7 +63,7 @@ func (d *desk) perform() (*kahn.Result, error) {
 	return d.lead(plan)
 }
 
-// lead is perform for a run that has begun.
+// lead does what perform does, for a run that has started.
 func (d *desk) lead(plan *kahn.Plan) (*kahn.Result, error) {
 	d.t.Helper()
 	for acts := 0; !d.c.Run().Status().Terminal(); acts++ {
@@ -111,7 +111,7 @@ func (d *desk) cut(plan *kahn.Plan) {
 	d.open(plan, from)
 }
 
-// begin begins the calls of the attempts that have begun.
+// begin starts the calls of the attempts that Next returns.
 func (d *desk) begin() {
 	for s, ok := d.c.Next(); ok; s, ok = d.c.Next() {
 		of := s.Call()
@@ -533,7 +533,7 @@ func coordinatorAgrees(t *testing.T, seed uint64) {
 	})
 	for _, cuts := range []bool{false, true} {
 		if cuts && single {
-			break // a call that is cut begins its time again
+			break // an interrupted call starts from the beginning
 		}
 		away := newDeskWorld(salt)
 		away.sees, away.ordered = data, single

@@ -41,7 +41,7 @@ func (s *scenario) lockstep(t *testing.T, name string, opts ...kahn.Option) (tot
 	st, err := kahn.NewState(plan, opts...)
 	require.NoError(t, err)
 	x := &coordinator{t, s, plan, st, rand.New(rand.NewPCG(s.seed, 3)), map[string]any{}, nil, 0}
-	tasks := map[string]machine.Task{} // tasks that Drive has begun
+	tasks := map[string]machine.Task{} // tasks that Drive has started
 	var driven []string
 	require.NoError(t, st.Drive(func(task machine.Task) {
 		id := plan.ID(task.Ref)
@@ -57,7 +57,7 @@ func (s *scenario) lockstep(t *testing.T, name string, opts ...kahn.Option) (tot
 
 	c, err := kahn.NewCoordinator(plan, deskEpoch, opts...)
 	require.NoError(t, err)
-	steps := map[string]*kahn.Step{} // steps that the Run has begun
+	steps := map[string]*kahn.Step{} // steps that the Run has started
 	var open []string
 	same := func() {
 		var launched []string

@@ -377,7 +377,7 @@ func TestCheckerAtSeams(t *testing.T) {
 }
 
 // TestWavesOfARedriveOfNothing: if a run was left in the middle of a wave and a redrive repeats no node, the run continues in that wave. If
-// the redrive repeats a node, it begins a new epoch, whose waves begin anew.
+// the redrive repeats a node, it starts a new epoch, whose waves count from the start again.
 func TestWavesOfARedriveOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {

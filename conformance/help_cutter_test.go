@@ -29,7 +29,7 @@ type cutter struct {
 	flaky    map[string]int  // how many attempts fail first
 	suspends map[string]bool
 	early    map[string]bool        // may be decided before all predecessors have ended
-	retried  map[string]bool        // composites that begin anew
+	retried  map[string]bool        // composites that start again
 	expands  map[string]*kahn.Graph // what steps return
 	lists    map[string]bool        // maps whose items return graphs
 	answers  map[string]any         // of gates

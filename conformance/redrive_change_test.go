@@ -82,7 +82,8 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 	}
 }
 
-// A host that does not know whether its store has the run may always pass AllowGraphChange: it does not affect a run that begins anew.
+// A host that does not know whether its store has the run may always pass AllowGraphChange: it does not affect a run that starts from the
+// beginning.
 func TestAllowGraphChangeOfANewRun(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)

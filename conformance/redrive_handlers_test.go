@@ -136,7 +136,7 @@ func TestRedriveHandlers(t *testing.T) {
 	}
 }
 
-// A fork that would keep nodes from before a handled failure is refused; a fork that keeps none of them begins anew.
+// A fork that would keep nodes from before a handled failure is refused; a fork that keeps none of them starts from the beginning.
 func TestForkHandlers(t *testing.T) {
 	t.Parallel()
 	m := &store.Memory{}

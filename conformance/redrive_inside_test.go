@@ -444,7 +444,7 @@ func TestRedriveOfALoopThatPauses(t *testing.T) {
 	}
 }
 
-// Paths lead into items that begin anew, or never began, also where a composite follows.
+// Paths may lead into items that start again or never started, also if a composite follows.
 func TestRedrivePathsIntoItemsThatBeginAnew(t *testing.T) {
 	t.Parallel()
 	list := map[string]any{"l": []int{1, 2}}

@@ -200,9 +200,9 @@ func ranBadly(n kahn.NodeResult) bool {
 type selection struct {
 	failed  bool            // nodes that failed or were stopped
 	names   []string        // the named nodes
-	anew    bool            // the named composites begin anew
+	anew    bool            // the named composites start again
 	strict  bool            // a fork or an adoption: also nodes without a result
-	fork    bool            // expanded nodes begin anew
+	fork    bool            // expanded nodes start again
 	changed map[string]bool // the nodes of the outermost graph whose declaration has changed
 }
 

@@ -146,7 +146,7 @@ func TestRedrivePostedInTurn(t *testing.T) {
 	})
 }
 
-// A redrive that is begun by hand causes posted ones to be refused, even if the posting process did not see it begin.
+// A redrive that a caller starts causes posted redrives to be refused, even if the posting process did not see it start.
 func TestRedrivePostedBesideAnother(t *testing.T) {
 	t.Parallel()
 	g, db := flow("beside", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}

@@ -257,7 +257,7 @@ func TestScenarioInside(t *testing.T) {
 		node kahn.Node
 		left time.Duration
 	}{
-		"attempt": {kahn.Node{Timeout: time.Hour}, time.Hour}, // the attempt begins anew
+		"attempt": {kahn.Node{Timeout: time.Hour}, time.Hour}, // the attempt starts again
 		"overall": {kahn.Node{OverallTimeout: time.Hour}, 40 * time.Minute},
 		"both":    {kahn.Node{Timeout: 2 * time.Hour, OverallTimeout: time.Hour}, 40 * time.Minute},
 	} {

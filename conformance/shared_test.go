@@ -131,7 +131,7 @@ func (p *sharer) Announce(ctx context.Context, a store.Announcement) error {
 	return p.Memory.Announce(ctx, a)
 }
 
-// gaugeOfKeys counts the steps at work of each key, and of all.
+// gaugeOfKeys counts the running steps of each key, and of all keys together.
 type gaugeOfKeys struct {
 	mu        sync.Mutex
 	now, most map[string]int
