@@ -16,9 +16,9 @@ type feature struct {
 	shape         *shape
 	with, without contestant
 
-	// The hand-written executor with a counterpart of the feature, and without; nil if there is no counterpart.
+	// The hand-written executor with a counterpart of the feature and without it; both are nil if there is no counterpart.
 	handWith, handWithout *contestant
-	measured              float64 // how many times as much as the counterpart kahn adds, on two busy cores; see gate
+	measured              float64 // the cost that kahn adds, divided by the cost that the counterpart adds, on two busy cores; see gate
 }
 
 // plainStep does nothing.

@@ -38,7 +38,7 @@ func TestBlackBoxStop(t *testing.T) {
 	}
 	cancelled, aborted := "C", "X"
 	for name, x := range map[string]struct {
-		node  kahn.Node // what is set of S
+		node  kahn.Node // the fields of S that the row sets
 		group *kahn.Group
 		extra []kahn.Node
 		opts  []kahn.Option

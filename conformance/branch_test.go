@@ -46,7 +46,7 @@ func TestBranchIntoTheEnd(t *testing.T) {
 			})
 		}
 	}
-	// A label that only leads to the end node is a match, and one that a plain step's output cannot name is no branch.
+	// A label on an edge that leads only to the end node is a match. A label that a plain step's output cannot name is not a branch.
 	inBubble(t, "is a match", func(t *testing.T) {
 		yes := func(context.Context, *kahn.Step) (any, error) { return true, nil }
 		end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "A", Label: "true", Param: "a"}, {From: "P", Label: "x", Param: "p"}},

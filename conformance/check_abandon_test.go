@@ -86,8 +86,8 @@ func TestChecksThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// A guard or a merge that does not return does not delay the leaving of a run: after the grace it is left behind, and it is called again
-// when the run continues.
+// A guard or a merge that does not return does not delay leaving a run: it is abandoned after the grace, and called again when the run
+// continues.
 func TestChecksThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	leave := func(run *kahn.Run) { run.Leave() }
@@ -184,8 +184,8 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	}
 }
 
-// The test of a condition does not delay the leaving of a run, however the run is left: after the grace it is left behind, and it is called
-// again when the run continues.
+// The test of a condition does not delay leaving a run, however the run is left: it is abandoned after the grace, and called again when the
+// run continues.
 func TestConditionsThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"Leave", "Shutdown", "the caller's context"} {

@@ -100,7 +100,7 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 }
 
 // A run that is left while it undoes lets the running compensations end, or interrupts them at the end of the Runner's patience, and begins
-// no others. The next life performs the remaining ones; neither the cleanup nodes nor the end node run before that.
+// no others. The next life performs the remaining compensations, and only then the cleanup nodes and the end node.
 func TestCompensatingRunIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		for _, how := range []string{"leave", "patient", "interrupted"} {

@@ -31,7 +31,7 @@ func livesOfSaga(t *testing.T, x sagas.Trial) (o *sagas.Outcome) {
 // If a process dies at any write, no compensation is lost: the next process continues the run, and repeats at most the calls that were
 // running, under the same keys.
 func TestSagasAfterDeaths(t *testing.T) {
-	livesOfSaga(t, sagas.Trial{Seed: 887641071, Depth: 2, Deaths: []int{1, 6}, Kept: true}) // what is undone inside a node without a graph has no end event
+	livesOfSaga(t, sagas.Trial{Seed: 887641071, Depth: 2, Deaths: []int{1, 6}, Kept: true}) // a node that is undone inside a node without a graph has no end event
 	died, undone := sagas.EachDeath(firstSeed(t), size(30, 10, 400), long(), func(x sagas.Trial) *sagas.Outcome { return livesOfSaga(t, x) })
 	t.Log(died, undone)
 	require.Greater(t, undone, died/2)

@@ -212,8 +212,7 @@ func TestTokenOfAStoppedMember(t *testing.T) {
 	})
 }
 
-// TestStateHoldsBackAndGoesOn: with SuspendStop no new node starts while a node waits, and all ready nodes start when none
-// waits any more.
+// TestStateHoldsBackAndGoesOn: with SuspendStop no new node starts while a node waits, and all ready nodes start when no node waits.
 func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	g := graph(kahn.Node{ID: "S", Priority: 2}, kahn.Node{ID: "T", Priority: 1}, after("A"), after("B"))
 	plan, st := stateOf(t, g, kahn.SuspendStop)
@@ -363,7 +362,7 @@ func TestMixedOrigins(t *testing.T) {
 			})
 		}
 	}
-	// The leaf alone decides, since it consumes the bad nodes before it: its class is that of its origins.
+	// The leaf alone decides, since it consumes the bad nodes before it: it counts as failed or as cancelled, like its origins.
 	for name, failed := range map[string]bool{"failed": true, "cancelled": false} {
 		for _, rule := range []kahn.StatusRule{kahn.StatusEscaped, kahn.StatusStrict} {
 			inBubble(t, fmt.Sprintf("%s by %v", name, rule), func(t *testing.T) {

@@ -349,8 +349,8 @@ func newDeskWorld(salt uint64) *deskWorld {
 	return &deskWorld{salt: salt, returned: map[string]int{}, saw: map[string][]string{}}
 }
 
-// betweenAttempts renders a node between two attempts as running. A step may begin in the slot of the last node inside a composite at the
-// instant at which the composite's attempt ends, and see the composite in either state.
+// betweenAttempts renders a node between two attempts as running. When a composite's attempt ends, another step may start at the same
+// instant, in the slot of the composite's last node. That step may see the composite in either state.
 var betweenAttempts = strings.NewReplacer("retrying", "running", fmt.Sprintf("%#v}", kahn.Retrying), fmt.Sprintf("%#v}", kahn.Running))
 
 // sight returns what a step sees.

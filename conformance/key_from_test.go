@@ -135,7 +135,7 @@ func TestKeyFrom(t *testing.T) {
 	})
 }
 
-// A value that is no key fails its node, without a call of its step.
+// If a value cannot be a key, its node fails and its step is not called.
 func TestKeyFromOfNoScalar(t *testing.T) {
 	t.Parallel()
 	var nobody *string

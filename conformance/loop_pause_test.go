@@ -322,8 +322,8 @@ func TestLoopPauseSurvives(t *testing.T) {
 	})
 }
 
-// TestTimeoutOfAPausedLoopThatIsLeft: if the Timeout of a loop passes while the last record of a run that is being left is written, the
-// loop has timed out, and the run runs again at every depth.
+// TestTimeoutOfAPausedLoopThatIsLeft: the Timeout of a loop may pass while a run is left, during its last write. Then the loop has timed
+// out, and its graph, at every depth, is no longer suspended.
 func TestTimeoutOfAPausedLoopThatIsLeft(t *testing.T) {
 	t.Parallel()
 	loop := polling("L", graph(after("x")), 3)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestMocksOfALeftRun: the mock of a gate or of a composite, which holds no slot, is interrupted and called again like a
-// step: in the next life, or in this one if the run is stopped after all and the node is a cleanup node.
+// TestMocksOfALeftRun: the mock of a gate or a composite holds no slot, but is interrupted and called again like a step. The next life
+// calls it again, or this life does if the run is stopped meanwhile and the node is a cleanup node.
 func TestMocksOfALeftRun(t *testing.T) {
 	sub := graph(after("x"))
 	for name, n := range map[string]kahn.Node{

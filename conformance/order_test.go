@@ -41,7 +41,7 @@ func sameButTimes(t *testing.T, events []kahn.Event) []string {
 	return lines
 }
 
-// requireSameOrder compares the events of one run with those of another.
+// requireSameOrder compares the events of two runs.
 func requireSameOrder(t *testing.T, what string, got, want []string) {
 	t.Helper()
 	for i := range max(len(got), len(want)) {

@@ -20,8 +20,9 @@ type reaction struct {
 	name string
 	opts []kahn.Option
 	node func(x *kahn.Node) // sets up the failing node; nil for nothing
-	// want has the ends of R, which runs, of L after it, and of M and K, a running node and its successor in the group of the node. early
-	// replaces want if nothing has started when the node fails, and inside if the node fails in a sub-graph beside them; "" means want.
+	// want lists the statuses that four nodes end with: R, which runs, its successor L, M, which runs in the group of the failing node, and
+	// its successor K. early replaces want if no node has started when the node fails, and inside replaces it if the node fails in a
+	// sub-graph beside them; "" means want.
 	want, early, inside string
 	group               bool // the group stops its members
 	spares              bool // the group spares its members for this failure

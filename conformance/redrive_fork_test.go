@@ -233,7 +233,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 			require.NoError(t, err)
 		}
 		m.frozen(t, s)
-		if where == 2 { // of a kept expanded node the store of a fork has only the result
+		if where == 2 { // for a kept expanded node, the store of a fork has only the result
 			maps.DeleteFunc(m.inner, func(path string, _ *kahn.Result) bool { return calls[path] == 0 })
 		}
 		sel := selection{failed: true, strict: true, fork: true, anew: r.IntN(4) == 0}

@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedriveRefused: a run has charged, could not ship and has refunded. Whatever made the refund run, and at every depth, a redrive that
-// repeats the refund or the failure that it handled is refused, named or not, and so is a fork that keeps the charge. Another node has
-// failed without a handler: that node may run again.
+// TestRedriveRefused: a run has charged, could not ship and has refunded. A redrive that would repeat the refund, or the failure that the
+// refund handled, is refused: whatever made the refund run, at every depth, and whether or not the redrive names the nodes. A fork that
+// keeps the charge is refused, too. Another node failed without a handler, and may run again.
 func TestRedriveRefused(t *testing.T) {
 	t.Parallel()
 	failed := func(v kahn.View) (bool, error) { return v.Status("ship") == kahn.Failed, nil }

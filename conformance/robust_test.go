@@ -328,7 +328,7 @@ func TestProblemsAreBounded(t *testing.T) {
 }
 
 func TestCycleNames(t *testing.T) {
-	// Nodes lead into the cycle and out of it that do not belong to it.
+	// The nodes in and out are connected to the cycle, but do not belong to it.
 	for i, order := range [][]string{{"A", "B", "C"}, {"B", "C", "A"}, {"C", "B", "A"}} {
 		g := graph(after("in"), after("out", "B"))
 		for _, id := range order {

@@ -146,7 +146,8 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 		g.Inputs = []kahn.Input{{Name: "in"}, {Name: "extra", Default: "e"}, {Name: "none", Optional: true}}
 	}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
-	// ask draws a predecessor, or a node that is no ancestor: any other ancestor may still be running.
+	// ask draws a predecessor, or the node itself, which is not its own ancestor. No other ancestor is drawn, since it may still be
+	// running.
 	ask := func(n *kahn.Node) string {
 		if one(4) || len(n.In) == 0 {
 			return n.ID

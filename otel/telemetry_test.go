@@ -488,7 +488,7 @@ func (b *bench) counts(t *testing.T) map[string]int64 {
 	return got
 }
 
-// A step that suspends itself is entered again in the same attempt, which is no retry.
+// A step that suspends itself is called again in the same attempt, which is not a retry.
 func TestRetriesOfSuspendedSteps(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The last lines that a running step logged or emitted are shown below it, and those of a failed step below its failure, up to ten in the
-// last frame.
+// The last lines that a running step logged or emitted are shown below the step. The lines of a failed step are shown below its failure, up
+// to ten in the last frame.
 func TestOutputOfSteps(t *testing.T) {
 	v := onTerminal(t, 32, 9, []time.Duration{1020 * time.Millisecond, 2040 * time.Millisecond}, func(t *testing.T, v *terminal) {
 		p := New(v.tty, Auto)

@@ -26,7 +26,7 @@ type state struct {
 	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct them
-	source  *kahn.Run              // asked at the first event about what it did before; nil if there is nothing to ask
+	source  *kahn.Run              // asked at the first event for its earlier events; then nil
 	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is not known
 	running list.List              // of *live, in the order in which their attempts began, attempts to undo nodes included
 	waiting list.List              // of *live that are suspended, in the order in which they began to wait

@@ -52,9 +52,9 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 	}
 }
 
-// perform performs a run in this process. It returns an error if the run cannot begin, an error that matches kahn.ErrStore if the store fails,
-// and an error that matches kahn.ErrUndecoded if the run is due again because of a request that cannot be read: River reports the error, and tries
-// again after a pause, or when another request is posted.
+// perform performs a run in this process. It returns an error if the run cannot begin, and kahn.ErrStore if the store fails. It returns
+// kahn.ErrUndecoded if the run is due again because of a request that cannot be read: River reports the error, and tries again after a
+// pause, or when another request is posted.
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {

@@ -51,7 +51,7 @@ type Performer struct {
 
 // Workflow is a plan that a process performs.
 type Workflow struct {
-	Graph *kahn.Graph // with a name
+	Graph *kahn.Graph // must have a Name
 	Step  kahn.StepFunc
 	// Options are the options of its runs, without kahn.Durable and kahn.RunID.
 	Options []kahn.Option

@@ -59,7 +59,7 @@ func (s *lossy) Acquire(ctx context.Context, run, owner string, ttl time.Duratio
 	return outer, r, nil
 }
 
-// inner returns the lease of the store behind the layer, renewed if need be.
+// inner returns the lease in the store behind the layer. If s.lives is set, it acquires that lease again.
 func (s *lossy) inner(ctx context.Context, l store.Lease) store.Lease {
 	l, ok := s.held[fmt.Sprint(l)]
 	if !ok || !s.lives {

@@ -151,7 +151,7 @@ func TestServerCancelAtTheEnd(t *testing.T) {
 	require.Eventually(t, has(enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED), 10*time.Second, 20*time.Millisecond)
 	require.NoError(t, c.CancelWorkflow(t.Context(), id, ""))
 	require.Eventually(t, has(enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED), 10*time.Second, 20*time.Millisecond)
-	release <- true // for a step that should not begin
+	release <- true // releases the next step if it is called by mistake
 	decisions = startWorker(t, c, id, o)
 	defer decisions.Stop()
 	res, err := run.Wait(t.Context())

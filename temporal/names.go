@@ -19,7 +19,7 @@ const (
 	WorkflowName = "kahn.Run"     // of runs that former versions started
 	BatchName    = "kahn.Batch"   // of child workflows that former versions started
 	ActivityName = "kahn.Step"    // of the attempts of nodes without a kind, and of all attempts of runs that former versions started
-	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph that has no Name, or one that begins with "kahn."
+	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph without a Name, or with a Name that begins with "kahn."
 	ItemsName    = "kahn.Items"   // of the child workflows that perform attempts of items, see Settings.MapChildren
 )
 

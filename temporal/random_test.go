@@ -480,10 +480,10 @@ func (x subject) left(t *testing.T) []string {
 }
 
 // TestRandom compares runs of random graphs on Temporal with those in one process: statuses, reasons of skips, causes, attempts, outputs
-// and errors are equal at every depth, and the steps see the same. Executions make a difference in three cases: an execution that is about
-// to end begins no node, which decides between nodes that could begin at the same instant; an execution begins with full buckets of rates;
-// and a loop that ends in the pause in which an execution has begun has no run of its last iteration. Such a run equals a run by a
-// Coordinator that is left at the same attempts.
+// and errors are equal at every depth, and the steps see the same. Executions make a difference in three cases. An execution that is about
+// to end begins no node, which decides between nodes that could begin at the same instant. An execution begins with full buckets of rates.
+// If an execution begins in the pause of a loop and the loop ends in that pause, the loop has no run of its last iteration. Such a run
+// equals a run by a Coordinator that is left at the same attempts.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	n, from := uint64(150), uint64(0)

@@ -28,7 +28,7 @@ type recorded struct {
 	// answers are given to gates when they wait; cancel cancels the run at that time.
 	answers map[string]any
 	cancel  bool
-	// redrive is the redrive of an operator after the end of the run.
+	// redrive redrives the run after its end, as an operator does; may be nil.
 	redrive func(ctx context.Context, run *Run) (*Run, error)
 }
 

@@ -97,7 +97,7 @@ func TestSleep(t *testing.T) {
 	require.Equal(t, []string{"a1 <nil> <nil> false", "a1 slept<nil> false", "b1 <nil> <nil> false", "b1 waited<nil> false"}, said)
 }
 
-// A gate waits for an update. An answer that is none of its choices is refused before it enters the history, and the gate keeps waiting.
+// A gate waits for an update. An answer that is not one of its choices is refused before it enters the history, and the gate keeps waiting.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "a>ask ask-[yes]>b ask-[no]>c ask{gate}")

@@ -186,15 +186,15 @@ func TestServerRedrive(t *testing.T) {
 	require.Error(t, err)
 }
 
-// The effect of an attempt is unknown, and undone, if its success comes after its Timeout, or if it ignores the end of its context for
-// longer than CancelGrace; such a step is never called again. A compensation whose success comes too late is called again under its key. A
-// compensation that ignores the end of its context fails, and the other nodes are undone all the same.
+// If an attempt succeeds after its Timeout, or ignores the end of its context for longer than CancelGrace, its effect is unknown, and is
+// undone. The step is never called again. A compensation whose success comes too late is called again under its key. A compensation that
+// ignores the end of its context fails, but the other nodes are still undone.
 func TestServerLateSaga(t *testing.T) {
 	c := dial(t)
 	late := func(ctx context.Context, _ chan struct{}) { <-ctx.Done() }
 	deaf := func(_ context.Context, release chan struct{}) { <-release }
 	for name, row := range map[string]struct {
-		what      string // that is late
+		what      string // the call that is late
 		how       func(ctx context.Context, release chan struct{})
 		times     int
 		calls     string

@@ -146,7 +146,7 @@ func requireRoundTrip(t require.TestingT, g *graph) {
 func logSmallest(t *testing.T, g *graph, w way) {
 	budget := flag.Lookup("rapid.shrinktime").Value.(flag.Getter).Get().(time.Duration)
 	if budget == 0 {
-		return // planted bugs need no small graph
+		return // for planted bugs, no small graph is searched
 	}
 	deadline := time.Now().Add(budget)
 	g = reduce(g, func(g *graph) bool {

@@ -15,7 +15,7 @@ import (
 //   - the policy under a rule that is never blocked, or if no edge can fail; "strict" under other rules than AllSucceeded;
 //   - the outcome of a node that never starts; ContinueOnFail of a node that started and did not fail.
 
-// smallArrows are the kinds of edges between two nodes, smallPairs two at once.
+// smallArrows has the kinds of edges between two nodes, "" for no edge, and smallPairs has pairs of edges between two nodes.
 var (
 	smallArrows = []string{"", ">", "-!>", "-*>", "~>", "-[a]>", "-[b]>", "-[default]>"}
 	smallPairs  = []string{"> -!>", "> -*>", "> -[a]>", "-!> -*>", "-!> -[a]>", "-*> -[a]>", "-[a]> -[b]>", "-[a]> -[default]>", "> -[default]>"}

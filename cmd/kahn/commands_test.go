@@ -257,7 +257,7 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// Templates that name a node that is no ancestor, or a parameter that nothing delivers, are reported, also in sub-graphs. Names that the
+// vet reports templates that name a node that is not an ancestor, or a parameter that nothing delivers, also in sub-graphs. Names that the
 // node may have are not reported.
 func TestVetScope(t *testing.T) {
 	t.Parallel()

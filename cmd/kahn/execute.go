@@ -115,7 +115,7 @@ type asker struct {
 	lines   chan line // of the terminal; nil until the first question
 }
 
-// line is a line of the terminal, or why there is none.
+// line is a line that the terminal's user typed, or the error of reading it.
 type line struct {
 	text string
 	err  error

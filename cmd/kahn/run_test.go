@@ -31,7 +31,7 @@ func TestReleaseThatFails(t *testing.T) {
 	missing(t, filepath.Join(out, "release-linux-amd64"))
 }
 
-// One file of the survey does not exist; the run completes all the same, and says so.
+// One file of the survey does not exist; the run still completes, and reports the missing file.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "run", "definitions/survey.json")

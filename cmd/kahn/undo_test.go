@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A run that fails undoes its steps, the last step first, with their outputs, and reports that.
+// A failed run undoes its steps, the last step first, with their outputs, and reports what it undid.
 func TestRunUndoes(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()

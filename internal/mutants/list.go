@@ -29,7 +29,7 @@ func readList(name string) ([]entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // an error does not matter after reading
 	var list []entry
 	var e *entry
 	scanner := bufio.NewScanner(f)

@@ -43,9 +43,9 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: the tests that its note names must notice a
-// mutant in mustkill.txt, and the tests of each of its lines must notice a bug in the signals. All bugs are compiled, and a sample of them
-// is tried, see plant.Sample.
+// TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: each mutant in mustkill.txt must fail the
+// tests that its note names, and each bug in the signals must fail the tests of each line that it breaks. All bugs are compiled, and a
+// sample of them is tried, see plant.Sample.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	everySignalLineHasABug(t)

@@ -80,7 +80,7 @@ const command = "cmd/kahn"
 var small = []string{"", "progress"}
 
 // built returns the modules whose user's program is compiled and run: the small modules and one more, which sum chooses, or all modules if
-// the environment variable KAHN_LONG is set. sum changes with the files that it is of.
+// the environment variable KAHN_LONG is set. sum is a hash of files, so that other modules are chosen when the files change.
 func built(sum uint32) []string {
 	large := slices.DeleteFunc(slices.Sorted(maps.Keys(uses)), func(module string) bool { return slices.Contains(small, module) })
 	if os.Getenv("KAHN_LONG") != "" {
