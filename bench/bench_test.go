@@ -70,7 +70,7 @@ func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s, %s: %v", c.name, s.name, err)
 				}
-				for again := range int32(3) { // what was prepared once is run many times
+				for again := range int32(3) { // the prepared contestant runs several times
 					if err := run(); err != nil {
 						t.Fatalf("%s, %s: %v", c.name, s.name, err)
 					}

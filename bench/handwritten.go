@@ -95,7 +95,7 @@ func (r *handRun) work() {
 		}
 		r.mu.Unlock()
 		if more {
-			r.wg.Add(1) // not from zero: this worker is still counted
+			r.wg.Add(1) // wg is above zero, since it still counts this worker
 			go r.work()
 		}
 		node := next

@@ -18,7 +18,7 @@ const (
 	lookerCount = 50
 	lookerStep  = time.Millisecond // how long a step waits
 	lookerSlots = 10
-	lookerLimit = 1.65 // for -check: how many times as long an observed run may take, 1.5 times the ratio measured under other load
+	lookerLimit = 1.65 // for -check: the highest ratio of the time of an observed run to that of another run, 1.5 times the ratio measured under other load
 )
 
 // gaze is the measurement of a run of 10,000 steps that some lookers observe.

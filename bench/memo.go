@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// cached prints what a memoized node costs if the outputs are texts of 1 kB: when the step is called and its output is stored, and when the
-// output is in the cache.
+// cached prints the cost of a memoized node with an output of 1 kB: if the step is called and its output is stored, and if the output is in
+// the cache.
 func cached(out io.Writer, rounds int, target time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-memo")
 	if err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// operating measures what the operator of a store notices: how long calls that concern many runs take while a tenth of the runs have not
-// ended, and over PostgreSQL how long a run waits for its first step.
+// operating measures the delays that the operator of a store notices. It times calls that concern many runs while a tenth of the runs have
+// not ended, and over PostgreSQL the time until a run's first step.
 func operating(out io.Writer, runs int) error {
 	if err := operatingSQLite(out, runs); err != nil {
 		return err

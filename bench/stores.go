@@ -254,7 +254,7 @@ func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 		if err != nil {
 			return err
 		}
-		reader, err := s.DB().Conn(context.Background()) // as long as it reads, the log is not overwritten
+		reader, err := s.DB().Conn(context.Background()) // SQLite does not overwrite the log while this transaction is open
 		if err != nil {
 			return err
 		}

@@ -152,7 +152,7 @@ func TestAroundBlocksItsOwnRun(t *testing.T) {
 				others = append(others, start(func() {}))
 			}
 		}
-		time.Sleep(6*time.Second - ms) // one slot is left for the five
+		time.Sleep(6*time.Second - ms) // the five runs share the one free slot
 		for i, run := range others {
 			if want := kahn.RunCompleted; i < 4 && run.Status() != want {
 				t.Errorf("run %d is %v after 6 seconds", i, run.Status())

@@ -33,8 +33,8 @@ func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coord
 	return c, other
 }
 
-// With one slot the report of an attempt may find at the same time that the attempt is abandoned and that the backoff of another node is
-// over: that node is tried again. The same holds if the attempt was a fallback.
+// With one slot, an attempt may return when it has just been abandoned and the backoff of another node has ended. That node is tried again.
+// The same holds if the attempt was a fallback.
 func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	t.Parallel()
 	for _, inFallback := range []bool{false, true} {
@@ -173,9 +173,9 @@ func (c *meanwhile) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// If the Done method of a context panics after some calls, the call that starts the run returns the panic, or the run ends with it at its
-// beginning and calls no step. If Done is not called so often, or only after the end of the run, nothing happens. Runs before and after
-// this one in the queue are not affected.
+// If the Done method of a context panics after some calls, the call that starts the run returns the panic, or the run ends with the panic
+// before it calls a step. If Done is not called so often, or only after the end of the run, nothing happens. Runs before and after this one
+// in the queue are not affected.
 func TestPendingRunWithABadContext(t *testing.T) {
 	outcomes := map[string]int{}
 	for calls := range 8 {

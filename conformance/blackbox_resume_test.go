@@ -175,7 +175,7 @@ func TestBlackBoxResume(t *testing.T) {
 		m := mapped("M", numbers(3), kahn.Map{ToleratedCount: 2})
 		m.Sub = item
 		g := graph(subgraph("S", graph(m)), after("A", "S"))
-		step := takes(10 * time.Minute) // one x after the other: the deadlines are 70, 80 and 90 minutes after the start
+		step := takes(10 * time.Minute) // the items' x run one after the other: the deadlines are 70, 80 and 90 minutes after the start
 		r := pause(t, g, step, kahn.Limit(1))
 		r.waits(paths3("S/M[%d]/g")...)
 		begin := r.Start
@@ -582,7 +582,7 @@ func TestBlackBoxLives(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				writes++
-				bad := writes%3 == 0 // not the first write of a life, which would be left
+				bad := writes%3 == 0 // never the first write of a life: the run would be left
 				return storetest.Fault{Latency: ms, Before: bad && !lost, After: bad && lost}
 			})
 			tests := 0

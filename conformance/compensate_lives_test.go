@@ -37,8 +37,8 @@ func TestSagasAfterDeaths(t *testing.T) {
 	require.Greater(t, undone, died/2)
 }
 
-// A life that calls the step of an expanded node for its graph again, to undo the nodes inside, reports these nodes as they are: a node
-// that was not undone keeps its key, and a failed compensation is reported only under its own name.
+// A life may call the step of an expanded node again to get the graph, and undo the nodes inside. It reports these nodes as they are: a
+// node that was not undone keeps its key, and a failed compensation is reported only under its own name.
 func TestUndoneAfterLivesOfExpansions(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		t.Run(fmt.Sprint("stored ", stored), func(t *testing.T) {

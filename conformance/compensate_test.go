@@ -429,7 +429,7 @@ func TestCompensationIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrBadValue, name)
 		var at *kahn.Problem
 		require.ErrorAs(t, err, &at, name)
-		if !strings.HasPrefix(at.Field, "Compensate") && name != "gate" && name != "trigger" { // these two have more problems
+		if !strings.HasPrefix(at.Field, "Compensate") && name != "gate" && name != "trigger" { // gate and trigger have more problems
 			t.Errorf("%s: field %q: %v", name, at.Field, err)
 		}
 		if !strings.Contains(err.Error(), "is never undone") && slices.Contains([]string{"cleanup", "end", "gate", "condition", "asks", "trigger"}, name) {

@@ -329,7 +329,7 @@ func TestDegradedVerdict(t *testing.T) {
 // requests alone does not.
 func TestMixedOrigins(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
-		for _, first := range []string{"F", "C"} { // which one ends first
+		for _, first := range []string{"F", "C"} { // the node that ends first
 			inBubble(t, fmt.Sprintf("%v, %s first", mode, first), func(t *testing.T) {
 				early, late := ms, 20*ms
 				if first == "C" {
@@ -507,8 +507,8 @@ func TestSettleNext(t *testing.T) {
 	}
 }
 
-// TestOriginOfAStoppedMember: the origin of a member that was stopped with its group, and of its dependents, is the node
-// that failed; a node that the same failure reaches in two ways names it once.
+// TestOriginOfAStoppedMember: if a failure stops a group, the failed node is the origin of the stopped members and of their dependents. A
+// node that the same failure reaches in two ways names the origin once.
 func TestOriginOfAStoppedMember(t *testing.T) {
 	var asked error
 	inBubble(t, "", func(t *testing.T) {

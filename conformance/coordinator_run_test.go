@@ -78,7 +78,7 @@ func TestCoordinatorClock(t *testing.T) {
 	at(6 * time.Second)
 	_, ok = c.Next()
 	require.False(t, ok)
-	c.Advance(deskEpoch.Add(time.Second)) // it does not go back
+	c.Advance(deskEpoch.Add(time.Second)) // the Coordinator's clock does not go back
 	at(6 * time.Second)
 	c.Advance(deskEpoch.Add(6*time.Second - 1))
 	_, ok = c.Next()

@@ -132,8 +132,8 @@ func TestCoordinatorSlips(t *testing.T) {
 	require.ErrorIs(t, st.Drive(func(machine.Task) {}, nil), kahn.ErrBadValue)
 }
 
-// The work of a Coordinator for a step does not depend on the number of steps: side by side, one after the other, as items, and with a
-// deadline and a retry each.
+// A Coordinator's work per step does not depend on the number of steps, whether the steps run side by side, one after the other, as items,
+// or each with a deadline and a retry.
 func TestCoordinatorGrowth(t *testing.T) {
 	policy := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
 	shapes := map[string]func(n int) *kahn.Graph{

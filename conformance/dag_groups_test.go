@@ -69,8 +69,8 @@ func TestGroupsAndLabelsBesideOtherProblems(t *testing.T) {
 	}
 }
 
-// TestUndeclaredGroups compares nested graphs, some of them used twice, with an independent search: a group that a node names must be
-// declared by the node's graph or by a graph around it, otherwise it is a problem at this node.
+// TestUndeclaredGroups checks nested graphs, some of them used twice, against an independent search. If a node names a group, the node's
+// graph or a graph around it must declare the group; otherwise Compile reports a problem of the node.
 func TestUndeclaredGroups(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d"}

@@ -480,8 +480,8 @@ func deskText(res *kahn.Result) string {
 	return b.String()
 }
 
-// TestCoordinatorAgrees compares random runs by a Coordinator with runs by Execute: with one slot event by event, and with any number of
-// slots by their results, also if the run continues from a snapshot after every act.
+// TestCoordinatorAgrees compares random runs by a Coordinator with runs by Execute, also if the run continues from a snapshot after every
+// act. With one slot, all events must be equal, and with any number of slots, the results.
 func TestCoordinatorAgrees(t *testing.T) {
 	for seed := range seeds(t, size(80, 30, 10_000)) {
 		coordinatorAgrees(t, seed)

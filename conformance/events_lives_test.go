@@ -49,7 +49,7 @@ func emits(n int, next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// TestDeltasOfAllAttempts: a client drops deltas by the indices that it has seen, so a node continues to count, whether the node itself, a
+// TestDeltasOfAllAttempts: a client drops deltas whose indices it has seen. So the indices of a node continue to increase if the node, a
 // composite around it at any depth, or the run is attempted again.
 func TestDeltasOfAllAttempts(t *testing.T) {
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}

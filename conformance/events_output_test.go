@@ -48,7 +48,7 @@ func TestEventOutputsOnce(t *testing.T) {
 		})
 	}
 	readers.Wait()
-	// Encoded when the node ends, and for the events; x and S have the same output, and so have last and the run.
+	// An output is encoded when its node ends, and again for the events. x and S have the same output, and last and the run do, too.
 	for value, most := range map[string]int{"output of A": 2, "output of x": 4, "last output": 3} {
 		if n := codec.times[value]; n > most || n < 2 {
 			t.Errorf("%s was encoded %d times", value, n)

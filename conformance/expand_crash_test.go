@@ -18,8 +18,8 @@ type lifeOfExpansion byte
 const (
 	dying   lifeOfExpansion = 'd' // the process dies while it is called
 	leaving lifeOfExpansion = 'l' // the run is left while it is called
-	inner   lifeOfExpansion = 'i' // it returns its graph, and the process dies while a node inside runs
-	whole   lifeOfExpansion = 'w' // it returns its graph, and nothing happens
+	inner   lifeOfExpansion = 'i' // the step returns its graph, and the process dies while a node inside runs
+	whole   lifeOfExpansion = 'w' // the step returns its graph, and the process does not die
 )
 
 // TestMaxCrashesOfExpandedNodes: a step that crashes its process when it is called again for its graph fails in the end. Crashes of nodes

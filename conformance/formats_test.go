@@ -82,7 +82,7 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers", "7-parts", "8-specs", "9-signals"}, slices.Sorted(maps.Keys(versions)))
 }
 
-// goOn continues a run from a file to its end, in as many lives as it takes to answer all waiting nodes. lost says that the early answer to
+// goOn continues a run from a file until the run ends. In each life it answers the nodes that wait. lost says that the early answer to
 // confirm is not in the file.
 func goOn(t *testing.T, name string, data []byte, lost bool) {
 	what, form, _ := strings.Cut(strings.TrimSuffix(name, ".json"), ".")

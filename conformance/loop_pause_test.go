@@ -151,7 +151,7 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 		for _, limit := range []int{1, 2} {
 			inBubble(t, fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
 				if limit == 1 && c.g.Nodes()[len(c.g.Nodes())-1].ID == "Z" {
-					limit = 2 // both must run
+					limit = 2 // L and Z must both run
 				}
 				r := tryControlled(t, t.Context(), c.g, iteration(10*ms), func(run *kahn.Run) {
 					time.Sleep(500 * ms)
@@ -323,7 +323,7 @@ func TestLoopPauseSurvives(t *testing.T) {
 }
 
 // TestTimeoutOfAPausedLoopThatIsLeft: the Timeout of a loop may pass while a run is left, during its last write. Then the loop has timed
-// out, and its graph, at every depth, is no longer suspended.
+// out, and the graphs around it, at every depth, are running again.
 func TestTimeoutOfAPausedLoopThatIsLeft(t *testing.T) {
 	t.Parallel()
 	loop := polling("L", graph(after("x")), 3)

@@ -58,7 +58,7 @@ func readMatrix(file string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // an error does not matter after reading
 	var rows []row
 	in := bufio.NewScanner(f)
 	in.Buffer(nil, 1<<20)

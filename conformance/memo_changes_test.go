@@ -458,7 +458,7 @@ func TestFileRef(t *testing.T) {
 	data, err := codec.Encode(box{In: []any{1}, Named: map[string]*kahn.FileRef{"g": {}, "f": &f}})
 	require.Error(t, err, "%s", data) // the zero FileRef is not a file
 	require.NoError(t, os.Remove(f.Path))
-	_, err = codec.Encode(f) // it was kept before
+	_, err = codec.Encode(f) // the codec still has the file
 	require.NoError(t, err)
 	require.NoError(t, f.Restore(t.Context(), blobs))
 	text, err := f.Content()

@@ -273,7 +273,7 @@ func TestLimitOneEqualTimes(t *testing.T) {
 	})
 }
 
-// TestLimitOneBeginsAgain: the item of a map begins again, or times out, at the instant at which a step beside it returns. Whatever needs
+// TestLimitOneBeginsAgain: the item of a map is retried, or times out, at the same instant at which another step returns. Work that needs
 // no slot comes first.
 func TestLimitOneBeginsAgain(t *testing.T) {
 	item := func(sub *kahn.Graph) kahn.Node {

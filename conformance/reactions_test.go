@@ -309,8 +309,8 @@ func TestReactionsOfAState(t *testing.T) {
 	}
 }
 
-// TestReactionsHeldBack: the failure of a member sometimes stops other members only later: members outside a composite that may be
-// attempted again, when the composite has ended; and members inside an expanded node without a known graph, when the graph is known.
+// TestReactionsHeldBack: the failure of a member sometimes stops other members only later. If the member is in a composite that may be
+// attempted again, members outside stop when the composite has ended. Members inside an expanded node stop when the node's graph is known.
 func TestReactionsHeldBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a composite that was not attempted again", func(t *testing.T) {

@@ -409,7 +409,7 @@ func TestUnknownNode(t *testing.T) {
 			if v, ok := s.Param("nothing"); v != nil || ok {
 				t.Errorf("Param: %v, %v", v, ok)
 			}
-			for _, id := range []string{"nowhere", "B", "A"} { // none is an ancestor
+			for _, id := range []string{"nowhere", "B", "A"} { // none of them is an ancestor
 				if v, ok := s.Upstream(id); v != nil || ok || s.UpstreamErr(id) != nil || s.View().Status(id) != kahn.Idle {
 					t.Errorf("Upstream(%s): %v, %v", id, v, ok)
 				}

@@ -134,8 +134,8 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// at returns the entry of a node, or nil if the run has ended. If the entry is new, the caller has to make its span. first says that this
-// is the node's first attempt: if the entry already had one, the composite around the node is being attempted again.
+// at returns the entry of a node, or nil if the run has ended. If the entry is new, the caller has to make its span. first reports that
+// this is the node's first attempt. If the entry already had a first attempt, the composite around the node is being attempted again.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

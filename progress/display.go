@@ -38,7 +38,7 @@ type picture interface {
 	// reminder returns a line on what is still running.
 	reminder(now time.Time) string
 	began() time.Time
-	finished() bool // nothing changes any more
+	finished() bool // the picture no longer changes
 }
 
 // display writes a picture, and the host's output, to a writer. Its goroutine, the painter, runs from the first event until the picture is

@@ -34,8 +34,8 @@ func composites() map[string]kahn.Node {
 	}
 }
 
-// After a crash at any write of a run, the next life counts each node of the outermost graph once, in agreement with the Result, and the
-// nodes inside a composite stay below it.
+// After a crash at any write of a run, the next life counts each node of the outermost graph once, as the Result does. The nodes inside a
+// composite are shown below the composite.
 func TestLifeAfterACrash(t *testing.T) {
 	for name, c := range composites() {
 		c.ID = "c"

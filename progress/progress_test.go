@@ -389,7 +389,7 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = ready.Close() }() // it was only read
+			defer func() { _ = ready.Close() }() // an error does not matter after reading
 			child := exec.Command(os.Args[0])
 			child.Env = append(os.Environ(), childEnv+"="+end)
 			child.Stdout = v.tty

@@ -108,7 +108,7 @@ func (s *state) record(e event.Event) {
 		return
 	}
 	if wait, is := e.Payload.(event.Suspension); is && wait.Token == "" && !wait.Deadline.IsZero() {
-		status = kahn.Retrying // it sleeps, and no signal wakes it
+		status = kahn.Retrying // the node sleeps, and no signal wakes it
 	}
 	counts := s.outermost(e)
 	var around *live

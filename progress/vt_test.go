@@ -48,7 +48,7 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 	}
 	go func() {
 		defer close(v.done)
-		defer func() { _ = master.Close() }() // it was only read
+		defer func() { _ = master.Close() }() // an error does not matter after reading
 		all, err := readAll(master)
 		if err != nil {
 			t.Error(err)

@@ -23,7 +23,7 @@ const (
 )
 
 // Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has
-// stopped: so [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program starts the
+// stopped. So [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program starts the
 // client itself, it performs runs, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails,
 // the client is stopped, and Start returns the error. Later announcements that fail are logged, and repeated after 10 s. The error matches
 // [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse] if another Performer of this process,

@@ -100,7 +100,7 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 		return false
 	}
 	stored, err := w.p.Store.Head(ctx, run.ID())
-	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // it backs off, or pauses
+	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // a node backs off, or a loop pauses
 }
 
 // workMeter reports whether steps of a run are running.

@@ -30,9 +30,9 @@ type Times struct {
 // five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
 //
 // When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star has each time once:
-// a time in the gap when clocks go forward moves to the end of the gap, and a time that occurs twice counts only once, the first time. Any
-// other expression follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and
-// week both begin without a star, one of them must match, otherwise both.
+// if clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one counts. Any other
+// expression follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and week
+// both begin without a star, one of them must match, otherwise both.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {
@@ -125,7 +125,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 		}
 		option := f.option
 		if option == cron.Dow && (m[1] == "7" || m[2] == "7") {
-			option = cron.Hour // whose range includes 7
+			option = cron.Hour // the range of hours includes 7
 		}
 		parsed, err := cron.NewParser(option).Parse(item)
 		if err != nil {

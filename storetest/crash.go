@@ -28,8 +28,8 @@ const crashNodes = 130
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
 // ended, the next process begins another one, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten
 // times as many processes, and kills them later and later, since a machine may be slow. Kill returns how many runs have ended, and the
-// first fault: an outcome that depends on the kills, a step that was repeated although its end was stored, or a process that has failed.
-// command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
+// first fault it finds. Faults are an outcome that depends on the kills, a step that was repeated although its end was stored, and a failed
+// process. command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
 //
 // Each step appends a line to a log, which is on the disk before the step continues; the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {

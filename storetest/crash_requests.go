@@ -35,8 +35,8 @@ const (
 	askedLife  = 100 * time.Millisecond // the least life of a process; doubled after each life in which no request was answered
 )
 
-// askedGraph has a chain of steps that wait for an answer under one token, so that a signal which took effect twice would answer two of them, and
-// steps that work until they are cancelled.
+// askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same
+// token. So a signal that took effect twice would answer two steps of the chain.
 func askedGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "asked"}
 	for i := range askedSteps {

@@ -207,7 +207,8 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// unanswered returns the paths of the nodes that wait according to the store. It reports an error if one of them was answered.
+// unanswered returns the paths of the nodes that wait according to the store. It fails the test if the answer to one of these nodes was
+// acknowledged, and is lost.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes serve the runs of one database, which open opens for each of them: each run is performed once, and a run that
-// waits for long does not take up a place.
+// RunServe lets two processes serve the runs of one database, which open opens for each process. It checks that each run is performed once,
+// and that a run which waits for long does not occupy a place.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
 	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })

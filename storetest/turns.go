@@ -93,8 +93,8 @@ func keysStored(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// turnsOfPage: the first runs of all keys come before the second ones; within a key the runs with the highest priority come first, and then the
-// runs that have been due for longest.
+// turnsOfPage: the first run of each key comes before the second run of any key. Within a key, runs with higher priorities come first, and
+// then runs that have been due for longer.
 func turnsOfPage(ctx context.Context, s store.TurnStore) error {
 	var many []string
 	for i := range 200 {

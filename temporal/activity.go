@@ -57,7 +57,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	left := make(chan struct{})
-	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // it ends with this call
+	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // attend returns when this call ends
 	call := kahn.Call{Codec: h.given}
 	text, err := h.texts.read(t.Call)
 	if err == nil {
@@ -227,7 +227,7 @@ func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Rep
 	}
 	reply = kahn.Reply{Err: unlessBlobs(err)}
 	if data, err = json.Marshal(reply); err != nil {
-		panic(fmt.Sprintf("kahn/temporal: an error has no JSON form: %v", err)) // a bug: each has
+		panic(fmt.Sprintf("kahn/temporal: an error has no JSON form: %v", err)) // a bug: every error has a JSON form
 	}
 	return reply, data, data
 }

@@ -131,8 +131,8 @@ var crashes = map[string]func(x *site){
 	},
 }
 
-// TestServerCrash performs a graph of 300 nodes while processes are killed or stopped, three times: the Result equals the Result of a run
-// in one process, only attempts that were cut short are performed twice, and no result is recorded twice.
+// TestServerCrash performs a graph of 300 nodes while processes are killed or stopped, three times. The Result equals the Result of a run
+// in one process, only interrupted attempts are performed twice, and no result is recorded twice.
 func TestServerCrash(t *testing.T) {
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ type signalRequest struct {
 type stopRequest struct {
 	Node   string `json:"node,omitempty"`  // to stop a single node
 	Abort  bool   `json:"abort,omitempty"` // otherwise the run is cancelled
-	Error  string `json:"error,omitempty"` // for which it is aborted
+	Error  string `json:"error,omitempty"` // the cause of the abort
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }

@@ -167,8 +167,8 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 }
 
-// leaveToAnother fails the workflow task, so that Temporal repeats it, as a rule on another worker. It is for a worker that lacks what the
-// run began with, such as its plan, a type or a blob: in a rolling deploy workers of both versions poll the task queue.
+// leaveToAnother fails the workflow task, so that Temporal repeats it, as a rule on another worker. It is for a worker that lacks something
+// that the run started with, such as its plan, a type or a blob. In a rolling deploy, workers of both versions poll the task queue.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }

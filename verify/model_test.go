@@ -59,7 +59,7 @@ type fate struct {
 
 	ready    bool // the node reached ready
 	fallback bool
-	attempts int // that a step node begins
+	attempts int // attempts that a step node starts
 	output   value
 	taken    []string // labels of the edges that a condition takes
 	root     bool     // decided without the in-edges

@@ -60,7 +60,7 @@ func TestEventSchemaOnExamples(t *testing.T) {
 				}
 				require.Error(t, validate(schema, altered(t, line, object, func(m map[string]any) { delete(m, key) })), "%s without %s", line, key)
 				wrong := altered(t, line, object, func(m map[string]any) { m[key] = []any{map[string]any{}} })
-				if key != "chunk" && key != "info" && !(key == "value" && object == "payload") { // these may be anything
+				if key != "chunk" && key != "info" && !(key == "value" && object == "payload") { // these values may have any type
 					require.Error(t, validate(schema, wrong), "%s", wrong)
 				}
 			}

@@ -22,7 +22,7 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // an error does not matter after reading
 	return limited(f, "the file "+c.Path)
 }
 
@@ -105,7 +105,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 		}
 		h := sha256.New()
 		_, err = io.Copy(h, &untilEnd{ctx, f})
-		_ = f.Close() // it was only read
+		_ = f.Close() // an error does not matter after reading
 		if err != nil {
 			return nil, err
 		}

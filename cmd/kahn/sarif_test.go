@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that a report of vet uses, written down by hand from the
-// standard: the members of each object, which of them it must have, and their values. Every object is closed, so that a member that is not
-// listed here is refused. The schema file of OASIS itself is not in this project, since its terms do not allow that. KAHN_SARIF_SCHEMA may
-// name a copy of it, sarif-schema-2.1.0.json, against which the reports are then checked, too.
+// sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that vet's reports use, written by hand from the standard. It has
+// the members of each object, the required ones, and their values. Every object is closed, so that a member that is not listed here is
+// refused. The schema file of OASIS itself is not in this project, since its terms do not allow that. KAHN_SARIF_SCHEMA may name a copy of
+// it, sarif-schema-2.1.0.json, against which the reports are then checked, too.
 const sarifSchema = `{
   "type": "object", "additionalProperties": false, "required": ["version", "runs"],
   "properties": {

@@ -96,7 +96,7 @@ func (s *storedRun) present() error {
 
 func (s *storedRun) close() {
 	if s.db != nil {
-		_ = s.db.Close() // what was committed is in the file
+		_ = s.db.Close() // committed data is already in the file
 	}
 }
 

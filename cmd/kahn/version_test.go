@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The lines have the version of the module that was built and of the library in it: for an installed program, a build from a working tree,
+// The lines name the version of the built module and of the library in it. The rows are an installed program, a build from a working tree,
 // and programs with a replaced library.
 func TestVersionLines(t *testing.T) {
 	t.Parallel()

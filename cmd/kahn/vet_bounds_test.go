@@ -56,7 +56,7 @@ func TestVetBounds(t *testing.T) {
 		_, found := performer{}.vet(name+ext, []byte(text))
 		require.NotEmpty(t, found, name)
 		require.LessOrEqual(t, len(found), maxProblems+1, name)
-		require.Less(t, time.Since(begin), time.Minute, name) // they took much longer, or exceeded the stack
+		require.Less(t, time.Since(begin), time.Minute, name) // without bounds, vet took much longer, or exceeded the stack
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 // work is the work that the processes share.
 type work struct {
 	orders  int
-	pause   time.Duration // that each step takes
+	pause   time.Duration // how long each step takes
 	options []kahn.Option
 }
 
@@ -159,7 +159,7 @@ type crew struct {
 	ctx       context.Context
 	place     place
 	out       io.Writer
-	processes map[string]*exec.Cmd // that have not ended
+	processes map[string]*exec.Cmd // processes that have not ended
 }
 
 func newCrew(ctx context.Context, p place, to io.Writer) *crew {

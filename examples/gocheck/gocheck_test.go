@@ -355,7 +355,7 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // an error does not matter after reading
 	timeline, err := chrometrace.Read(file)
 	if err != nil {
 		t.Fatal(err)

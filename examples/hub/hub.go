@@ -80,8 +80,8 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain aborts the node then as soon as the node blocked is blocked. AbortNode cascades before it returns, and the effects of its
-// changes run after this effect.
+// abortInVain aborts one node, then, as soon as another node, blocked, can no longer start. AbortNode cascades before it returns, and the
+// effects of its changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)

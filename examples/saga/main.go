@@ -167,7 +167,7 @@ func check(w io.Writer, file string) error {
 		return err
 	}
 	var did, undid []string
-	keys := map[string]string{} // idempotency keys of undos
+	keys := map[string]string{} // the idempotency keys of the calls that undo
 	for lines := bufio.NewScanner(ledger); lines.Scan(); {
 		fields := strings.Split(lines.Text(), "\t")
 		life, key, what := fields[0], fields[1], fields[2]

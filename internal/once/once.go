@@ -1,5 +1,5 @@
-// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel: under testing/synctest a
-// goroutine that waits for a mutex keeps the clock from advancing, and the function may need the clock.
+// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel. Under testing/synctest, a goroutine
+// that waits for a mutex keeps the clock from advancing, and the function may need the clock.
 package once
 
 import "sync"

@@ -1,5 +1,5 @@
-// Package sagas performs random graphs whose nodes have compensations, and reports what is wrong with their ends: an effect that is neither
-// undone nor reported, an order that is not the reverse of the edges, an idempotency key that is used twice.
+// Package sagas performs random graphs whose nodes have compensations, and reports defects of their ends: an effect that is neither undone
+// nor reported, compensations that are not in the reverse order of the edges, an idempotency key that is used twice.
 package sagas
 
 import (
@@ -18,14 +18,14 @@ const ms = time.Millisecond
 var errSoldOut = errors.New("sold out")
 
 // World is the outside world that steps change: an effect for each node that may be undone, by path. The functions of the nodes in
-// [World.Graph] change it, and record what is wrong with their calls.
+// [World.Graph] change the World, and record defects of their calls.
 type World struct {
 	Seed uint64
 	// Adapt changes a node of a random graph, before and after the node may become a composite. It may be nil.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below
-	Has    map[string]bool // effects that are there
+	Has    map[string]bool // effects that are made and not undone
 	Undone map[string]int  // calls of compensations
 	Begun  map[string]int  // by path: when its first compensation began, in Clock ticks
 	Ended  map[string]int
