@@ -324,7 +324,7 @@ func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ an
 	return f
 }
 
-// Outcomes in a report that does not reach the run are in the last report.
+// If a report does not reach the run, its outcomes are in the last report.
 func TestReportsFail(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
