@@ -182,7 +182,7 @@ func (e *GraphError) Unwrap() []error { return e.Problems }
 // cycleError returns the error for a cycle: it names the nodes in order. A long list is shortened in the middle.
 func cycleError(nodes []string) error {
 	const head, tail = 5, 2
-	names := make([]string, 0, head+tail+2)
+	var names []string
 	for i, id := range nodes {
 		if len(nodes) > head+tail+1 && i >= head && i < len(nodes)-tail {
 			if i == head {

@@ -374,7 +374,9 @@ func (r *Run) takeStops(now int64) {
 // the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
-		in.giveUp()
+		if in.retry != nil {
+			in.retry.Stop() // and not in.again: the requests that were set aside are tried again, however often the store does not answer
+		}
 		in.retry = time.AfterFunc(minPause, func() {
 			in.more.Store(true)
 			r.wakeInbox()

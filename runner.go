@@ -785,8 +785,8 @@ func (i *idempotent) same(r *idempotent) bool {
 // key's run has another graph or other inputs.
 //
 // If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. A durable run that was left
-// because its caller's context ended continues for the callers that have joined it. If there are none, it continues for the next caller
-// with the same key and store that gives no other [RunID].
+// because its caller's context ended continues with the callers of the same key and store that have joined it, and with the next one,
+// unless the caller gives another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {

@@ -144,3 +144,42 @@ func must[T any](v T, ok bool) T {
 	}
 	return v
 }
+
+// A redrive from an iteration on replaces the iterations after it: when a later node fails, each iteration is undone once.
+func TestRedriveFromAnIterationUndoesEachOnce(t *testing.T) {
+	for _, where := range []string{"in memory", "from JSON", "in a store"} {
+		t.Run(where, func(t *testing.T) {
+			var undone []string
+			sold := true
+			undo := func(_ context.Context, step *kahn.Step) error {
+				undone = append(undone, step.Path())
+				return nil
+			}
+			loop := kahn.Loop{MaxIterations: 4, Collect: true, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) { return true, nil }}
+			g := graph(kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Compensate: undo}), Loop: &loop}, after("ship", "L"))
+			step := func(_ context.Context, step *kahn.Step) (any, error) {
+				if step.ID() == "ship" && !sold {
+					return nil, kahn.NoEffect(errSoldOut)
+				}
+				return nil, nil
+			}
+			opts := []kahn.Option{kahn.RunID("r")}
+			if where == "in a store" {
+				opts = append(opts, kahn.Durable(new(store.Memory)))
+			}
+			res, err := kahn.Execute(t.Context(), g, step, opts...)
+			require.NoError(t, err)
+			var from *kahn.Snapshot
+			switch where {
+			case "in memory":
+				from = res.Snapshot()
+			case "from JSON":
+				from = reload(t, res.Snapshot())
+			}
+			sold = false
+			_, err = kahn.Execute(t.Context(), g, step, append(opts, kahn.Redrive(from, []string{"L#2"}))...)
+			require.ErrorIs(t, err, errSoldOut)
+			require.Equal(t, []string{"L#4/x", "L#3/x", "L#2/x", "L#1/x"}, undone)
+		})
+	}
+}

@@ -61,6 +61,21 @@ func TestItems(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	inBubble(t, "no item fails", func(t *testing.T) {
+		r := try(t, graph(mapped("M", []int{1, 2}, kahn.Map{})), func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil })
+		list, errs, err := kahn.OutputItems[string](r.Result, "M")
+		if !slices.Equal(list, []string{"M[0]", "M[1]"}) || errs != nil || err != nil {
+			t.Errorf("%q %v %v", list, errs, err)
+		}
+	})
+	inBubble(t, "a map that was skipped", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "a"}, func() kahn.Node { n := numbers(kahn.Map{}); n.After = []string{"a"}; return n }())
+		r := try(t, g, func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Skip("none today") })
+		r.expect("a:S/self M:S/up", "completed")
+		if _, _, err := kahn.OutputItems[string](r.Result, "M"); !errors.Is(err, kahn.ErrNoValue) {
+			t.Error(err)
+		}
+	})
 	inBubble(t, "a compact output keeps the places of the errors", func(t *testing.T) {
 		g := graph(numbers(kahn.Map{ToleratedCount: 1, Compact: true}), kahn.Node{ID: "C", After: []string{"M"}, Do: collect([]string{"0", "", "2", ""}, 1)})
 		try(t, g, nop).expect("M:ok C:ok", "completed+d")

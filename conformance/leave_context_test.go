@@ -331,6 +331,30 @@ func TestKeyOfLeftRun(t *testing.T) {
 	})
 }
 
+// A caller that names another run does not continue the run of the key.
+func TestKeyOfLeftRunAndAnotherRunID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, calls, step := slowChain()
+		db, keys := new(store.Memory), new(kahn.IdempotencyStore)
+		opts := []kahn.Option{kahn.Durable(db), kahn.Idempotent(keys, "k")}
+		ctx, end := ctrlC(t)
+		time.AfterFunc(time.Second/2, end)
+		res, err := kahn.Execute(ctx, g, step, opts...)
+		leftBy(t, res, err)
+		before := calls()
+		run, err := kahn.Start(t.Context(), g, step, append(opts, kahn.RunID("another"))...)
+		if err != nil || run.ID() != res.ID() {
+			t.Fatal(run, err)
+		}
+		if again, err := run.Wait(); again.Status != kahn.RunSuspended || !errors.Is(err, kahn.ErrLeft) || !slices.Equal(calls(), before) {
+			t.Error(again.Status, err, calls())
+		}
+		if again, err := kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID("another"))...); again.Status != kahn.RunSuspended || !errors.Is(err, kahn.ErrLeft) || !slices.Equal(calls(), before) {
+			t.Error(again.Status, err, calls())
+		}
+	})
+}
+
 // A run that waits for an answer is also left, and takes the answer in its next life.
 func TestContextOfRestingRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -283,6 +283,9 @@ func TestSuspendBeyondCalendars(t *testing.T) {
 				data, jsonErr := json.Marshal(kahn.Reply{Err: err})
 				require.NoError(t, jsonErr)
 				require.NoError(t, new(kahn.Reply).UnmarshalJSON(data))
+				if c.at.Year() < 0 {
+					require.Contains(t, string(data), `"0001-01-01T00:00:01Z"`)
+				}
 				calls = 0
 				db := new(store.Memory)
 				opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(db), kahn.StoreEvents()}

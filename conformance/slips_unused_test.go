@@ -33,6 +33,7 @@ func TestFieldsWithoutTheirOption(t *testing.T) {
 		{"9 Key inside", graph(kahn.Node{ID: "s", Sub: graph(keyed)}), nil, `in "s": ` + key},
 		{"9 keys of items", graph(items), nil, key},
 		{"9 Memo", graph(memoized), nil, memo},
+		{"9 Memo of several", graph(memoized, kahn.Node{ID: "b", Memo: "1"}), nil, memo},
 		{"9 Memo inside", graph(kahn.Node{ID: "s", Sub: graph(memoized)}), nil, `in "s": ` + memo},
 		{"9 Key of an expansion", graph(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) {
 			return nil, kahn.Expand(graph(kahn.Node{ID: "a", Key: "host", Do: nop}), nil, nil)

@@ -171,3 +171,29 @@ func TestSkipWithoutItsPort(t *testing.T) {
 	_, err = kahn.Execute(t.Context(), g, nothing, kahn.RunID("fork"), kahn.Fork(forged, "c"))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
+
+// A damaged snapshot may have a node that a branch has skipped, and not the branch.
+func TestSkipWithoutItsBranch(t *testing.T) {
+	t.Parallel()
+	g := graph(kahn.Node{ID: "which", Kind: kahn.KindCondition}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "which", Label: "left"}}}, kahn.Node{ID: "c", In: []kahn.Edge{{From: "which", Label: "right"}}})
+	res, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "which" {
+			return "left", nil
+		}
+		return nil, nil
+	})
+	require.NoError(t, err)
+	data, err := json.Marshal(res.Snapshot())
+	require.NoError(t, err)
+	var file map[string]any
+	require.NoError(t, json.Unmarshal(data, &file))
+	file["nodes"] = slices.DeleteFunc(file["nodes"].([]any), func(n any) bool { return n.(map[string]any)["id"] == "which" })
+	data, err = json.Marshal(file)
+	require.NoError(t, err)
+	forged := new(kahn.Snapshot)
+	require.NoError(t, json.Unmarshal(data, forged))
+	nodes, err := forged.Nodes(compiled(t, g))
+	require.NoError(t, err)
+	require.Equal(t, []kahn.Status{0, kahn.Completed, kahn.Skipped}, []kahn.Status{nodes[0].Status, nodes[1].Status, nodes[2].Status})
+	require.Equal(t, kahn.SkipConditionBranch, nodes[2].Skip.Kind)
+}

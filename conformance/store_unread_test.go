@@ -108,6 +108,21 @@ func TestRequestThatCannotBeRead(t *testing.T) {
 			r.count(event.NodeSignalled, "G", 1)
 		})
 	}
+	inBubble(t, "while the store is silent for a while", func(t *testing.T) {
+		db, codec := &inboxFaults{Memory: new(store.Memory)}, newLocked(false)
+		r := tryControlled(t, t.Context(), g, nothing, func(*kahn.Run) {
+			answer(t, db, "G", "1", "locked yes")
+			synctest.Wait()
+			db.fail(errors.New("silent"))
+			answer(t, db, "A", "2", "it is a hint to load, which fails")
+			synctest.Wait()
+			db.fail(nil)
+			codec.reads.Store(true)
+			time.Sleep(2 * time.Minute)
+			expectStatuses(t, db, "1 applied, 2 refused")
+		}, kahn.Durable(db), kahn.RunID("r"), kahn.Encoding(codec))
+		r.expect("G:ok A:ok", "completed")
+	})
 	inBubble(t, "a type that is not registered", func(t *testing.T) {
 		type money int
 		db := new(store.Memory)

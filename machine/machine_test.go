@@ -122,15 +122,15 @@ func TestBuildRefuses(t *testing.T) {
 // At every point of a run, a State restored from the decided nodes of another one continues as that would have.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	net := build(t, "A b c d", nil, edge(0, 1), edge(0, 2, machine.EdgeFailure), edge(2, 3))
+	net := build(t, "A b c d X e", []machine.NodeSpec{5: {Upstream: machine.UpstreamPropagate}}, edge(0, 1), edge(0, 2, machine.EdgeFailure), edge(2, 3), edge(4, 5))
 	whole := perform(t, net, machine.Setup{Limit: 1})
 	_, want, _ := strings.Cut(whole, "|")
-	for cut := range 4 {
+	for cut := range 5 {
 		st := machine.New(net, &machine.Setup{Limit: 1})
 		for range cut {
 			if task, ok := st.Next(); ok {
 				out := machine.Outcome{Status: machine.Completed}
-				if net.ID(task.Ref) == "A" {
+				if id := net.ID(task.Ref); id == "A" || id == "X" {
 					out = machine.Outcome{Status: machine.Failed, Cause: machine.CauseStepError}
 				}
 				require.NoError(t, st.Settle(task.Token, out))
@@ -149,10 +149,13 @@ func TestRestore(t *testing.T) {
 			again.Restore(r, &saved[i])
 		}
 		again.Rebuild(refs, saved, false)
+		for i, r := range refs {
+			require.Equal(t, saved[i], again.Saved(r), net.ID(r))
+		}
 		next := (*machine.State)(again)
 		for task, ok := next.Next(); ok; task, ok = next.Next() {
 			out := machine.Outcome{Status: machine.Completed}
-			if net.ID(task.Ref) == "A" {
+			if id := net.ID(task.Ref); id == "A" || id == "X" {
 				out = machine.Outcome{Status: machine.Failed, Cause: machine.CauseStepError}
 			}
 			require.NoError(t, next.Settle(task.Token, out))

@@ -574,7 +574,7 @@ func (s *Locked) Complete(r Ref) {
 	s.left--
 	s.words[r] = s.words[r]&WordReached | WordDecided | wordDone
 	s.visit(r)
-	if s.touched.Len() > 0 || len(s.late) > 0 {
+	if s.touched.Len() > 0 { // a success makes no node late
 		s.cascade()
 	}
 	if s.left == 0 {
