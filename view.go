@@ -432,7 +432,7 @@ func (s *Step) noParam(name string) error {
 			text += nameless(name)
 		}
 	} else if names := s.run.paramNames(s.ref); slices.Contains(names, name) {
-		text = "nothing was delivered" + s.lackedKeys(name)
+		text = "nothing was delivered" + s.undelivered(name)
 	} else {
 		r, ref, _ := s.run.home(s.ref, s.flags)
 		text = r.plan.noSuchParam(ref, name, names)
@@ -515,8 +515,8 @@ func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	return slices.Compact(names)
 }
 
-// lackedKeys names the edges of a parameter whose sources have completed with outputs that lack the edges' Keys.
-func (s *Step) lackedKeys(name string) string {
+// undelivered says of the sources of a parameter which have not completed, and which outputs lack the edge's Key.
+func (s *Step) undelivered(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder
 	in := r.plan.inputsOf(ref)
@@ -529,8 +529,14 @@ func (s *Step) lackedKeys(name string) string {
 	}
 	for _, i := range p.edges {
 		e := r.plan.edgeAt(i)
-		if text, ok := r.lackedKey(e); ok {
-			b.WriteString("; the output of " + quoteID(r.plan.names[e.From]) + text)
+		from := quoteID(r.plan.names[e.From])
+		r.st.Lock()
+		status := r.st.Status(e.From)
+		r.st.Unlock()
+		if status != Completed {
+			fmt.Fprintf(&b, "; %s is %v", from, status)
+		} else if text, ok := r.lackedKey(e); ok {
+			b.WriteString("; the output of " + from + text)
 		}
 	}
 	return b.String()

@@ -113,7 +113,7 @@ func TestNoValue(t *testing.T) {
 		"rows": `parameter "rows": wrong type: map[string]interface {} instead of int`,
 		"rosw": `parameter "rosw": no value: the node has no such parameter; did you mean "rows"? (there is "null", "off", "rows")`,
 		"null": `parameter "null": no value: it is null`,
-		"off":  `parameter "off": no value: nothing was delivered`,
+		"off":  `parameter "off": no value: nothing was delivered; "off" is skipped`,
 
 		"upstream rows": `upstream "rows": wrong type: map[string]interface {} instead of int`,
 		"upstream rosw": `upstream "rosw": no value: no edge from it leads to this node; did you mean "rows"? (there is "null", "off", "rows")`,

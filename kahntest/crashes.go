@@ -9,6 +9,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +56,8 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it
 // runs the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from
 // the store. Crashes fails the test if the outcome of the run, of a node or of a request differs from the outcome without a crash, if an
-// effect happens under two keys, or if an effect of the run without a crash is missing.
+// effect happens under two keys, or if an effect of the run without a crash is missing. If the run without a crash waits, as at a gate, nothing
+// after the waiting nodes is tested, and Crashes logs their names.
 //
 // Crashes calls start for each process. start returns a newly made graph and step function, so that nothing in memory survives the crash,
 // and reports effects to the Process. opts are the options of the host's own runs, including [kahn.Encoding] and [kahn.EarlySignals];
@@ -63,42 +65,55 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // contexts do, as at the crash. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
-	crashes, err := CheckCrashes(t.Context(), start, opts...)
+	crashes, res, err := checkCrashes(t.Context(), start, opts...)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	t.Logf("%d crashes", crashes)
+	if res.Status == kahn.RunSuspended {
+		var nodes []string
+		for _, w := range res.Waiting {
+			nodes = append(nodes, strconv.Quote(w.Node))
+		}
+		t.Logf("nothing after %s is tested: the run waits there; the option EarlySignals answers", strings.Join(nodes, ", "))
+	}
 }
 
 // CheckCrashes is Crashes for callers without a test. It returns the number of crashes, and the first defects found.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
+	crashes, _, err = checkCrashes(ctx, start, opts...)
+	return crashes, err
+}
+
+// checkCrashes is CheckCrashes, and also returns the Result of the run without a crash.
+func checkCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, res *kahn.Result, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(store.Memory)
 	process, res, err := c.live(undisturbed, 0, false, false)
 	if res == nil {
-		return 0, fmt.Errorf("the run without a crash: %w", err)
+		return 0, nil, fmt.Errorf("the run without a crash: %w", err)
 	}
 	want := outcome{res: res, effects: process.effects}
 	if err := repeated(want.effects); err != nil {
-		return 0, fmt.Errorf("without a crash: %w", err)
+		return 0, res, fmt.Errorf("without a crash: %w", err)
 	}
 	if want.requests, err = requestsOf(ctx, undisturbed); err != nil {
-		return 0, err
+		return 0, res, err
 	}
 	var errs []error
 	for write := 1; len(errs) < 5; write++ {
 		for _, applied := range []bool{false, true} {
 			died, err := c.crash(write, applied, want)
 			if died == "" {
-				return crashes, errors.Join(errs...)
+				return crashes, res, errors.Join(errs...)
 			}
 			if crashes++; err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", died, err))
 			}
 		}
 	}
-	return crashes, errors.Join(errs...)
+	return crashes, res, errors.Join(errs...)
 }
 
 type crasher struct {

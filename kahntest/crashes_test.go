@@ -169,14 +169,43 @@ func TestCrashesFind(t *testing.T) {
 	})
 }
 
-// failures keeps the errors of a test.
+// failures keeps the errors and the logs of a test.
 type failures struct {
 	testing.TB
 	errors []string
+	logs   []string
 }
 
 func (f *failures) Error(args ...any) { f.errors = append(f.errors, fmt.Sprint(args...)) }
-func (f *failures) Helper()           {}
+func (f *failures) Logf(format string, args ...any) {
+	f.logs = append(f.logs, fmt.Sprintf(format, args...))
+}
+func (f *failures) Helper() {}
+
+// A run that waits at its gates does not fail the test, which logs that nothing behind the gates was tested.
+func TestCrashesOfSuspendedRun(t *testing.T) {
+	t.Parallel()
+	gates := func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+		return new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "last word", Kind: kahn.KindGate}, kahn.Node{ID: "b", After: []string{"g"}}),
+			func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }
+	}
+	logs := func(t *testing.T, opts ...kahn.Option) string {
+		rec := &failures{TB: t}
+		kahntest.Crashes(rec, gates, opts...)
+		if len(rec.errors) != 0 {
+			t.Error(rec.errors)
+		}
+		return strings.Join(rec.logs[1:], "\n")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if text := logs(t); text != `nothing after "g", "last word" is tested: the run waits there; the option EarlySignals answers` {
+			t.Error(text)
+		}
+		if text := logs(t, kahn.EarlySignals(map[string]any{"g": 1, "last word": 2})); text != "" {
+			t.Error(text)
+		}
+	})
+}
 
 // form is a value with a JSON form of its own, which omits its error.
 type form struct {

@@ -64,6 +64,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"unicode"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
@@ -192,17 +193,20 @@ var statusWords, full = func() (words []string, full map[string]string) {
 }()
 
 // CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text must name
-// all nodes, unless its last word is "...". It may name nodes in composites by their path, as in "S/x:ok". The error lists
-// every difference.
+// all nodes, unless its last word is "...". It may name nodes in composites by their path, as in "S/x:ok". An id may have
+// spaces, as in "ask the bank:ok". The error lists every difference.
 func CompareStatuses(res *kahn.Result, want string) error {
 	var problems []string
 	named := map[string]bool{}
 	words := strings.Fields(want)
 	open := len(words) > 0 && words[len(words)-1] == "..."
+	rest := strings.TrimSpace(want)
 	if open {
-		words = words[:len(words)-1]
+		rest = strings.TrimSuffix(rest, "...")
 	}
-	for _, word := range words {
+	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
+		var word string
+		word, rest = nextStatus(res, rest)
 		colon := strings.LastIndexByte(word, ':')
 		if colon < 0 {
 			problems = append(problems, fmt.Sprintf("%q is not of the form node:status", word))
@@ -242,6 +246,41 @@ func CompareStatuses(res *kahn.Result, want string) error {
 		return nil
 	}
 	return errors.New(strings.Join(problems, "\n"))
+}
+
+// nextStatus splits a text after its first "node:status". If the text does not begin with the id of a node, it splits after the first word
+// with a colon. If a node has that word as its id, or if there is no colon, it splits after the first word.
+func nextStatus(res *kahn.Result, text string) (first, rest string) {
+	one, guess := 0, 0
+	for start, end := 0, 0; end < len(text); {
+		start = end + len(text[end:]) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+		if end = strings.IndexFunc(text[start:], unicode.IsSpace); end < 0 {
+			end = len(text)
+		} else {
+			end += start
+		}
+		if one == 0 {
+			one = end
+		}
+		colon := strings.LastIndexByte(text[start:end], ':')
+		if colon < 0 {
+			continue
+		}
+		if _, ok := find(res, text[:start+colon]); ok {
+			return text[:end], text[end:]
+		}
+		if guess == 0 {
+			if guess = end; start > 0 {
+				if _, ok := find(res, text[start:start+colon]); ok {
+					guess = one
+				}
+			}
+		}
+	}
+	if guess == 0 {
+		guess = one
+	}
+	return text[:guess], text[guess:]
 }
 
 // find finds a node by its path. In a loop it takes the node of the last iteration.

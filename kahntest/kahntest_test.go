@@ -99,6 +99,35 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
+// CompareStatuses and RequireCalls take ids with spaces, which are matched with the ids of the graph.
+func TestIDsWithSpaces(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "ask"}, kahn.Node{ID: "ask the bank", After: []string{"ask"}}, kahn.Node{ID: "a  tab\t: b", After: []string{"ask the bank"}},
+		kahn.Node{ID: "S", After: []string{"a  tab\t: b"}, Sub: new(kahn.Graph).Add(kahn.Node{ID: "go on"})})
+	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"S/go on": {{Err: errBusy}}}}
+	r := kahntest.Run(t, g, steps.Step)
+	for _, row := range []struct{ want, problem string }{
+		{kahntest.Statuses(r.Result), ""},
+		{"  a  tab\t: b:ok\n\task the bank:ok S:F S/go on:F ask:ok\n", ""},
+		{"ask the bank:F ...", "ask the bank is ok, expected F"},
+		{"ask the bnak:ok S:F ...", "ask the bnak: there is no such node"},
+		{"S/go of:F S:F ...", "S/go of: there is no such node"},
+		{"ask S:F ...", `"ask" is not of the form node:status`},
+		{"S:F ask the ...", "\"ask\" is not of the form node:status\n\"the\" is not of the form node:status"},
+	} {
+		text := ""
+		if err := kahntest.CompareStatuses(r.Result, row.want); err != nil {
+			text = err.Error()
+		}
+		if text != row.problem {
+			t.Errorf("%q: %q, expected %q", row.want, text, row.problem)
+		}
+	}
+	kahntest.RequireCalls(t, steps, "ask ask the bank a tab : b S/go on")
+	if text := fails(func(t testing.TB) { kahntest.RequireCalls(t, steps, "ask ask the bank S/go on a tab : b") }); !strings.HasPrefix(text, "called   ask ask the bank") {
+		t.Errorf("it said %q", text)
+	}
+}
+
 // fails runs a part of a test that must fail, and returns its messages.
 func fails(f func(testing.TB)) string {
 	tb := &failing{}

@@ -1,5 +1,6 @@
-// A condition takes one of its branches. The nodes of the other branch are skipped, and so are nodes that follow only skipped nodes. "pay"
-// takes its data from "order", but runs only if its branch is taken.
+// A condition takes one of its branches. The nodes of the other branch are skipped, and so are nodes that follow only skipped nodes. A node
+// that also follows another node runs without what was skipped, unless its SkipMode is kahn.SkipStrict. "pay" takes its data from "order",
+// but runs only if its branch is taken. By default a condition runs after a failure, too; this one needs the output of "order".
 package main
 
 import (
@@ -11,10 +12,12 @@ import (
 )
 
 func main() {
+	affordable := kahn.If("affordable?", func(v kahn.View) (bool, error) { return v.Output("order").(int) <= 100, nil }, "order")
+	affordable.Join = kahn.AllSucceeded // a failure of "order" stops it
 	var g kahn.Graph
 	g.Add(
 		kahn.Node{ID: "order", Do: func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Root[int](s, "price") }},
-		kahn.If("affordable?", func(v kahn.View) (bool, error) { return v.Output("order").(int) <= 100, nil }, "order"),
+		affordable,
 		kahn.Node{ID: "pay", Do: pay, In: []kahn.Edge{{From: "affordable?", Label: "true"}, {From: "order", Param: "price"}}},
 		kahn.Node{ID: "ask the bank", Do: nothing, In: []kahn.Edge{{From: "affordable?", Label: "false"}}},
 		kahn.Node{ID: "thank", Do: nothing, After: []string{"pay"}},
