@@ -43,7 +43,7 @@
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [AwaitRun], [SuspendMode], [Run.Signal],
-//     [Decision], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
+//     [Decision], [View.Decision], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - Usage and labels: [Step.Use], [Usage], [UsageInputTokens], [UsageOutputTokens], [Run.Usage], [Result.Usage], [Budget], [ErrBudget]; [Step.SetLabel], [Run.Labels].
 //   - Results and causes: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];

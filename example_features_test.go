@@ -50,6 +50,21 @@ func ExampleGate() {
 	// <nil>
 }
 
+// A step behind a gate records who approved.
+func ExampleView_Decision() {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "approve", Kind: kahn.KindGate},
+		kahn.Node{ID: "publish", After: []string{"approve"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			d := s.View().Decision("approve")
+			return fmt.Sprintf("approved by %s: %s", d.Actor, d.Comment), nil
+		}},
+	)
+	answer := kahn.Decision{Value: "yes", Actor: "Ada", Comment: "after the audit"}
+	res, err := kahn.Execute(context.Background(), g, nil, kahn.EarlySignals(map[string]any{"approve": answer}))
+	fmt.Println(res.Output, err)
+	// Output: approved by Ada: after the audit <nil>
+}
+
 // A run that can only wait ends; another process continues it when the answer arrives.
 func ExampleResume() {
 	graph := func() *kahn.Graph {

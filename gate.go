@@ -64,7 +64,7 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
 // Decision is a signal that says who decided, and why. Its Value is the value of the signal: it routes, and the gate's
-// dependents, or the step that continues, receive it. [NodeResult] and the event node.signalled hold the whole Decision.
+// dependents, or the step that continues, receive it. [NodeResult], [View.Decision] and the event node.signalled have the whole Decision.
 type Decision struct {
 	Value any
 	// Actor names who decided.

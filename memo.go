@@ -654,7 +654,11 @@ func (s *Step) reread(read string) any {
 		if err := view.Err(name); err != nil {
 			failure = errorText(err)
 		}
-		v = []any{view.Status(name).String(), view.Output(name), failure}
+		seen := []any{view.Status(name).String(), view.Output(name), failure}
+		if d := view.Decision(name); d != nil {
+			seen = append(seen, d.Value, d.Actor, d.Comment, d.ID)
+		}
+		v = seen
 	}
 	if !ok {
 		return nil

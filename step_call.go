@@ -110,6 +110,8 @@ type NodeData struct {
 	Status Status
 	Output any
 	Err    error
+	// Decision is the signal that answered the node, see [View.Decision], or nil. [Plan.View] does not set it.
+	Decision *Decision
 	// Tolerated is true for a node that failed under ContinueOnFail, and for a superseded node: see [View.Unread].
 	Tolerated bool
 }
@@ -264,7 +266,7 @@ func (v View) Data() ViewData {
 }
 
 func (v View) nodeData(id string) NodeData {
-	n := NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id)}
+	n := NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id), Decision: v.Decision(id)}
 	if n.isUnread() {
 		n.Tolerated = v.tolerates(id)
 	}
@@ -322,7 +324,14 @@ type (
 		Output *stored `json:"output,omitempty"`
 		Err    *stored `json:"error,omitempty"`
 
-		Tolerated bool `json:"tolerated,omitempty"`
+		Decision  *decisionForm `json:"decision,omitempty"`
+		Tolerated bool          `json:"tolerated,omitempty"`
+	}
+	decisionForm struct {
+		Value   *stored `json:"value,omitempty"`
+		Actor   string  `json:"actor,omitempty"`
+		Comment string  `json:"comment,omitempty"`
+		ID      string  `json:"id,omitempty"`
 	}
 )
 
@@ -418,6 +427,20 @@ func (x *values) writeError(field, name string, err error) *stored {
 	return s
 }
 
+func (x *values) writeDecision(field, name string, d *Decision) *decisionForm {
+	if d == nil {
+		return nil
+	}
+	return &decisionForm{x.writeNamed(field, name, d.Value), d.Actor, d.Comment, d.ID}
+}
+
+func (x *values) readDecision(field, name string, d *decisionForm) *Decision {
+	if d == nil {
+		return nil
+	}
+	return &Decision{x.readNamed(field, name, d.Value), d.Actor, d.Comment, d.ID}
+}
+
 // readError decodes an error, or the text of an error.
 func (x *values) readError(field, name string, s *stored) error {
 	in := x.errors()
@@ -480,7 +503,9 @@ func (d ViewData) MarshalJSON() ([]byte, error) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]
-		form.Nodes[id] = nodeForm{n.Status, x.writeNamed("output of node", id, n.Output), x.writeError("error of node", id, n.Err), n.Tolerated}
+		form.Nodes[id] = nodeForm{
+			n.Status, x.writeNamed("output of node", id, n.Output), x.writeError("error of node", id, n.Err), x.writeDecision("decision of node", id, n.Decision), n.Tolerated,
+		}
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -502,7 +527,9 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 	d.Nodes = make(map[string]NodeData, len(form.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(form.Nodes)) {
 		n := form.Nodes[id]
-		d.Nodes[id] = NodeData{n.Status, x.readNamed("output of node", id, n.Output), x.readError("error of node", id, n.Err), n.Tolerated}
+		d.Nodes[id] = NodeData{
+			n.Status, x.readNamed("output of node", id, n.Output), x.readError("error of node", id, n.Err), x.readDecision("decision of node", id, n.Decision), n.Tolerated,
+		}
 	}
 	return x.err
 }

@@ -177,6 +177,28 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
+// Decision returns the signal that answered an ancestor, which is a gate or a step that waited: its value, its sender and the sender's
+// comment. It returns nil if there was none, as after the Timeout of a gate. [NodeResult] has the same.
+func (v View) Decision(id string) *Decision {
+	if v.data != nil {
+		return clonePtr(v.given(id).Decision)
+	}
+	r, ok := v.ask(id)
+	if !ok {
+		return nil
+	}
+	v.run.st.Lock()
+	var d *Decision
+	if x := v.run.extras[r]; x != nil {
+		d = clonePtr(x.decision)
+	}
+	v.run.st.Unlock()
+	if d != nil {
+		d.Value = v.run.clone(d.Value)
+	}
+	return d
+}
+
 // Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads only the output of this ancestor,
 // and not its status or error. Without the error, a default instead of the failed node's output would decide unnoticed. The error matches
 // [ErrUnreadFailure] and names the node and its cause.

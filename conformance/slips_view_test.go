@@ -17,6 +17,8 @@ func TestViewOfNoAncestor(t *testing.T) {
 		"Status": func(v kahn.View, id string) { v.Status(id) },
 		"Output": func(v kahn.View, id string) { v.Output(id) },
 		"Err":    func(v kahn.View, id string) { _ = v.Err(id) },
+
+		"Decision": func(v kahn.View, id string) { v.Decision(id) },
 	}
 	asking := func(f func(kahn.View, string), id string) func(kahn.View) (bool, error) {
 		return func(v kahn.View) (bool, error) { f(v, id); return false, nil }
