@@ -503,13 +503,19 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	}
 	if s.StoppedFor() == CauseStoreError {
 		v.status, v.degraded = RunFailed, false // whatever the end node says
-	} else if end != noRef && !s.IsClosed() {
+	} else if end != noRef && !endStopped(s, end) {
 		v.judgeEnd(s, end, endOutput)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.StopStatus() == Aborted {
 		v.cause = CauseNone // the stop came too late to change the outcome
 	}
 	return v
+}
+
+// endStopped reports whether the run was stopped before it began, in this life or an earlier one. Only then does the end node stop with it.
+func endStopped(s *machine.Locked, end machine.Ref) bool {
+	w := s.Word(end)
+	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
 }
 
 func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {

@@ -715,35 +715,12 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
 	if !x.ended() { // a step would be called
-		return nil, r.notOver(status)
+		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode
 	r.prepare(x)
 	r.open(x, nil, 0)
-	return r.read(status)
-}
-
-// ended reports whether every node of the plan has ended. A stopped run does not perform its end node.
-func (x *restoration) ended() bool {
-	h := x.held
-	for ref := range machine.Ref(len(h.plan.names)) {
-		i, known := h.at[ref]
-		if over := known && h.nodes[i].Status.Terminal(); !over && (ref != h.plan.end || x.file.Stop == nil) {
-			return false
-		}
-	}
-	return true
-}
-
-// notOver returns the error for a run that has ended although some node of the graph has not.
-func (r *Run) notOver(status RunStatus) error {
-	return fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
-}
-
-// read returns the Result of a run that has ended and was restored.
-func (r *Run) read(status RunStatus) (*Result, error) {
 	r.st.Lock()
-	over := r.concluded()
 	r.verdict.status = status // whichever rule the options gave
 	r.began, r.ended = math.MaxInt64, math.MinInt64
 	for ref := range r.records {
@@ -755,12 +732,19 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 		r.began, r.ended = 0, 0
 	}
 	r.st.Unlock()
-	if !over {
-		_ = r.Cancel() // cannot fail: the run is in memory and not at rest
-		<-r.done
-		return nil, r.notOver(status)
-	}
 	return r.Wait()
+}
+
+// ended reports whether every node of the plan has ended.
+func (x *restoration) ended() bool {
+	h := x.held
+	for ref := range machine.Ref(len(h.plan.names)) {
+		i, known := h.at[ref]
+		if !known || !h.nodes[i].Status.Terminal() {
+			return false
+		}
+	}
+	return true
 }
 
 // state returns the state of the compensation, for a snapshot or the store.

@@ -176,24 +176,54 @@ func TestReadRefused(t *testing.T) {
 	})
 }
 
-// TestReadPerformsNothing: reading a Result calls no step, even if the graph has new nodes.
+// TestReadPerformsNothing: reading a Result calls no step, even if the graph has new nodes, and however the run has ended.
 func TestReadPerformsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
 		db := new(store.Memory)
-		try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(db), kahn.RunID("r")).expect("A:ok B:ok", "completed")
-		for name, added := range map[string]kahn.Node{
-			"a root":     {ID: "C", Do: neverStep(t)},
-			"a follower": {ID: "C", Do: neverStep(t), After: []string{"B"}},
-			"a gate":     gate("C", "B"),
-			"the inside": {ID: "C", Sub: graph(kahn.Node{ID: "x", Do: neverStep(t)})},
-			"an end":     {ID: "Z", Kind: kahn.KindEnd, Do: neverStep(t), After: []string{"B"}},
-		} {
-			res, err := kahn.ReadResult(t.Context(), graph(after("A"), after("B", "A"), added), db, "r", kahn.AllowGraphChange())
-			require.ErrorIs(t, err, kahn.ErrBadValue, name)
-			require.Nil(t, res)
+		try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(db), kahn.RunID("completed")).expect("A:ok B:ok", "completed")
+		cancel := soon(func(run *kahn.Run) { _ = run.Cancel() })
+		tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), takes(time.Second), cancel, kahn.Durable(db), kahn.RunID("cancelled")).expect("A:C B:C", "cancelled")
+		for _, run := range []string{"completed", "cancelled"} {
+			for name, added := range map[string]kahn.Node{
+				"a root":     {ID: "C", Do: neverStep(t)},
+				"a follower": {ID: "C", Do: neverStep(t), After: []string{"B"}},
+				"a gate":     gate("C", "B"),
+				"the inside": {ID: "C", Sub: graph(kahn.Node{ID: "x", Do: neverStep(t)})},
+				"an end":     {ID: "Z", Kind: kahn.KindEnd, Do: neverStep(t), After: []string{"B"}},
+			} {
+				res, err := kahn.ReadResult(t.Context(), graph(after("A"), after("B", "A"), added), db, run, kahn.AllowGraphChange())
+				require.ErrorIs(t, err, kahn.ErrBadValue, name)
+				require.Nil(t, res)
+			}
 		}
 	})
+}
+
+// TestReadUnbegun: a run with an end node that was stopped before it began is read with its cause.
+func TestReadUnbegun(t *testing.T) {
+	t.Parallel()
+	for want, stop := range map[kahn.CauseKind]func(*kahn.Run){
+		kahn.CauseCancelRun: func(run *kahn.Run) { _ = run.Cancel() },
+		kahn.CauseAbortAll:  func(run *kahn.Run) { _ = run.AbortAll(errHost) },
+	} {
+		inBubble(t, want.String(), func(t *testing.T) {
+			db, rn, g := new(store.Memory), &kahn.Runner{MaxRuns: 1}, graph(after("A"), kahn.Node{ID: "Z", Kind: kahn.KindEnd})
+			first, err := rn.Start(t.Context(), g, takes(time.Second))
+			require.NoError(t, err)
+			run, err := rn.Start(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"))
+			require.NoError(t, err)
+			synctest.Wait()
+			stop(run)
+			res, ended := run.Wait()
+			require.Equal(t, want, res.Cause.Kind)
+			_, read := kahn.ReadResult(t.Context(), g, db, "r")
+			require.EqualError(t, read, ended.Error())
+			_, read = reload(t, res.Snapshot()).Result(res.Plan())
+			require.EqualError(t, read, ended.Error())
+			_, _ = first.Wait()
+		})
+	}
 }
 
 // deadLoad is a store whose Load fails.
