@@ -303,3 +303,58 @@ func TestIterationInsideAnExpandedNodeThatCannotBeUndone(t *testing.T) {
 		})
 	}
 }
+
+// A node that is called for its graph again, to undo the nodes inside, gives back its slots before these are undone.
+func TestExpandedNodeLendsItsSlotToTheUndoing(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
+			var l undoLog
+			fails, db := false, []string{"db"}
+			inner := graph(kahn.Node{ID: "x", Groups: db, Do: succeeds(1), Compensate: l.undo})
+			g := (&kahn.Graph{Groups: []kahn.Group{{Name: "db", Limit: 1}}}).Add(
+				kahn.Node{ID: "e", Groups: db, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+				kahn.Node{ID: "f", After: []string{"e"}, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+					if fails {
+						return nil, kahn.Permanent(errSoldOut)
+					}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}},
+			)
+			_, err := inLives(t, g, stored, func() { fails = true })
+			require.ErrorIs(t, err, errSoldOut)
+			require.NotErrorIs(t, err, kahn.ErrCompensation)
+			require.Equal(t, "e/x", l.String())
+		})
+	}
+}
+
+// The iterations of a loop that paused inside an expanded node are undone if the node is stopped before its step has returned the graph again.
+func TestPausedLoopInsideAStoppedNodeIsUndone(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		var l undoLog
+		loop := &kahn.Loop{MaxIterations: 2, Pause: time.Hour, While: func(kahn.View) (bool, error) { return true, nil }}
+		inner := graph(kahn.Node{ID: "L", Loop: loop, Sub: graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: l.undo})})
+		var c calls
+		g := graph(kahn.Node{ID: "e", Do: c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
+			if c.of("e") == 2 {
+				return untilStopped(ctx, s)
+			}
+			return nil, kahn.Expand(inner, nil, nil)
+		})})
+		run, err := kahn.Start(t.Context(), g, nil)
+		require.NoError(t, err)
+		synctest.Wait()
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		run, err = kahn.Start(t.Context(), g, nil, kahn.Resume(reload(t, res.Snapshot())))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, run.AbortAll(errHost))
+		_, err = run.Wait()
+		require.ErrorIs(t, err, errHost)
+		require.NotErrorIs(t, err, kahn.ErrCompensation)
+		require.Equal(t, "e/L#1/x", l.String())
+	})
+}

@@ -466,3 +466,44 @@ func TestMemoWholeFlight(t *testing.T) {
 		}
 	})
 }
+
+// stuckCache finds nothing. It answers the nth question after a while, whatever happens meanwhile.
+type stuckCache struct {
+	nth, asked int
+	takes      time.Duration
+}
+
+func (c *stuckCache) Get(context.Context, string) ([]byte, bool, error) {
+	if c.asked++; c.asked == c.nth {
+		time.Sleep(c.takes)
+	}
+	return nil, false, nil
+}
+
+func (*stuckCache) Put(context.Context, string, []byte) error { return nil }
+
+// TestMemoWholeStopped: a composite that is stopped while the Cache is asked begins nothing inside, in any attempt.
+func TestMemoWholeStopped(t *testing.T) {
+	t.Parallel()
+	for name, stop := range map[string]func(*kahn.Run){
+		"the run":  func(run *kahn.Run) { _ = run.Cancel() },
+		"the node": func(run *kahn.Run) { _ = run.CancelNode("S") },
+	} {
+		for _, attempt := range []int{1, 2} {
+			for takes, want := range map[time.Duration]time.Duration{2 * time.Second: time.Second, time.Hour: 5 * time.Second} { // the grace is 5 s
+				inBubble(t, fmt.Sprint(name, ", attempt ", attempt, ", ", takes), func(t *testing.T) {
+					var c calls
+					g := graph(kahn.Node{ID: "S", Memo: "1", Retry: thrice(-1), Sub: graph(kahn.Node{ID: "x", Do: c.count(always(errStep))})})
+					r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
+						time.Sleep(time.Second)
+						stop(run)
+					}, &kahn.Memo{Cache: &stuckCache{nth: attempt, takes: takes}})
+					r.expect("S:C", "cancelled")
+					require.Equal(t, time.Second+want, r.Duration)
+					time.Sleep(2 * time.Hour)
+					require.Equal(t, attempt-1, c.of("x"))
+				})
+			}
+		}
+	}
+}

@@ -83,6 +83,11 @@ func TestWhy(t *testing.T) {
 			{"y", kahn.WhySlot, "it waits for a slot of the key k, held by x", nil},
 			{"S/in", kahn.WhySlot, "it waits for a slot of the group db, held by a", nil},
 		}},
+		{name: "slots, without a need for tokens", after: 10 * ms, act: func(r *kahn.Run) { r.Cancel() }, opts: []kahn.Option{kahn.Drain}, g: (&kahn.Graph{Groups: []kahn.Group{{Name: "calls", Rate: kahn.Rate{Starts: 1, Per: time.Hour}}, {Name: "db", Limit: 1}}}).Add(
+			kahn.Node{ID: "a", Groups: []string{"calls", "db"}, Priority: 1, Do: takes(20 * ms)}, kahn.Node{ID: "tidy", Groups: []string{"calls", "db"}, Cleanup: true},
+		), asked: []asked{
+			{"tidy", kahn.WhySlot, "it waits for a slot of the group db, held by a", nil},
+		}},
 		{name: "a tree", after: 10 * ms, opts: []kahn.Option{kahn.Limit(2)}, g: graph(
 			kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "x", Do: takes(20 * ms)}, kahn.Node{ID: "y", Do: takes(20 * ms)})},
 			kahn.Node{ID: "M", Map: &kahn.Map{Over: "l", Limit: 1}, Params: map[string]any{"l": []int{1, 2}}, Do: takes(20 * ms), Priority: -1}), asked: []asked{
@@ -243,4 +248,27 @@ func TestWhyOfSharedBounds(t *testing.T) {
 			_, _ = other.Wait()
 		}
 	})
+}
+
+// A node in a line waits for its turn after the nodes that were called out of the line, and after these alone.
+func TestWhyOfALine(t *testing.T) {
+	var run *kahn.Run
+	asked := map[string]string{}
+	db := []string{"db"}
+	g := (&kahn.Graph{Groups: []kahn.Group{{Name: "db", Limit: 1}}}).Add(
+		kahn.Node{ID: "a", Groups: db, Priority: 3}, kahn.Node{ID: "b", Groups: db, Priority: 2}, kahn.Node{ID: "c", Groups: db, Priority: 1},
+		kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "d", Groups: db})}, after("other", "a"),
+		kahn.If("test", func(kahn.View) (bool, error) {
+			for _, path := range []string{"a", "b", "c", "S/d"} {
+				y, err := run.Why(path)
+				require.NoError(t, err)
+				asked[path] = y.String()
+			}
+			return true, nil
+		}, "a"),
+	)
+	c := coordinate(t, g)
+	run = c.Run()
+	require.NoError(t, c.Return(nextOf(t, c, "a"), nil, nil)) // the test is evaluated before b begins
+	require.Equal(t, map[string]string{"a": "it has completed", "b": "it is next", "c": "it waits for its turn after b", "S/d": "it waits for its turn after b"}, asked)
 }

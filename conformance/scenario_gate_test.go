@@ -104,18 +104,20 @@ func TestScenarioGates(t *testing.T) {
 	})
 
 	inBubble(t, "221 an unknown gate", func(t *testing.T) {
-		run, err := startRun(t, t.Context(), graph(gate("G"), after("A")), takes(time.Second))
+		run, err := startRun(t, t.Context(), graph(gate("G"), after("A"), subgraph("S", graph(gate("S[0]")))), takes(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		for _, name := range []string{"X", "", "A"} {
+		for _, name := range []string{"X", "", "A", "S[0]"} { // S is no map
 			if err := run.Signal(context.Background(), name, 1); !errors.Is(err, kahn.ErrUnknownGate) {
 				t.Errorf("Signal(%q) = %v", name, err)
 			}
 		}
-		if err := run.Signal(context.Background(), "G", 1); err != nil {
-			t.Error(err)
+		for _, name := range []string{"G", "S/S[0]"} {
+			if err := run.Signal(context.Background(), name, 1); err != nil {
+				t.Error(err)
+			}
 		}
 		if _, err := run.Wait(); err != nil {
 			t.Error(err)
