@@ -41,7 +41,7 @@ type Performer struct {
 	Queue string
 
 	byQueue map[string]*Workflow
-	plans   []store.Queue // of the Workflows, as the store names them
+	plans   []store.Queue // the plans of the Workflows, as the store names them
 	owner   string        // the owner of the leases of its runs; "" if each run has its own owner
 	silent  chan struct{} // closed after the last announcement of the process; nil unless Start was called
 	mu      sync.Mutex    // guards the fields below

@@ -45,7 +45,7 @@ type recoverWorker struct {
 func addRecovery(config *river.Config, s *postgres.Store, queue string, every time.Duration) {
 	every = cmp.Or(every, defaultRecover)
 	if river.AddWorkerSafely(config.Workers, &recoverWorker{store: s, age: every}) != nil {
-		return // the only possible error: a worker of this kind exists already
+		return // the only possible error: the client already has a worker of this kind
 	}
 	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, every, recoverArgs{}), periodic(queue, strayRounds*every, recoverArgs{Strays: true}))
 }
@@ -109,7 +109,7 @@ ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
 // A place says which run a process has inspected last.
 type place struct {
-	status  int // its index in atWork
+	status  int // the index of the status in atWork
 	created time.Time
 	run     string
 }

@@ -104,7 +104,7 @@ func (n *NewRun) Check() error {
 // The bounds of the key and of the priority of a run.
 const (
 	MaxKey      = 200 // bytes
-	MaxPriority = 100 // and at least -MaxPriority
+	MaxPriority = 100 // a priority is at least -MaxPriority
 )
 
 // CheckKey returns an error that matches [machine.ErrBadValue] if a run cannot have this key.
@@ -134,7 +134,7 @@ func (s *Spec) check() error {
 	for name, value := range s.Labels {
 		texts = append(texts, name, value)
 	}
-	slices.Sort(texts) // which text the error names does not depend on map iteration order
+	slices.Sort(texts) // map iteration order must not decide which text the error names
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%w: %s is not UTF-8", machine.ErrBadValue, foreign.Quote(text))
@@ -239,11 +239,11 @@ func limit(n int) (int, error) {
 type Filter struct {
 	Workflow string
 	Plan     string              // the hash of the plan
-	Statuses []machine.RunStatus // a run has one of them
-	Labels   map[string]string   // a run has all of them
+	Statuses []machine.RunStatus // the run has one of these statuses
+	Labels   map[string]string   // the run has all of these labels
 	Parent   string
-	Key      string // of the runs, see Spec
-	Prefix   string // of the id
+	Key      string // the runs' fairness key, see Spec
+	Prefix   string // the prefix of the run's id
 	// Compensation is how far the runs have come with undoing what their nodes did. None selects all.
 	Compensation machine.Compensation
 	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. A run that
@@ -274,7 +274,7 @@ func within(t, from, before time.Time) bool {
 type Query struct {
 	Filter
 	Limit int    // how many runs at most; 0 means DefaultPage
-	After string // Next of the page before; "" is the first page
+	After string // Next of the preceding page; "" for the first page
 }
 
 // Bound returns the Limit, or DefaultPage if it is 0. An error is returned if the Limit is negative or above MaxPage.
@@ -315,7 +315,7 @@ func SortCounts(counts []Count) {
 // NodeQuery asks for a page of the nodes of a run.
 type NodeQuery struct {
 	Limit  int    // how many nodes at most; 0 means DefaultPage
-	After  string // Next of the page before; "" is the first page
+	After  string // Next of the preceding page; "" for the first page
 	Values bool   // the nodes have their Value and their Record
 }
 

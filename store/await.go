@@ -29,7 +29,7 @@ type Awaiter interface {
 
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
-	Node string `json:"node"` // its path: the Node of the request that answers
+	Node string `json:"node"` // the path of the node, and the Node of the request that answers
 	// Run is the id of the awaited run. A node awaits one run: this one replaces the former one, and "" withdraws it.
 	Run string `json:"run,omitempty"`
 }
@@ -37,7 +37,7 @@ type Await struct {
 // Ended is the Value of a KindEnded: how the awaited run ended.
 type Ended struct {
 	Run    string            `json:"run"`
-	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended: it is Unknown, or there is a Cycle
+	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended, which is so only with Unknown or a Cycle
 	// Unknown is set if no run of this id is stored.
 	Unknown bool `json:"unknown,omitempty"`
 	// Cycle is a chain of runs, each of which awaits the next one, from the awaited run to the run that would have awaited it.
@@ -64,7 +64,7 @@ func (r *Request) Ended() (e Ended, err error) {
 // FindCycle returns the chain of runs through which awaited awaits run, as in [Ended].Cycle; nil if there is none. awaits returns the runs that a
 // run awaits, in any order; if it returns an error the search ends. It is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
-	from := map[string]string{awaited: ""} // by run: the run through which it was found
+	from := map[string]string{awaited: ""} // by run: the run that awaits it, through which the search found it
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
 		if queue[0] == run {
 			for at := run; at != ""; at = from[at] {
@@ -177,7 +177,7 @@ func (m *Memory) withdrawAll(r *memoryRun) {
 
 // tellEnded posts an answer for a node.
 func (m *Memory) tellEnded(r *memoryRun, node string, e Ended) {
-	q, _ := e.Request(node, r.Posted+1) // it has a JSON form
+	q, _ := e.Request(node, r.Posted+1) // the error is nil: an Ended always has a JSON form
 	r.add(q)
 }
 

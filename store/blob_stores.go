@@ -217,7 +217,7 @@ func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool
 		return false, err
 	}
 	if info, err := os.Stat(aside); err != nil || info.ModTime().After(before) {
-		return false, errors.Join(err, os.Rename(aside, file)) // it was put a moment ago
+		return false, errors.Join(err, os.Rename(aside, file)) // the blob was put again a moment ago, so it stays
 	}
 	return true, os.Remove(aside)
 }

@@ -125,7 +125,7 @@ func (b *Blobs) keepContent(c Content) error {
 		err = ErrBlobDamaged
 	}
 	call := func(ctx context.Context) error { return b.Store.Put(ctx, key, data) }
-	if err != nil { // the content may have been kept before
+	if err != nil { // the content cannot be stored, but the blob may be in the store already
 		call = func(ctx context.Context) error {
 			_, missing := b.Store.Get(ctx, key)
 			return missing
@@ -226,7 +226,7 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 // BlobKeys returns the keys of the blobs to which records or values, as a [Store] keeps them, refer; sorted, each once.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
 	if !slices.ContainsFunc(data, func(d json.RawMessage) bool { return bytes.Contains(d, []byte(blobMark)) }) {
-		return nil // most have none
+		return nil // most data refers to no blob and needs no parsing
 	}
 	var visit func(v any)
 	visit = func(v any) {

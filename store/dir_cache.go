@@ -49,7 +49,7 @@ func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err 
 	}
 	if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > usedWithin {
 		now := time.Now()
-		_ = os.Chtimes(name, now, now) // a read-only folder is a cache, too
+		_ = os.Chtimes(name, now, now) // an error does not matter: the folder may be read-only
 	}
 	return data, true, nil
 }
@@ -93,7 +93,7 @@ func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) 
 	err = filepath.WalkDir(c.Dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // there are no entries yet, or another process prunes, too
+			return nil // the cache has no entries yet, or another process prunes, too
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
@@ -112,7 +112,7 @@ func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) 
 		}
 		if part {
 			if now.Sub(info.ModTime()) > usedWithin {
-				return os.Remove(name) // the process that wrote it is gone
+				return os.Remove(name) // the process that wrote the file is gone
 			}
 			return nil
 		}

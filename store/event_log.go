@@ -22,8 +22,8 @@ type EventLog struct {
 
 	store EventStore
 	run   string
-	mu    sync.Mutex // guards what follows
-	page  EventPage  // the last one, without its events
+	mu    sync.Mutex // guards the fields below
+	page  EventPage  // the last page, without its events
 }
 
 // DefaultPoll is how long a reader of an [EventLog] waits until it asks the store again.
@@ -113,7 +113,7 @@ func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.E
 		return true, false, context.Cause(ctx)
 	}
 	var changed <-chan struct{}
-	if n, ok := l.store.(EventNotifier); ok { // before the store is asked, so that nothing is missed
+	if n, ok := l.store.(EventNotifier); ok { // watch before asking the store, so that no event is missed
 		var stop func()
 		changed, stop = n.NotifyEvents(l.run)
 		defer stop()

@@ -31,7 +31,7 @@ type EventNotifier interface {
 
 // EventRecord is a stored event.
 type EventRecord struct {
-	ID   uint64          `json:"id"`   // its place in the log, from 1
+	ID   uint64          `json:"id"`   // the event's place in the log, from 1
 	Data json.RawMessage `json:"data"` // as [event.Event.MarshalStored] has written it
 }
 

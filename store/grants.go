@@ -28,7 +28,7 @@ type GrantStore interface {
 // GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst: each request is judged by its own
 // values.
 type GrantRequest struct {
-	Limit string // its name, of 1 to MaxGrantName bytes
+	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has none
 	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards it has from
 	// Keep to Want slots; or fewer than Keep if its lease ran out and others took them, or if Most was lowered.
@@ -47,17 +47,17 @@ type Granted struct {
 	Held int // the slots that the holder has now
 	// Fair is the holder's part while others want slots, too: a holder with more slots gives back slots as its steps return.
 	Fair   int
-	Tokens int // how many were taken
+	Tokens int // how many tokens were taken
 	// Next is the time until there is a token; zero if there is one now.
 	Next   time.Duration
-	Others []GrantHolder // that hold or want slots, sorted by name
+	Others []GrantHolder // the other holders that hold or want slots, sorted by name
 }
 
 // GrantHolder is a holder of slots of a limit.
 type GrantHolder struct {
 	Holder string   `json:"holder"`
 	Held   int      `json:"held"`
-	Want   int      `json:"want"` // the held slots included
+	Want   int      `json:"want"` // the wanted slots, the held slots included
 	Runs   []string `json:"runs,omitempty"`
 }
 
@@ -140,9 +140,9 @@ type Grants struct {
 // GrantLease is what a holder has of a limit.
 type GrantLease struct {
 	GrantHolder
-	Until time.Time `json:"until"` // when it loses the slots
-	Asked time.Time `json:"asked"` // the latest request
-	Since time.Time `json:"since"` // since when it has slots, or has none
+	Until time.Time `json:"until"` // when the holder loses the slots
+	Asked time.Time `json:"asked"` // when the holder last asked
+	Since time.Time `json:"since"` // since when the holder has slots, or has none
 }
 
 // Expires returns when the limit has no holders any more and its bucket is full: from then on a store need not keep the state.
@@ -226,7 +226,7 @@ func (g *Grants) fair(now time.Time, most, of int) int {
 		}
 		left -= wants[i]
 		if k == len(order)-1 {
-			return wants[of] // all of them have what they want
+			return wants[of] // there is room for what all holders want
 		}
 	}
 	if wants[of] <= level {
@@ -250,9 +250,9 @@ func (g *Grants) fair(now time.Time, most, of int) int {
 }
 
 const (
-	inTurn   = iota // it has slots, and its turn is not over
-	waits           // it has none
-	turnOver        // it has had them for longer than a turn
+	inTurn   = iota // the holder has slots, and its turn is not over
+	waits           // the holder has no slots
+	turnOver        // the holder has had slots for longer than a turn
 )
 
 func (l *GrantLease) rank(now time.Time) int {

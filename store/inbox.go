@@ -91,7 +91,7 @@ const (
 	KindCancel                            // Cancel
 	KindCancelNode                        // CancelNode
 	KindRedrive                           // Redrive, a method of Runner
-	KindEnded                             // none: a store posts it, see [Awaiter]
+	KindEnded                             // no method: a store posts this request, see [Awaiter]
 
 	requestKindCount
 )
@@ -110,7 +110,7 @@ func (k *RequestKind) UnmarshalText(text []byte) error { return requestKindNames
 // PostedRequest is a stored request.
 type PostedRequest struct {
 	Request
-	Number uint64        `json:"number"` // its place among the requests of the run, from 1
+	Number uint64        `json:"number"` // the request's place among the requests of the run, from 1
 	Posted time.Time     `json:"posted"` // by the clock of the store, kept at least to the millisecond
 	Status RequestStatus `json:"status"`
 	// Refused says why a request was refused, as the text of an error.
@@ -122,9 +122,9 @@ type RequestStatus uint8
 
 // The statuses of requests.
 const (
-	RequestWaiting RequestStatus = iota // no commit has answered it
-	RequestApplied                      // the run has applied it
-	RequestRefused                      // the run has refused it, or has ended
+	RequestWaiting RequestStatus = iota // no commit has answered the request
+	RequestApplied                      // the run has applied the request
+	RequestRefused                      // the run has refused the request, or has ended
 )
 
 var requestStatusNames = enum.Of[RequestStatus]("status of a request", "waiting", "applied", "refused")
@@ -141,7 +141,7 @@ func (s *RequestStatus) UnmarshalText(text []byte) error { return requestStatusN
 // TakenRequest answers a request.
 type TakenRequest struct {
 	Number  uint64 `json:"number"`            // see PostedRequest
-	Refused string `json:"refused,omitempty"` // why it was refused; "" if it was applied
+	Refused string `json:"refused,omitempty"` // why the request was refused; "" if it was applied
 }
 
 // Redriving says what a KindRedrive repeats: it is the Value of the request in JSON. The zero value, or no Value, selects all nodes that failed,

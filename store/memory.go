@@ -17,7 +17,7 @@ import (
 type Memory struct {
 	mu     sync.Mutex // guards the fields below
 	runs   map[string]*memoryRun
-	blobs  map[string]bool             // not removed yet; runs that were pruned or replaced referred to them
+	blobs  map[string]bool             // blobs that are not removed yet, of runs that were pruned or replaced
 	board  notify.Board                // of runs with new events
 	watch  notify.Watchers             // of runs with requests
 	served map[Queue]map[string]server // by processes, see Announce
@@ -29,7 +29,7 @@ type Memory struct {
 	turns map[string]int64 // of keys, the number of the last turn of each
 
 	grants map[string]*Grants // by limits
-	swept  int                // how many were left when expired ones were removed last
+	swept  int                // how many limits remained when the expired limits were last removed
 }
 
 // memoryRun is a run whose nodes are kept apart.
@@ -48,7 +48,7 @@ type memoryRun struct {
 
 type memoryNode struct {
 	ListedNode
-	staged int // its place among the changes, from 1; 0 if it has not changed
+	staged int // the node's place among the changes, from 1; 0 if the node has not changed
 }
 
 // change holds the state of a node after the commit that is being judged.

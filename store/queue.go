@@ -130,9 +130,9 @@ type DuePage struct {
 // DueRun is a run that is due, or will be. It is for implementations of [QueueStore].
 type DueRun struct {
 	Run  Run
-	At   int64         // when it is due, in the unit of the store
-	Wait time.Duration // the time until then; zero or less if it is due
-	Turn int64         // a number that grows with each turn of its key; 0 if the key has had none
+	At   int64         // when the run is due, in the unit of the store
+	Wait time.Duration // the time until the run is due; zero or less if it is due now
+	Turn int64         // a number that grows with each turn of the run's key; 0 if the key has had no turn
 }
 
 // Fill makes a page of at most `most` runs of a list, in the order of Due. It sorts the list. If the store has read at most each+1 runs of every
@@ -140,7 +140,7 @@ type DueRun struct {
 // complete. It is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {
 	slices.SortFunc(list, func(a, b DueRun) int {
-		if a.Wait > 0 || b.Wait > 0 { // runs that must wait come last
+		if a.Wait > 0 || b.Wait > 0 { // runs that are not due yet come last
 			return cmp.Or(cmp.Compare(max(a.Wait, 0), max(b.Wait, 0)), strings.Compare(a.Run.ID, b.Run.ID))
 		}
 		return cmp.Or(cmp.Compare(b.Run.Priority, a.Run.Priority), cmp.Compare(a.At, b.At), strings.Compare(a.Run.ID, b.Run.ID))
@@ -203,7 +203,7 @@ const Never time.Duration = -1
 type Announcement struct {
 	Process string        // identifies the process; it is unique
 	Owner   string        // the owner of the process's leases, if its name outlives restarts; else ""
-	Queues  []Queue       // none: the process serves none from now on
+	Queues  []Queue       // if empty, the process serves no queues from now on
 	TTL     time.Duration // how long the announcement holds; a process that does not repeat it in time counts as dead
 }
 
@@ -228,7 +228,7 @@ func (a *Announcement) Check() error {
 // QueueState says how many runs of a queue have not ended, or wait for a redrive, when they are due, and whether a process performs them.
 type QueueState struct {
 	Queue
-	Runs int // how many have not ended, or have a waiting redrive
+	Runs int // how many runs of the queue have not ended, or have a waiting redrive
 	// Due is when the run that has been due for longest became due, or when the first run will be due: zero if all wait for an answer.
 	Due time.Time
 	// Live is set if a living process has announced that it serves the queue.

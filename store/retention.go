@@ -11,9 +11,9 @@ import (
 
 // Retention says how long runs are kept after their ends.
 type Retention struct {
-	Workflow string              // whose runs; empty means all
-	Statuses []machine.RunStatus // their terminal statuses; none means all
-	For      time.Duration       // since their ends
+	Workflow string              // the workflow of the runs; empty means all workflows
+	Statuses []machine.RunStatus // the terminal statuses of the runs; none means all terminal statuses
+	For      time.Duration       // how long the runs are kept after their ends
 }
 
 // CheckRetention returns an error that matches [machine.ErrBadValue] if a Retention makes no sense.

@@ -63,7 +63,7 @@ type sealer struct {
 // derive makes a key for one purpose.
 func derive(key []byte, purpose string) []byte {
 	h := hmac.New(sha256.New, key)
-	_, _ = h.Write([]byte(purpose)) // never fails
+	_, _ = h.Write([]byte(purpose)) // writing to a hash never fails
 	return h.Sum(nil)
 }
 
@@ -97,7 +97,7 @@ func (s *Sealed) Encode(value any) (json.RawMessage, error) {
 		return nil, err
 	}
 	h := hmac.New(sha256.New, x.nonces)
-	_, _ = h.Write(data) // never fails
+	_, _ = h.Write(data) // writing to a hash never fails
 	nonce := h.Sum(nil)[:x.aead.NonceSize()]
 	text := base64.StdEncoding.EncodeToString(x.aead.Seal(nonce, nonce, data, []byte(s.Current)))
 	return json.Marshal(map[string]string{sealedMark: s.Current, "data": text})

@@ -137,8 +137,8 @@ type Columns struct {
 // Readiness counts predecessors of a node that have resolved.
 type Readiness struct {
 	Node     string `json:"node"`
-	By       int    `json:"by"`       // how many resolved in this transaction; below zero if a redrive takes some back
-	Required int    `json:"required"` // how many predecessors there are
+	By       int    `json:"by"`       // how many predecessors resolved in this transaction; below zero if a redrive takes some back
+	Required int    `json:"required"` // how many predecessors the node has
 }
 
 // Spec says what a run was asked to do, and has the labels and keys by which a host finds it.
@@ -166,13 +166,13 @@ type Run struct {
 	Ended    time.Time         `json:"ended,omitzero"`
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
 	Status   machine.RunStatus `json:"status"`           // RunPending until the first commit
-	Sequence uint64            `json:"sequence"`         // of the last commit, or 0
+	Sequence uint64            `json:"sequence"`         // the sequence of the last commit, or 0
 	// Compensation is how far the run has come with undoing what its nodes have done: see kahn.Run.Compensation.
 	Compensation machine.Compensation `json:"compensation,omitzero"`
 	// Usage is what the run's steps have used, by name, in all attempts that have ended, over all its lives; nil for nothing. A store keeps it
 	// only for lists.
 	Usage  map[string]float64 `json:"usage,omitempty"`
-	WakeAt time.Time          `json:"wake_at,omitzero"` // of the last commit; before the first commit, when a created run may begin
+	WakeAt time.Time          `json:"wake_at,omitzero"` // from the last commit; before the first commit, when a created run may begin
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
@@ -187,7 +187,7 @@ type Run struct {
 
 // Node is the stored data of a node.
 type Node struct {
-	Columns // of the last commit with a record of the node; zero if there was none
+	Columns // from the last commit with a record of the node; zero if there was no such commit
 	State
 }
 
@@ -197,8 +197,8 @@ type State struct {
 	Attempt   int32 `json:"attempt"`  // the last recorded attempt, or 0
 	Resolved  int   `json:"resolved"` // the readiness counter
 	Required  int   `json:"required"`
-	Queued    bool  `json:"queued,omitempty"`    // it is ready and its attempt has not been recorded
-	Completed bool  `json:"completed,omitempty"` // its last recorded attempt was completed
+	Queued    bool  `json:"queued,omitempty"`    // the node is ready, and its attempt has not been recorded
+	Completed bool  `json:"completed,omitempty"` // the node's last recorded attempt was completed
 }
 
 // Applied is a store's answer to a write.
@@ -207,9 +207,9 @@ type Applied uint8
 // The answers of a store.
 const (
 	AppliedNow Applied = iota + 1 // the write was applied
-	Duplicate                     // it had been applied before
-	Stale                         // it is older than what is stored; nothing changed
-	Conflict                      // it contradicts what is stored; nothing changed
+	Duplicate                     // the write had been applied before
+	Stale                         // the write is older than the stored state; nothing changed
+	Conflict                      // the write contradicts the stored state; nothing changed
 )
 
 var appliedNames = enum.Of[Applied]("answer", "", "applied", "duplicate", "stale", "conflict")

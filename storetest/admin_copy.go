@@ -17,7 +17,7 @@ import (
 
 // inserted continues a run that was inserted.
 func inserted(ctx context.Context, s store.Admin) error {
-	want := storedRun("r", 2) // it is suspended
+	want := storedRun("r", 2) // storedRun returns a suspended run
 	want.WakeAt = epoch.Add(time.Hour)
 	if err := s.Insert(ctx, want); err != nil {
 		return err

@@ -49,7 +49,7 @@ func storedRun(id string, i int) *store.Run {
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
 	runs = make([]*store.Run, n)
 	for k := range n {
-		i := k * 11 % n // each number, if 11 does not divide n
+		i := k * 11 % n // i takes every value once, unless 11 divides n
 		r := storedRun(fmt.Sprintf("%c-%02d", []rune("aAbé")[i%4], i), i)
 		if err := s.Insert(ctx, r); err != nil {
 			return nil, err
@@ -164,7 +164,7 @@ func listPages(ctx context.Context, s store.Admin) error {
 	if err != nil {
 		return err
 	}
-	var twins []*store.Run // some with the same time, in the order of their ids
+	var twins []*store.Run // runs with the same time, in the order of their ids
 	for _, id := range []string{"B", "a", "a b", "aa", "b", "z", "é", "日"} {
 		r := storedRun("twin "+id, 1)
 		r.Created = epoch.Add(-time.Hour)
@@ -204,7 +204,8 @@ func listMoving(ctx context.Context, s store.Admin) error {
 		if err := s.Insert(ctx, storedRun("newer", 100)); err != nil {
 			return err
 		}
-		// The oldest runs that have ended are on later pages, and the run at the end of the last page was seen before.
+		// This removes all runs that have completed or failed: runs of later pages, and also the last run of page 2, after which page 3
+		// begins.
 		_, err := s.Prune(ctx, store.PruneQuery{EndedBefore: future, Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}})
 		return err
 	})

@@ -23,7 +23,7 @@ func ids(ctx context.Context, s store.Admin) (list []string, err error) {
 }
 
 func prunedRuns(ctx context.Context, s store.Admin) error {
-	runs, err := filled(ctx, s, 36) // the higher its number, the earlier a run has ended
+	runs, err := filled(ctx, s, 36) // the higher a run's number, the earlier it ended
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func pruneSpared(ctx context.Context, s store.Admin) error {
 	if _, _, err := s.Create(ctx, store.NewRun{ID: "created"}); err != nil {
 		return err
 	}
-	lease, err := begun(ctx, s, "ending") // its owner has ended it, and still holds it
+	lease, err := begun(ctx, s, "ending") // the owner ends the run, and keeps the lease
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func pruneWhole(ctx context.Context, s store.Admin) error {
 	if err := errors.Join(expectError("Load", err, store.ErrUnknownRun), expectError("ListNodes", nodes, store.ErrUnknownRun)); err != nil || commit == nil {
 		return fmt.Errorf("%w; a commit of the former run: %w", err, commit)
 	}
-	if err := newRun(ctx, s); err != nil { // the next run of this id is a new one
+	if err := newRun(ctx, s); err != nil { // a run with the id of a removed run is a new run
 		return err
 	}
 	next, err := s.Load(ctx, "r")
@@ -230,7 +230,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	q.Blobs, q.Grace = blobs, 0
-	got, err = s.Prune(ctx, q) // the blobs were put less than an hour ago
+	got, err = s.Prune(ctx, q) // the blobs were put less than an hour ago, so the default grace keeps them
 	if err := errors.Join(err, same("the call with a grace", got, store.Pruned{}), has("in their grace", all...)); err != nil {
 		return err
 	}

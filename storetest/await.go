@@ -155,7 +155,7 @@ func awaitsAnswered(ctx context.Context, s store.Awaiter) error {
 	if err != nil {
 		return err
 	}
-	taken := awaits(3, "x d") // and continues
+	taken := awaits(3, "x d") // the commit takes the answers, and x awaits d
 	taken.Taken = []store.TakenRequest{{Number: 1}, {Number: 2}}
 	_, unknown := s.LoadAwaits(ctx, "nobody")
 	return errors.Join(applies(ctx, s, l[0], taken), applies(ctx, s, l[3], ending(2, machine.RunCompleted)), expectAwaits(ctx, s, "a"),
@@ -246,7 +246,7 @@ func awaitsLate(ctx context.Context, s store.Awaiter) error {
 		_, err = admin.Prune(ctx, store.PruneQuery{EndedBefore: time.Now().Add(time.Hour)})
 		_, gone := s.Load(ctx, "a")
 		err = errors.Join(err, expectError("the run that was pruned", gone, store.ErrUnknownRun))
-		if err == nil { // a new run of that id awaits nothing
+		if err == nil { // a new run with the id of the pruned run awaits nothing
 			_, err = begun(ctx, s, "a")
 		}
 	}
@@ -398,7 +398,7 @@ func engineAwaits(ctx context.Context, s store.Awaiter) error {
 		case err != nil:
 			return nil, err
 		}
-		again, err := kahn.AwaitRun(ctx, "two") // another run, and then the first one again
+		again, err := kahn.AwaitRun(ctx, "two") // awaits another run, and then the first run again
 		return first.String() + " " + again.String(), err
 	}
 	g := (&kahn.Graph{Name: "awaiting"}).Add(kahn.Node{ID: "m", Map: &kahn.Map{Over: "runs"}, Params: map[string]any{"runs": []any{"one", "nobody", "r"}}}, kahn.Node{ID: "two"})

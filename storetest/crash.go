@@ -55,7 +55,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		kill.Stop()
 		data, missing := os.ReadFile(filepath.Join(dir, "done"))
 		if missing != nil {
-			if cmd.ProcessState.Exited() { // it was not killed
+			if cmd.ProcessState.Exited() { // the process ended by itself, before the kill
 				return runs, fmt.Errorf("the process has failed: %w\n%s", err, out.String())
 			}
 			continue
@@ -259,7 +259,7 @@ func checkEffects(path string) error {
 	for line := range strings.Lines(string(data)) {
 		words := strings.Fields(line)
 		if len(words) < 2 || !strings.HasSuffix(line, "\n") {
-			continue // the process was killed while it wrote
+			continue // the process was killed while it wrote this line
 		}
 		switch id := words[1]; words[0] {
 		case "start":

@@ -169,7 +169,7 @@ func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, 
 		ended = true
 	case <-time.After(alive):
 	}
-	_ = cmd.Process.Kill() // the process may have ended by itself, as Exited shows
+	_ = cmd.Process.Kill() // an error means that the process has ended by itself, which Exited reports below
 	if err := cmd.Wait(); cmd.ProcessState.Exited() {
 		return ended, fmt.Errorf("the process has failed: %w\n%s", err, out.text.String())
 	}

@@ -117,7 +117,7 @@ func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // otherwise the wish has expired: the machine was slow
+		} // otherwise the machine was slow and the wish has expired: try again
 	}
 	return err
 }
@@ -232,7 +232,7 @@ func grantTokens(ctx context.Context, s store.GrantStore) error {
 	if b.Next < 59*time.Minute || b.Next > time.Hour {
 		return fmt.Errorf("the next token comes in an hour, not in %v", b.Next)
 	}
-	time.Sleep(short + 20*time.Millisecond) // tokens do not come back with a lease
+	time.Sleep(short + 20*time.Millisecond) // the leases expire, which gives no tokens back
 	r.Back, r.Tokens = 1, 0
 	if _, err = ask(ctx, s, "b", ttl, r); err != nil {
 		return err

@@ -444,7 +444,7 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 	var news atomic.Int32
 	for p := range posters {
 		group.Go(func() error {
-			for i := range each { // two post the same requests
+			for i := range each { // two goroutines post the same requests
 				posted, err := s.Post(ctx, "r", aSignal(p/2*each+i))
 				if err != nil {
 					return err

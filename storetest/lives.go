@@ -68,7 +68,7 @@ type trial struct {
 	mu        sync.Mutex
 	steps     map[string]conduct // by the ids of nodes
 	expands   bool               // some steps return their graphs
-	expanded  map[string]bool    // by the ids of nodes whose steps do
+	expanded  map[string]bool    // by the ids of nodes whose steps return graphs
 	mended    bool               // steps no longer fail in every attempt
 	completed map[string]int     // by path, in this life
 }
@@ -205,7 +205,7 @@ func (r *trial) faults(t *testing.T) {
 	})
 	for range 500 {
 		res, err := r.life(t, store, inner)
-		time.Sleep(time.Minute) // a remaining lease expires
+		time.Sleep(time.Minute) // a lease that was not released expires
 		if errors.Is(err, kahn.ErrFinished) {
 			// The end was written, but its acknowledgement was lost: a new process reads the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
@@ -242,7 +242,7 @@ func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 			t.Errorf("%s: %s%s is %v %v %v, expected %v %v %v", r.name, prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
 		}
 		switch {
-		case got.Sub == nil && r.expanded[id]: // its graph was known only in the life in which the node ended
+		case got.Sub == nil && r.expanded[id]: // the node's graph was known only in the life in which the node ended
 		case (got.Sub == nil) != (node.Sub == nil):
 			t.Errorf("%s: what is inside of %s%s: %v, expected %v", r.name, prefix, node.ID, got.Sub, node.Sub)
 		case got.Sub != nil:

@@ -115,7 +115,7 @@ func (r *trial) answered(t *testing.T) {
 			t.Fatalf("%s: %v", said(), err)
 		}
 		for range r.random.IntN(4) {
-			pause := time.Duration(r.random.IntN(20+5*life)) * time.Millisecond // the last lives are long enough
+			pause := time.Duration(r.random.IntN(20+5*life)) * time.Millisecond // the pauses grow, so that the last lives are long enough
 			did("%v", pause)
 			time.Sleep(pause)
 			names := slices.Clone(waiting)
@@ -140,7 +140,7 @@ func (r *trial) answered(t *testing.T) {
 		case 0, 1:
 			did("kill")
 			process.dead.Store(kind == 0)
-			if kind == 1 { // after the next writes
+			if kind == 1 { // the process dies after its next writes
 				time.Sleep(time.Duration(r.random.IntN(3)) * time.Millisecond)
 				process.dead.Store(true)
 			}
@@ -158,7 +158,7 @@ func (r *trial) answered(t *testing.T) {
 		res, err := run.Wait()
 		switch {
 		case process.dead.Load():
-			time.Sleep(time.Minute) // the lease runs out
+			time.Sleep(time.Minute) // the lease of the dead process expires
 		case errors.Is(err, kahn.ErrStore) || len(res.Warnings) > 0:
 			t.Errorf("%s: %v, warnings %v", said(), err, res.Warnings)
 		}

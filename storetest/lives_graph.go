@@ -14,9 +14,9 @@ import (
 
 // conduct is what the step of a node does in every life: its outcome does not depend on where lives end.
 type conduct struct {
-	fails bool // in every attempt
-	flaky bool // in the first attempt
-	waits bool // for a signal, which becomes part of its output
+	fails bool // the step fails in every attempt
+	flaky bool // the step fails in the first attempt
+	waits bool // the step waits for a signal, which becomes part of its output
 }
 
 func newTrial(seed uint64, expands bool) *trial {
@@ -26,7 +26,7 @@ func newTrial(seed uint64, expands bool) *trial {
 	} else {
 		r.g = r.graph(n, depth, "n")
 	}
-	r.opts = []kahn.Option{kahn.Limit(r.random.IntN(4)), kahn.Mode(r.random.IntN(4) / 3)} // one in four in waves
+	r.opts = []kahn.Option{kahn.Limit(r.random.IntN(4)), kahn.Mode(r.random.IntN(4) / 3)} // one run in four uses waves
 	return r
 }
 

@@ -86,7 +86,7 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 		_ = run.AbortAll(errors.New("enough")) // refused if the run has come to rest
 	case last:
 		did("cancel")
-		_ = run.Cancel() // may be refused, too
+		_ = run.Cancel() // refused if the run has come to rest
 	case kind == 0:
 		patience := time.Duration(r.random.IntN(20)) * time.Millisecond
 		did("shut down, patience %v", patience)

@@ -101,7 +101,7 @@ func dueRuns(ctx context.Context, s store.QueueStore) error {
 	for what, row := range map[string]struct {
 		q    store.DueQuery
 		want []string
-		next time.Duration // from now, at least; -1: never
+		next time.Duration // the least time until the next run is due; -1 if there is none
 	}{
 		"one queue":             {store.DueQuery{Queues: []store.Queue{oneQueue}}, []string{"created", "a-woken", "b-woken", "crashed", "not-before"}, 50 * time.Minute},
 		"two queues, one twice": {store.DueQuery{Queues: []store.Queue{otherQueue, oneQueue, otherQueue}}, []string{"of another plan", "created", "a-woken", "b-woken", "crashed", "not-before"}, 50 * time.Minute},

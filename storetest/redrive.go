@@ -117,7 +117,7 @@ func redriveWhole(ctx context.Context, s store.Store) error {
 	if err := expect("the redrive", got, err, store.AppliedNow); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, func() error { // the run continues now
+	return unchanged(ctx, s, func() error { // the run has continued, so its nodes can be reset only by another redrive
 		got, err := s.Commit(ctx, lease, store.Commit{Sequence: 6, Reset: []string{"a"}})
 		return expect("a reset without a redrive", got, err, store.Conflict)
 	})

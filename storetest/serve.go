@@ -94,7 +94,7 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 			}
 		}
 	}
-	if took := time.Since(began); took >= runs/2*3*pause { // one place each, kept over all pauses
+	if took := time.Since(began); took >= runs/2*3*pause { // the runs would take this long if each kept its place over all pauses
 		t.Errorf("the runs have taken %v: runs that rest keep their places", took)
 	}
 	for process := range runners {
@@ -146,7 +146,7 @@ func serveOnce(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	for range runs {
 		<-done
 	}
-	for process := range runners { // after that no step runs, and calls can be counted
+	for process := range runners { // after Shutdown no step runs, and calls can be counted
 		if err := errors.Join(runners[process].Shutdown(t.Context()), <-over); err != nil {
 			t.Error(err)
 		}

@@ -186,7 +186,7 @@ func unchanged(ctx context.Context, s store.Store, f func() error) error {
 func normal(r *store.Run) store.Run {
 	n := *r
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
-	n.Inputs, n.Created, n.Ended = compact(r.Inputs), time.Time{}, time.Time{} // the times are checked by themselves
+	n.Inputs, n.Created, n.Ended = compact(r.Inputs), time.Time{}, time.Time{} // other checks compare the times
 	n.Nodes = map[string]store.Node{}
 	for id, node := range r.Nodes {
 		node.Columns = normalData(node.Columns)
@@ -342,7 +342,7 @@ func duplicateCommit(ctx context.Context, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	return unchanged(ctx, s, func() error { // the readiness of c is not counted again
+	return unchanged(ctx, s, func() error { // a duplicate does not count the readiness of c again
 		got, err := s.Commit(ctx, lease, completion())
 		return expect("the completion again", got, err, store.Duplicate)
 	})

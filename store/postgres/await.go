@@ -147,7 +147,7 @@ func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status mach
 
 // postedAnswers are answers for runs whose rows the transaction has locked.
 type postedAnswers struct {
-	runs, counts []int64 // each run once, and how many answers it gets
+	runs, counts []int64 // each run once, and how many answers the run gets
 	ids          []string
 	of           map[int64][]answered
 }
@@ -208,7 +208,7 @@ SELECT q.run, q.number, q.id, $NOW, q.request FROM unnest($1::bigint[], $2::bigi
 	if err == nil {
 		err = rowsOf(ctx, tx, s.sql("SELECT pg_notify('$CHANNEL', id)::text FROM unnest($1::text[]) AS r(id)"), []any{p.ids}, nothing)
 	}
-	if err == nil { // if package riverkahn has its functions in the schema, they wake the jobs of the runs
+	if err == nil { // if the functions of package riverkahn are in the schema, they wake the jobs of the runs
 		err = rowsOf(ctx, tx, s.sql("SELECT to_regprocedure($Q || '.wake_run(text)') IS NOT NULL"), nil, func(rows pgx.Rows) error { return rows.Scan(&wakes) })
 	}
 	if err == nil && wakes {
@@ -262,7 +262,7 @@ func (s *Store) tryInsertEnded(ctx context.Context, r *store.Run) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // after a commit it does nothing; an error means that the connection is closed
+		_ = tx.Rollback(ctx) // after a commit Rollback does nothing; an error means that the connection is closed
 	}()
 	if _, _, err := s.place(ctx, tx, &store.NewRun{ID: r.ID}, r); err != nil {
 		return err

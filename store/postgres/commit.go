@@ -24,9 +24,9 @@ type commit struct {
 	// The fields below are set while it is performed.
 	run   *run
 	stage *stage
-	apart bool     // it is written alone: another transaction has locked its run, or other runs await its end
-	told  []string // the runs for which it has posted requests
-	blobs []string // the keys of the blobs to which it refers
+	apart bool     // the commit is written alone: another transaction has locked its run, or other runs await its end
+	told  []string // the runs for which the commit has posted requests
+	blobs []string // the keys of the blobs to which the commit refers
 }
 
 // Commit implements [store.Store].
@@ -117,7 +117,7 @@ func (s *Store) write(batch []*call[*commit]) {
 		return
 	}
 	if apart := slices.DeleteFunc(slices.Clone(staged), func(c *call[*commit]) bool { return !c.arg.settles() }); len(apart) > 0 && len(staged) > 1 {
-		for i := range staged { // each by itself
+		for i := range staged { // each such commit in a transaction of its own
 			if staged[i].arg.settles() {
 				s.writeStaged(staged[i : i+1])
 			}
@@ -173,7 +173,7 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		s.forget(m.lease)
 	}
 	if len(staged) > 1 && isVerdict(err) {
-		for i := range staged { // each by itself, to find which of them fails
+		for i := range staged { // each commit in a transaction of its own, to find which of them fails
 			s.write(staged[i : i+1])
 		}
 	}

@@ -26,7 +26,7 @@ var lasting = []struct {
 	code string
 	err  error
 }{
-	{"0A", nil}, // a cached plan no longer fits a migrated table: the next call makes a new plan
+	{"0A", nil}, // a cached plan no longer fits a migrated table, but the next call makes a new plan
 	{"22", store.ErrRejected},
 	{"54", store.ErrRejected}, // a limit of the server, such as the size of a row
 	{"25006", nil},            // a read-only server: the next connection may lead to a writable one

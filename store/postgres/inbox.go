@@ -63,7 +63,7 @@ SELECT a.status, (SELECT o.request FROM old o), (SELECT pg_notify($6, $7)::text 
 // channel returns the channel on which the server notifies of requests for the runs of a schema.
 func channel(schema string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(schema)) // never fails
+	_, _ = h.Write([]byte(schema)) // writing to a hash never fails
 	return fmt.Sprintf("kahn_requests_%x", h.Sum64())
 }
 
@@ -290,7 +290,7 @@ func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listene
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(closing) // the server ends it
+		_ = conn.Close(closing) // an error does not matter: the server ends the connection
 	}()
 	if _, err := conn.Exec(opening, "LISTEN "+channel(s.schema)); err != nil {
 		return false

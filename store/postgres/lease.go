@@ -16,9 +16,9 @@ type acquisition struct {
 	owner  string
 	ttl    time.Duration
 	key    *string // the key in whose turn the run is acquired, nil for none
-	run    *run    // nil if another owner holds it
+	run    *run    // nil if another owner holds the run
 	stored *store.Run
-	err    error // if its row cannot be read
+	err    error // set if the run's row cannot be read
 }
 
 // Acquire implements [store.Store]. One statement makes and acquires the run.
@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
 	}
-	defer s.workers.Done() // after remember, so that Close gives the lease back
+	defer s.workers.Done() // after the lease is remembered, so that Close gives it back
 	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl}, run: id}
 	if err := s.acquire(ctx, c); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -54,7 +54,8 @@ func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	if err := s.complete(ctx, c.arg); err != nil { // a run that cannot be loaded must stay free
 		var rows leaseRows
 		rows.add(r.lease, 0)
-		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows) // not through the line, which Close may have closed; if it fails, the lease runs out
+		// This call does not use the line, which Close may have closed. If it fails, the lease runs out.
+		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows)
 		return err
 	}
 	return nil

@@ -19,7 +19,7 @@ const (
 // call is a call that waits in a line, or is being performed.
 type call[T any] struct {
 	arg  T
-	run  string // its id
+	run  string // the id of the run
 	size int    // in bytes
 	err  error
 	done chan struct{}
@@ -49,7 +49,7 @@ type line[T any] struct {
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*call[T]
-	away    map[string]bool // the runs with a call that pauses, since the row of the run was locked
+	away    map[string]bool // the runs with a call that pauses, because the row of the run was locked
 	busy    bool
 	closed  bool
 }

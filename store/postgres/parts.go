@@ -35,7 +35,7 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // after a commit it does nothing; an error means that the connection is closed
+		_ = tx.Rollback(ctx) // after a commit Rollback does nothing; an error means that the connection is closed
 	}()
 	p := &parts{s: s, tx: tx}
 	settles := 0

@@ -27,7 +27,7 @@ func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.Sc
 	if err := s.check(ctx); err != nil {
 		return nil, now, err
 	}
-	var asked []string // nil is NULL
+	var asked []string // nil becomes NULL in SQL
 	for _, name := range names {
 		if asked == nil {
 			asked = []string{}

@@ -30,7 +30,7 @@ func Migrations(schema string) []Migration {
 // within puts the name of the schema and the time into statements, in one pass, since the name may itself have $S in it.
 func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
-	tag := "$do$" // it encloses a text that has the name
+	tag := "$do$" // the tag encloses SQL with the schema's name, so the name must not contain the tag
 	for strings.Contains(schema, tag) {
 		tag = strings.Replace(tag, "$d", "$dd", 1)
 	}

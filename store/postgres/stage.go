@@ -29,8 +29,8 @@ func newRun(number int64, l store.Lease, stored *store.Run) *run {
 // node is the state of a node, without its record.
 type node struct {
 	store.State
-	number int32 // how many nodes of the run were written before it
-	staged int   // its place among the changes of the stage, from 1
+	number int32 // how many nodes of the run were written before this node
+	staged int   // the node's place among the changes of the stage, from 1
 }
 
 // stage is a commit that is being judged. The run changes only once it is written.
@@ -44,8 +44,8 @@ type change struct {
 	key    string
 	node   *node
 	next   store.State
-	record *store.Columns // nil if it does not change
-	fresh  bool           // it has no row yet
+	record *store.Columns // nil if the record does not change
+	fresh  bool           // the node has no row yet
 }
 
 // judge judges a commit, given the number of the last request that may have been posted. If the answer is AppliedNow the stage holds the changes,

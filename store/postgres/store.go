@@ -115,7 +115,7 @@ type Options struct {
 type Store struct {
 	pool    *pgxpool.Pool
 	schema  string
-	now     string // the time, in SQL
+	now     string // the current time, as SQL
 	timeout time.Duration
 	texts   texts
 	board   notify.Board // of runs with new events

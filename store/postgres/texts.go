@@ -77,7 +77,7 @@ func commitText(parts int) string {
 		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END, usage = coalesce(h.used::json, r.usage)"
 	}
 	taken, condition := "r.taken", fits()
-	if parts&withAwaits == 0 { // with it the same transaction answers the nodes that await the run
+	if parts&withAwaits == 0 { // with awaits, the same transaction answers the nodes that await the run
 		condition += " AND (NOT r.awaited OR w.status IS NULL OR w.status NOT IN ('completed', 'failed', 'cancelled'))"
 	}
 	if parts&withAnswers != 0 {
@@ -184,7 +184,8 @@ held AS MATERIALIZED (
 UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id, ` + returned)
 	}
 	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'", "false")
-	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END") // a run that is left unfinished is due
+	// A run that is released unfinished is due: the statement notifies other processes.
+	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END")
 	asked, _ = unnest("a", 1, "id text, owner text, epoch bigint")
 	t.leases = s.sql("SELECT r.id, false FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)
 	// A load has a row for each node. Only the first row has the columns of the run that may be large.

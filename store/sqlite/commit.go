@@ -12,7 +12,7 @@ import (
 
 // rowStatements write rows of runs and nodes.
 type rowStatements struct {
-	run      *statement // writes only if the lease holds
+	run      *statement // the row of a run; writes only if the lease holds
 	spec     *statement // what the run does
 	first    *statement // the whole row of a node; writes only if the lease holds
 	whole    *statement
@@ -105,7 +105,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 		return applied, refused, nil
 	}
 	held, err := st.write(w, c)
-	if err != nil { // the transaction is rolled back
+	if err != nil { // the caller rolls the transaction back
 		return 0, nil, err
 	}
 	if !held {
@@ -132,8 +132,8 @@ type change struct {
 	key    string
 	node   *node
 	next   node
-	record *store.Columns // nil if it does not change
-	fresh  bool           // it has no row yet
+	record *store.Columns // nil if the record does not change
+	fresh  bool           // the node has no row yet
 }
 
 // node returns the next state of a node.
@@ -272,7 +272,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 			return false, err
 		}
 	}
-	clear(w.values[:cap(w.values)]) // so that it keeps nothing alive
+	clear(w.values[:cap(w.values)]) // so that w.values keeps no data alive
 	if err := w.putEvents(r.number, c.Events); err != nil {
 		return false, err
 	}

@@ -26,7 +26,7 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	w := s.writer
 	var refused error
 	err = w.write(ctx, func() (err error) {
-		delete(w.runs, n.ID) // the next Acquire loads it again
+		delete(w.runs, n.ID) // the run may change, so the next Acquire loads it again
 		stored, created, refused, err = s.creation(w.in, &n)
 		return err
 	})

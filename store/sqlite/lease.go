@@ -85,7 +85,7 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 			return lease, nil, fmt.Errorf("%w, by %s", store.ErrLeased, strconv.Quote(other)), nil
 		}
 	}
-	stored, known, refused, err := w.loader.load(id) // before the lease is taken, so that a run that cannot be loaded stays free
+	stored, known, refused, err := w.loader.load(id) // loaded before the lease is taken, so that a run that cannot be loaded stays free
 	if err != nil || refused != nil {
 		return lease, nil, refused, err
 	}

@@ -59,7 +59,7 @@ func conditionOf(f *store.Filter) (c condition) {
 		c.add("parent = ?", f.Parent)
 	}
 	if f.Key != "" {
-		c.add("run_key = ? AND run_key <> ''", f.Key) // the index needs both
+		c.add("run_key = ? AND run_key <> ''", f.Key) // the index is used only with both conditions
 	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("compensation = ?", f.Compensation.String())
@@ -228,7 +228,7 @@ func (s *Store) ListNodes(ctx context.Context, id string, q store.NodeQuery) (pa
 	if q.Values {
 		columns = "value, record"
 	}
-	row := number * nodesOfRun // of the first node
+	row := number * nodesOfRun // the row of the run's first node
 	err = s.read(ctx, fmt.Sprintf(nodesPage, columns), func(row []driver.Value) error {
 		n, err := readListed(row)
 		page.Nodes = append(page.Nodes, n)

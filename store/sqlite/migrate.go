@@ -21,10 +21,10 @@ func (w *writer) migrate() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = execute(w.conn, "ROLLBACK") // after an error SQLite has rolled back by itself
+			_ = execute(w.conn, "ROLLBACK") // an error means that SQLite has already rolled back
 		}
 	}()
-	if version, err = schemaVersion(w.conn); err != nil { // another process may have been first
+	if version, err = schemaVersion(w.conn); err != nil { // read again, since another process may have migrated first
 		return err
 	}
 	for _, m := range Migrations()[min(version, int64(len(migrations))):] {

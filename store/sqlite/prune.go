@@ -43,12 +43,13 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values []driver.Value) {
 	var c condition
 	c.add("ended < ?", milli(q.EndedBefore))
-	c.in("+status", q.Statuses) // the sign keeps SQLite from an index of statuses or workflows: the index of ends has the order
+	// The plus sign keeps SQLite from using an index of statuses or workflows: the index of ends has the order.
+	c.in("+status", q.Statuses)
 	if q.Workflow != "" {
 		c.add("+workflow = ?", q.Workflow)
 	}
 	c.add("NOT (owner <> '' AND expires > " + s.now + ")")
-	c.add("posted <= taken") // otherwise a redrive waits
+	c.add("posted <= taken") // otherwise a redrive waits, and the run must stay
 	c.add("id NOT IN (SELECT tick FROM kahn_schedules)")
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }

@@ -21,10 +21,10 @@ type run struct {
 	status   machine.RunStatus
 	undoing  machine.Compensation
 	sequence uint64
-	wake     int64  // in milliseconds since 1970; 0 if it is not known
-	spec     uint32 // the checksum of its Spec; 0 if the Spec is blank
+	wake     int64  // in milliseconds since 1970; 0 if the time is not known
+	spec     uint32 // the checksum of the run's Spec; 0 if the Spec is blank
 	record   uint32 // the checksum of the run's record
-	rows     int64  // how many nodes the commit had that changed the run's row last
+	rows     int64  // how many nodes were in the last commit that changed the run's row
 	event    uint64 // the id of the last stored event; 0 if there is none
 	nodes    map[string]*node
 }
@@ -32,9 +32,9 @@ type run struct {
 // node is the state of a node, without its record.
 type node struct {
 	store.State
-	number int64  // within the run
+	number int64  // the node's number within the run
 	record uint32 // the checksum of the record's columns
-	staged int    // its place among the changes of the commit that is being judged, from 1
+	staged int    // the node's place among the changes of the commit that is being judged, from 1
 }
 
 // nodesOfRun is the number of rows that a run may have.
@@ -53,7 +53,7 @@ func (s *summer) ints(values ...int64) {
 
 // part adds bytes with their length, so that bytes that move from one column to the next change the checksum.
 func (s *summer) part(data []byte) {
-	if s.ints(int64(len(data))); len(data) > 1024 { // to avoid a copy
+	if s.ints(int64(len(data))); len(data) > 1024 { // long data counts by its checksum, to avoid a copy
 		s.ints(int64(crc32.Checksum(data, table)))
 		return
 	}
@@ -84,7 +84,7 @@ func (r *run) checksum(s *summer) int64 {
 	s.text(r.id)
 	s.text(r.status.String())
 	s.ints(int64(r.record), int64(r.sequence), r.wake, r.rows)
-	if r.spec != 0 { // version 1 of the schema did not have it
+	if r.spec != 0 { // version 1 of the schema had no Spec, and its checksums must still match
 		s.ints(int64(r.spec))
 	}
 	if r.undoing != machine.CompensationNone {

@@ -95,7 +95,7 @@ type Options struct {
 type Store struct {
 	writer        *writer
 	db            *sql.DB
-	now           string // the time, in SQL
+	now           string // the current time, as SQL
 	largest       int64  // how many bytes a value may have
 	path          string // empty in memory
 	process       int64
@@ -197,7 +197,7 @@ func (s *Store) connect(dsn string, o Options) error {
 		return err
 	}
 	s.db = sql.OpenDB(using)
-	return describe(s.db.Ping()) // a database in memory needs an open connection
+	return describe(s.db.Ping()) // a database in memory lives only while a connection is open
 }
 
 // abandon closes what connect has opened.
@@ -329,14 +329,14 @@ func realPath(path string) (string, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real, nil
 	}
-	return path, nil // there is no file yet
+	return path, nil // the file does not exist yet
 }
 
 // fileDSN names a file for the driver. mode is ro, rw or rwc, which makes the file if there is none.
 func fileDSN(path, mode string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // it begins with a drive letter
+		path = "/" + path // the path begins with a drive letter
 	}
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
 }
@@ -359,7 +359,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close waits for running writes, releases the leases that this process still holds, and closes the database. Later calls return [ErrClosed];
 // another Close does nothing.
 func (s *Store) Close() error {
-	s.requests.Close() // it uses a connection
+	s.requests.Close() // the poller uses a connection, so it stops first
 	err := s.writer.close(s.leave)
 	if err == ErrClosed {
 		return nil
@@ -374,7 +374,7 @@ func (s *Store) Close() error {
 // Backup writes a copy of the database, as it is at this moment, to a file at path that must not exist. Runs continue meanwhile. When Backup
 // returns, the copy is complete and on the disk; if Backup fails it removes the copy.
 func (s *Store) Backup(ctx context.Context, path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // so that no other Backup takes it
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL, so that no other Backup uses the path
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}

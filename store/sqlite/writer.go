@@ -26,7 +26,7 @@ type writer struct {
 
 	// The leader owns the fields below.
 	conn     driver.Conn
-	stmts    []driver.Stmt // all that were prepared
+	stmts    []driver.Stmt // all prepared statements
 	patience time.Duration // how long a request waits for another process
 	bounds   []string      // the pragmas that count in pages, for every connection
 	begin    *statement
@@ -45,7 +45,7 @@ type writer struct {
 type request struct {
 	do    func() error
 	turn  chan bool // receives true if the request is to lead, false if it has been performed
-	until time.Time // how long it waits for another process
+	until time.Time // until when the request waits for another process
 	err   error
 }
 
@@ -62,7 +62,7 @@ func (w *writer) write(ctx context.Context, do func() error) error {
 	}
 	w.mu.Lock()
 	i := slices.Index(w.line, r)
-	if i < 0 || len(r.turn) > 0 { // it is being performed, or becomes the leader
+	if i < 0 || len(r.turn) > 0 { // the request is being performed, or becomes the leader
 		w.mu.Unlock()
 		return w.take(ctx, r, <-r.turn)
 	}
@@ -171,8 +171,8 @@ func (w *writer) transact(line []*request) (done bool, err error) {
 		_, err = w.commit.exec()
 	}
 	if err != nil {
-		clear(w.runs)            // they may have changes that were rolled back
-		_, _ = w.rollback.exec() // after an error SQLite has rolled back by itself
+		clear(w.runs)            // the cached runs may have changes that were rolled back
+		_, _ = w.rollback.exec() // an error means that SQLite has already rolled back
 	}
 	return done, err
 }

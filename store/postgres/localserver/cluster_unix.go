@@ -88,7 +88,7 @@ func FreePort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = l.Close() }() // it was opened only for its number
+	defer func() { _ = l.Close() }() // the listener was opened only to find a free port
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
@@ -111,7 +111,7 @@ func (c *Cluster) Start() error {
 		if err := c.keeper.Start(); err != nil {
 			return err
 		}
-		for range 100 { // it may refuse to start while processes of its former life still run
+		for range 100 { // the server may refuse to start while processes of its former life still run
 			if err = c.answers(); err == nil {
 				return nil
 			}
@@ -139,7 +139,7 @@ func (c *Cluster) answers() error {
 
 // release lets the keeper end, and the server with it.
 func (c *Cluster) release() error {
-	if c.keeper.ProcessState != nil { // it has ended already
+	if c.keeper.ProcessState != nil { // the keeper has already ended
 		return nil
 	}
 	return errors.Join(c.alive.Close(), c.ended())
