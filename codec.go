@@ -28,25 +28,17 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// Types is the Codec that runs use. It maps names to values of the host's own types:
+// Types is the Codec that runs use. It maps names to values of the host's own types: Types{"order": Order{}, "orders": []*Order(nil)}. The nil
+// Types knows only the built-in types. As an option, Types are the codec of a run without [Encoding]; an output is then encoded when a store,
+// [EventOutputs] or the encoding of a snapshot needs it, not when its node completes. docs/durable.md says how each type is written.
 //
-//	kahn.Encoding(kahn.Types{"order": Order{}, "orders": []*Order(nil)})
+// Integers of every size keep their type and value; time.Time loses its monotonic reading. A registered type has its own JSON form: unexported
+// fields are lost. An error keeps its text and the sentinel errors of this package and of package context that it matches; [*NodeError],
+// [*UpstreamError] and [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error that names the type.
 //
-// Values that JSON can express are written as they are: nil, booleans, strings, float64, map[string]any, []any. Values of all other types are
-// written with the type's name, as {"$type": "int", "value": 7}, so that they keep their type: integers of every size, exactly; float32; []byte;
-// time.Time, without its monotonic reading, and time.Duration; json.Number and json.RawMessage; lists, and maps by string, of any of these;
-// [Outputs], [EndVerdict] and [FileRef]; and the types registered here, by their own JSON form: unexported fields are lost. An error keeps its
-// text and the sentinel errors of this package and of package context that it matches; [*NodeError], [*UpstreamError] and [*MapError], which
-// steps get from failed predecessors, keep their fields, too. For a value of any other type, Encode returns an error that names the type.
-//
-// As an option, Types are the codec of a run without [Encoding]. They do not encode an output when its node completes, as Encoding does, but
-// when a store, [EventOutputs] or the encoding of a snapshot needs it. The option is for packages that know the types of the values of a
-// graph.
-//
-// The nil Types knows only the built-in types. A type with two names is written with the first in alphabetical order. The
-// names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs,
-// verdict, kahn.file and error are taken: the option's error matches [ErrBadOption] if Types has one of them, or a nil
-// value.
+// A type with two names is written with the first in alphabetical order. The option's error matches [ErrBadOption] if Types has a nil value or
+// one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict,
+// kahn.file and error.
 type Types map[string]any
 
 // Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded fails its

@@ -43,21 +43,17 @@ type labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other
-// label. A condition also runs after failed predecessors (see [Boundary]): its test may look at the results of its
-// ancestors, failed ones included. By completing, the condition handles every failure that reaches it, also one that the test
-// did not ask for. With the node's Join set to [AllSucceeded] a failure stops the condition instead.
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other label. A condition also runs
+// after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, failed ones included. By completing, the
+// condition handles every failure that reaches it, also one that the test did not ask for. With the node's Join set to [AllSucceeded] a failure
+// stops the condition instead.
 //
-// A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
-// is taken: beside a labelled edge, a plain edge delivers data only.
-//
-//	g.Add(kahn.Node{ID: "store", In: []kahn.Edge{{From: "any?", Label: "true"}, {From: "fetch", Param: "rows"}}})
-//
-// A node may run whichever branch was taken, even if there is no "false" branch. It follows both the end of the
-// branch and, by a plain edge, the condition:
+// A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch is taken: beside a
+// labelled edge, a plain edge delivers data only. A node may run whichever branch was taken, even if there is no "false" branch. It follows
+// both the end of the branch and, by a plain edge, the condition:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
-//		kahn.Node{ID: "go on", After: []string{"split", "big?"}})
+//		kahn.Node{ID: "send", After: []string{"split", "big?"}})
 func If(id string, test func(View) (bool, error), after ...string) Node {
 	n := Node{ID: id, After: after, Choices: []string{boolLabel(true), boolLabel(false)}}
 	if test != nil {

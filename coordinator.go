@@ -14,40 +14,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Coordinator drives a run from elsewhere: from a workflow of a distributed engine, an event loop, a simulation. It is the executor
-// without goroutines, clock and context. Its methods return at once, and everything that the run does happens in them: the host begins
-// the calls of steps in its own way, anywhere, reports their results, and says what time it is.
+// Coordinator drives a run from elsewhere: from a workflow of a distributed engine, an event loop, a simulation. It is the executor without
+// goroutines, clock and context: the host calls the steps, reports their results and says what time it is. docs/driving.md has the loop.
 //
-//	c, err := kahn.NewCoordinator(plan, now, kahn.Inputs(in))
-//	for c.Run().Status() == kahn.RunRunning {
-//		for s, ok := c.Next(); ok; s, ok = c.Next() {
-//			begin(s, s.Call()) // the step as data, see Call.Perform
-//		}
-//		for s, ok := c.NextStop(); ok; s, ok = c.NextStop() {
-//			stop(s) // end the context of that call
-//		}
-//		switch e := wait(c.Due()); { // for a result, for a signal, or for the next deadline
-//		case e.step != nil:
-//			err = c.Return(e.step, e.value, e.err)
-//		default:
-//			c.Advance(e.now)
-//		}
-//	}
-//	res, err := c.Result()
+// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This includes composites, retries,
+// timeouts, limits and gates. Given the same options, results and times in the same order, and the options [RunID] and [Random], a run behaves
+// the same each time.
 //
-// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute], since the same code produces them.
-// This includes composites, retries, timeouts, limits and gates. Given the same options, results and times in the same order, and the
-// options [RunID] and [Random], a run behaves the same each time.
-//
-// Only one goroutine at a time may call a Coordinator. On that goroutine, its methods call the guards, tests, merges, contracts, moderators,
-// mocks, fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs. These functions must
-// not call the Coordinator. A call during another one panics, since it would return wrong results. If a function of the graph makes such a
-// call, its node fails; if a function of Around or a sink does, the Result has a warning. A function that calls runtime.Goexit fails its
-// node and ends the goroutine; another goroutine may then call the Coordinator.
-//
-// Any goroutine may call the methods of its [Run]; their effects happen in the next call of the Coordinator, see
-// [Coordinator.Wake]. Sinks, too, learn of the end of the run in such a call, so after [Run.Done] the host must call
-// [Coordinator.Result]. [Run.Wait] waits for this call: use it only on goroutines that do not call the Coordinator.
+// Only one goroutine at a time may call a Coordinator; a call during another one panics. Its methods call the functions of the graph, of options
+// and of codecs, and the sinks, which must not call the Coordinator. Any goroutine may call the methods of its [Run]; their effects happen in
+// the next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this
+// call: use it only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual

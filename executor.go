@@ -10,20 +10,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned.
-// The exceptions are attempts that ignore their context for longer than [CancelGrace], and sinks that do so: Execute
-// leaves them behind, and the Result names them.
+// Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned. The exceptions are
+// attempts and sinks that ignore their context for longer than [CancelGrace]: Execute leaves them behind, and the Result names them.
 //
-// step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Each step runs on a goroutine of its
-// own, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled, or, if it is durable, left: see
-// [Durable].
+// step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Each step runs on a goroutine of its own, and all
+// ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled, or, if it is durable, left: see [Durable].
 //
 // The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
-// [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause.
-//
-// If nothing could be run, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph],
-// [ErrNoStep], [ErrMissingInput] or [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or,
-// over a store, [ErrNotEncodable] for an input that the store cannot hold.
+// [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If nothing
+// could be run, Execute returns a nil Result. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep],
+// [ErrMissingInput] or [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or, over a store,
+// [ErrNotEncodable] for an input that the store cannot hold.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {

@@ -17,30 +17,17 @@ import (
 // maxExpansions bounds how many expanded nodes may be nested in one another.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is
-// the node's. Events, paths, limits, signals and stops are as in a sub-graph, too. The node's
-// OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
-// bound the step and the nested run together. The step releases its slots of the run, of groups and of keys before the nested
-// run begins. But an item of a map counts against Map.Limit until it has ended.
+// Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is the node's.
+// inputs are the root inputs of the graph; it does not get the node's own parameters. Only a step, or an item of a map of steps, can expand:
+// for a Test, a Fallback and the end node the result of Expand is an ordinary error. docs/composites.md has the rules of limits and stops.
 //
-// inputs are the root inputs of the graph; it does not get the node's own parameters. The graph is compiled when the
-// step returns, so later changes have no effect. If its Defaults, Evaluator or Schemas are unset, it takes them from
-// the graph around it. It may name the groups of that graph.
+// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the nested run has
+// ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the same
+// [Plan.Hash]. So a step that asks a model for a plan puts the plan into the state.
 //
-// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the
-// nested run has ended, the step is called again, in the same attempt and without another event. It gets the state from
-// [Step.SavedState] and must return a graph of the same [Plan.Hash]; the nested run then continues from its last state. So a
-// step that asks a model for a plan puts the plan into the state. A new attempt begins without a state, and may return another
-// graph.
-//
-// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), names a group that no graph around it
-// declares, or has nodes whose paths are ids of nodes around it. The same holds if it lacks a root input ([ErrMissingInput]), a step function
-// ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). The node fails with [CauseSubrun] if 32 expanded nodes are around
-// it already, or, with [ErrGraphChanged], if the step is called again and returns something else.
-//
-// Only a step, or an item of a map of steps, can expand. For a Test, a Fallback and the end node the result of Expand is
-// an ordinary error. A node that was asked to stop does not expand but stops. If it is stopped before its step has
-// returned the graph again, it ends without its nested run.
+// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or lacks
+// a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It fails with
+// [CauseSubrun] if 32 expanded nodes are around it already, or, with [ErrGraphChanged], if a later life's step returns something else.
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }

@@ -14,22 +14,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest
-// remaining path first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It
-// is an option, or the field Learn of a [Runner]. Any number of runs and goroutines may share it.
+// History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest remaining path
+// first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It is an option, or the field
+// Learn of a [Runner]. Any number of runs and goroutines may share it. The zero value is an empty History. It encodes as JSON.
 //
-// Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a quarter.
-// The items of a map share one path, as in "map[]/node", and so do the iterations of a loop, as in "loop#/node". An unknown path has the mean of
-// the node's Kind in the workflow, and an unknown Kind has the mean of all nodes. A declared Estimate, of the node or by Map.Estimate, takes
-// precedence over the History. With [Estimates], too, the History only learns.
+// Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a quarter;
+// the items of a map share one path, and so do the iterations of a loop. An unknown path has the mean of the node's Kind in the workflow, and an
+// unknown Kind the mean of all nodes. A declared Estimate, of the node or by Map.Estimate, takes precedence. With [Estimates] the History only
+// learns.
 //
-// When a run ends, the History learns the duration of the last attempt of every node that completed in it. It does not learn from attempts
-// that failed, were abandoned, or were interrupted by a wait. It does not learn from gates, conditions with a Test, and outputs of a [Memo],
-// a mock or a fallback. A composite counts from its start to its end. A run uses the estimates of the moment when it started: a resumed or
-// redriven run keeps the estimates of its first life, which snapshots and stores contain. So the order of a run depends only on the graph
-// and the history.
-//
-// The zero value is an empty History. It encodes as JSON.
+// When a run ends, the History learns the last attempts of the nodes that completed in it. A run uses the estimates of the moment when it
+// started, in all its lives. See docs/engine.md.
 type History struct {
 	// Limit bounds the number of paths of all workflows together. Above it, the workflow that has not learned for the longest time
 	// is forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. Limit must not be changed once the

@@ -587,15 +587,11 @@ func (d *durable) answerRequest(number uint64, err error) {
 // its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the run's. A Decision without an ID gets a unique one;
 // with an ID the request may be posted again.
 //
-//	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: "yes", Actor: "ann", ID: messageID})
-//	...
-//	_, err = db.Post(ctx, "order-17", q)
+// The run refuses a request only because of its plan or the state of the node. If the run cannot decode the value, the request keeps waiting, see
+// [ErrUndecoded].
 //
-// The run refuses a request only because of its plan or the state of the node. If the run cannot decode the value, the request
-// keeps waiting, see [ErrUndecoded].
-//
-// The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run
-// or a node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.
+// The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run or a
+// node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.
 func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err error) {
 	c, err := configure(opts, false)
 	if err != nil {

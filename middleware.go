@@ -13,23 +13,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an
-// earlier one. It applies to the host's step function and to the nodes' own Do, not to tests and fallbacks. Each middleware
-// is called once for the run, before anything starts; the function that it returns is called for every attempt:
+// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an earlier one. It applies to
+// the host's step function and to the nodes' own Do, not to tests and fallbacks. Each middleware is called once for the run, before anything
+// starts; the function that it returns is called for every attempt.
 //
-//	func timed(next kahn.StepFunc) kahn.StepFunc {
-//		return func(ctx context.Context, s *kahn.Step) (any, error) {
-//			defer func(start time.Time) { log.Print(s.ID(), time.Since(start)) }(time.Now())
-//			return next(ctx, s)
-//		}
-//	}
+// This function may pass a derived context to next; the Step then has this context, too. It may return without calling next, or change the
+// results of next: the results of the middleware are the results of the attempt. The run is refused with [ErrBadOption] if a middleware is nil,
+// panics or returns nil.
 //
-// The function may pass a derived context to next; the Step then has this context, too. It may return without calling
-// next, or change the results of next: the results of the middleware are the results of the attempt. The run is refused
-// with [ErrBadOption] if a middleware is nil, panics or returns nil.
-//
-// Middleware does not see nodes without an attempt, because they were skipped or stopped before their start: see
-// [OnNode].
+// Middleware does not see nodes without an attempt, because they were skipped or stopped before their start: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
 	return optionFunc(func(c *config) error {
 		for _, m := range mw {
@@ -91,23 +83,16 @@ func (r *Run) wrap() error {
 	return nil
 }
 
-// Around calls f when the run begins, and the function that f returns when the run has ended. Use it for whatever spans a run: a span
-// of a trace, a log of its own, a metric.
+// Around calls f when the run begins, and the function that f returns, if it is not nil, with the Result when the run has ended. Use it for
+// whatever spans a run: a span of a trace, a log of its own, a metric. ctx is the caller's context. f returns nil, or a context derived from
+// ctx: the steps' contexts then have its values. If this context ends before the caller's, the run does not stop. Several Arounds nest, the
+// first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-//	kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
-//		ctx, span := tracer.Start(ctx, r.Name())
-//		return ctx, func(res *kahn.Result) { span.SetStatus(res.Status); span.End() }
-//	})
-//
-// ctx is the caller's context. f returns nil, or a context derived from ctx: the steps' contexts then have its values. If this context ends
-// before the caller's, the run does not stop. f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait,
-// on a goroutine of the [Runner]. While f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave it, but must
-// not wait for it. If the run ends meanwhile, later functions are not called. Several Arounds nest, the first one outermost.
-//
-// The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and [Runner.Shutdown]
-// wait for it, for CancelGrace, but at least for a second. If a run is cancelled or left before f is called, neither function is called. A
-// panic of either function is a warning in the Result, and so is a function that still runs after that time. The run is refused with
-// [ErrBadOption] if f is nil.
+// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. Meanwhile the
+// run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends meanwhile,
+// later functions are not called; if it ends before f is called, neither function is called. The function that f returns is called on a
+// goroutine of the run's own. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it, for CancelGrace, but at least for a second. A panic of
+// either function is a warning in the Result, and so is a function that still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {

@@ -17,29 +17,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when
-// the run is over. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies, retries
-// and fallbacks.
+// TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when the run is
+// over. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies, retries and fallbacks.
 //
-//	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
-//		Mocks:      map[string]kahn.Mock{"charge": {Err: errDeclined}},
-//		OnMissing:  kahn.MissingStub,
-//		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
-//	})
-//	if err != nil {
-//		t.Fatal(err)
-//	}
-//	if err := res.Test.Err(); err != nil { // Execute does not return the failures of assertions
-//		t.Error(err)
-//	}
+// Result.Test then has the outcome of each node and of each assertion. Execute does not return the failures of assertions: call the Err of
+// Result.Test. With Limit(1) two such runs have the same events, except for run ids and times.
 //
-// Result.Test then has the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
-// except for run ids and times.
-//
-// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path stands for the
-// node in every item and iteration. "M[]" stands for the items of a map M of steps. If the graph has no node with a path,
-// the run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption]. But a step may expand into any
-// graph, see [Expand], so a path that begins with a step is not checked further.
+// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path stands for the node in every item and
+// iteration. "M[]" stands for the items of a map M of steps. If the graph has no node with a path, the run is refused with an error that
+// matches [ErrUnknownNode] and [ErrBadOption]. But a step may expand into any graph, see [Expand], so a path that begins with a step is not
+// checked further.
 type TestMode struct {
 	// Mocks replace nodes, by path. A mocked composite does not begin the nodes inside it. Contracts and the moderator do
 	// not judge the inputs and the output of a mock, and middleware does not see it.

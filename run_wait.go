@@ -193,28 +193,17 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 // ErrSignalConflict is returned for a signal whose [Decision].ID came before with another value.
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
-// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the
-// node's id, its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it; it does
-// not wait then. A value that is a [Decision] also says who has answered.
+// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the node's id,
+// its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it. A value that is a
+// [Decision] also says who has answered; with an ID it may be repeated. On a durable run Signal returns when the answer is stored. The context
+// bounds only this wait: if it ends first, Signal returns its cause, and the answer may still be stored.
 //
-// The first answer wins: a second one is refused with [ErrAnswered]. The error matches [ErrUnknownGate] if gate names neither a gate nor a
-// waiting step, [ErrTransition] if the node was stopped or skipped, [ErrNotEncodable] if the run's [Encoding] cannot encode the value, and
-// [ErrFinished] if the run has ended. It is a [*ChoiceError] if the value is not one of the choices of a [Gate].
-//
-// A run that came to rest, because it was left or because [Runner.Serve] put it away, continues elsewhere. If its store is a [store.Inbox],
-// Signal posts the answer there, as [PrepareSignal] and Post do. The process that continues the run takes the answer; a Runner that serves
-// the store takes it at once. In the inbox an ID identifies one request of the run, regardless of the node. Signal checks the answer first
-// if this life of the run knew the gate; otherwise the run checks it when it continues. The error is [ErrAtRest] if the store is not an
-// Inbox.
-//
-// A signal with a [Decision].ID may be repeated, even after the run has ended or continued in another life: the same ID and value under the
-// same name is one answer, and no error. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the IDs of
-// signals for nodes that run again, and of signals that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
-//
-// Signal on a durable run returns when the answer is stored. If the run is left first, the error matches [ErrStore], and the answer may or
-// may not be stored; repeating the signal with the same ID shows which. The store must not wait for Signal's caller. A durable run that
-// waits for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. The context bounds only this wait: if it
-// ends first, Signal returns its cause, and the answer may still be stored.
+// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, [ErrTransition] if the
+// node was stopped or skipped, [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used with
+// another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. It is a [*ChoiceError] if a [Gate] refuses the
+// value. It matches [ErrStore] if a durable run is left first: the answer may or may not be stored, and a repeated signal with the same ID shows
+// which. If the run came to rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the store is not a [store.Inbox]. See
+// docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext

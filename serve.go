@@ -101,23 +101,17 @@ const (
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due
-// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store. One of them
-// performs each run, and after its death, when the leases have run out, another one continues the run.
+// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due longest
+// comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store; one of them performs each
+// run, and after its death, when the leases have run out, another one continues it. Serve does not touch runs of workflows and plans that it does
+// not perform. docs/durable.md says how runs rest, and how runs that cannot begin are tried again.
 //
-// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight
-// continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that waits for a signal or a time, see
-// Service.RestAfter, ends in this process with [RunSuspended], releases its lease and costs nothing until it is due.
-//
-// Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one owner name, set by
-// the option [Lease] in Runner.Options; while another process uses it, Serve reports that and performs nothing. A run that cannot begin,
-// whose store fails, or that rests with an unreadable request, see [ErrUndecoded], is tried again after a second, and then after pauses
-// that double up to a minute. Another request for a run with an unreadable one makes Serve try it again, too.
-//
-// Before it performs anything, Serve returns the errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption]
-// for a Service without a Store or Workflows, with a negative Poll, with a version twice, with two owners, or with an option for a single
-// run. The error matches [ErrStore] if the store cannot be used any more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a
-// newer program has migrated the schema; Serve returns it when its runs have ended or rest.
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight continue
+// until Shutdown: their contexts have the values of ctx, but do not end with it. Before it performs anything, Serve returns the errors of
+// [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a negative
+// Poll, with a version twice, with two owners, or with an option for a single run. The error matches [ErrStore] if the store cannot be used any
+// more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the schema; Serve returns it when its runs have
+// ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext

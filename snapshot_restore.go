@@ -33,22 +33,17 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive reruns a part of a run, as a new epoch of it: the named nodes, or without names all nodes that failed, were aborted or were
-// cancelled, and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All
-// other nodes keep their results. The nodes start anew: attempts count from 1, guards and conditions are evaluated again.
+// Redrive reruns a part of a run, as a new epoch of it: the named nodes, or without names all nodes that failed, were aborted or were cancelled,
+// and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All other nodes keep
+// their results. The nodes start anew: attempts count from 1, guards and conditions are evaluated again. Names are paths, see [Step.Path]:
+// "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside, unless [Anew] is given: see docs/errors.md.
 //
-// Composites continue inside, at every depth. Items, nodes and iterations that completed or were skipped keep their results; all others run
-// again with the nodes that follow them inside. Timeouts and tolerances begin anew. A composite begins anew if a node before it runs again,
-// if its declaration has changed, if it is named and completed with no failure inside, or if [Anew] is given. Names are paths, see
-// [Step.Path]: "charge", "S/charge", the item "M[3]". An iteration "L#2" repeats the loop from there. Without Loop.Collect it must be the
-// first or the last one. The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure
-// that is repeated: see [DespiteHandlers]. A [Request] says who asks; it is in the Result and in the events run.status.changed and
-// node.invalidated.
+// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
+// first transaction of the new epoch, the Result is the new epoch's, but the store may still have the old epoch. A [Request] says who asks; it is
+// in the Result and in the events run.status.changed and node.invalidated.
 //
-// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of the
-// new epoch removes the results of the nodes that run again from the store, and after a crash the redriven run continues from there. The
-// error matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it. If the store does not answer that
-// first transaction, the Result is the new epoch's, but the store may still have the old epoch.
+// The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure that is repeated: see
+// [DespiteHandlers]. It matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it.
 func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	return optionFunc(func(c *config) error {
 		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, true, nodes, nil, false

@@ -38,34 +38,17 @@ var (
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable. If the store has a run with this id, see [RunID], the run continues from there, as [Resume] continues from
-// a snapshot. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. The option [EarlySignals] brings signals for
-// waiting nodes.
+// Durable makes the run durable: an attempt is stored before its step is called, and its results become visible once their transaction is
+// committed. If the store has a run with this id, see [RunID], the run continues from there, as [Resume] continues from a snapshot. The error
+// matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
 //
-// Each attempt is recorded before its step is called. The results of its end become visible, to readers of events and to the steps of other
-// nodes, after its transaction has been committed. All changes that happen while a transaction is being written go into the next one. So
-// one transaction holds the end of a step together with the starts of the nodes that it made ready, often for many steps.
+// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered with
+// [ErrUnusable], are not repeated. Then the run is left, as by [Run.Leave], with an error that matches [ErrStore], and the Result shows the
+// stored state. The run fails with [CauseStoreError] if another owner has it, or if the write contradicts the stored state or is rejected. If
+// the store rejects a step's output with [ErrRejected], the run is left, and its next life fails the node with [CauseStoreRejected].
 //
-// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered
-// with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore].
-// Uncommitted changes are not published and did not happen. Nothing more is started, not even cleanup nodes and the end node. The Result
-// shows the stored state. The next process that starts the run continues from there. The run fails with [CauseStoreError] if the store
-// answers that the run belongs to another owner, or that the write contradicts the stored state. If the store rejects a step's output with
-// [ErrRejected], the run is left, too; when it is started again, the step's node fails permanently with [CauseStoreRejected]. If it rejects
-// anything else, the run fails.
-//
-// The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count;
-// cleanup nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. If the
-// context has ended before the call, nothing begins. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and
-// [Timeout] end it in either case.
-//
-// The nodes in composites are stored one by one as well, under their paths: "S/x", "M[2]", "L#3/x". From a composite's second attempt on,
-// "#try2" and so on follows its id: "S#try2/x". "L#3" holds the output that a loop with Collect has from its third iteration. A running
-// composite continues in the same attempt, so a crash repeats only attempts in flight. An attempt that a crash cut short keeps its number
-// and does not count against [Retry].MaxAttempts; [MaxCrashes] bounds how often in a row this happens to a node. Records of former attempts
-// and iterations stay in the store.
-//
-// Values are encoded as under [Encoding], whose default is nil [Types].
+// The end of the caller's context leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
+// [CancelWithContext] cancels the run instead. docs/durable.md says what the next life repeats.
 func Durable(s store.Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -786,21 +769,17 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt makes a stored run that has begun under another version of its graph continue with this one. A node keeps its result, with
-// everything inside it, under three conditions. It completed, was skipped or was superseded; its hash is the same in both plans, see
-// [Plan.Hash]; and it follows no node that runs. All other nodes run anew: attempts count from 1, and gates wait again, with new deadlines.
-// Composites that have not ended, and are declared as before, continue inside by the same rule, as in a [Redrive]. An answered gate keeps
-// its answer, and early answers to gates that the run has not reached stay. Nodes that the graph no longer has are removed from the run.
-// [AdoptPreview] returns all this beforehand. Go functions have no hash: a node whose function has changed keeps its result, unless its
-// declaration changes, too, such as its Config.
+// Adopt makes a stored run that has begun under another version of its graph continue with this one. A node keeps its result, with everything
+// inside it, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and follows no node that runs. All
+// other nodes run anew. [AdoptPreview] returns this beforehand, and docs/operating.md has all rules. Go functions have no hash: a node whose
+// function has changed keeps its result, unless its declaration changes, too, such as its Config.
 //
-// Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. Then the run is in the
-// queue of the new plan, see [Runner.Serve], or continues with Execute. If the transaction fails, the run is unchanged. For a run that has
-// not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
+// Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. If the transaction fails, the run
+// is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
 //
-// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the
-// run has ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another
-// workflow, [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
+// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the run has
+// ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another workflow,
+// [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
 	p, err := g.compiled()
 	if err != nil {
