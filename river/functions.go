@@ -8,20 +8,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Functions returns statements that create or replace SQL functions in the schema of the store. Programs in other languages call these
-// functions in their own transactions:
+// Functions returns statements that create or replace SQL functions in the schema of the store. Programs in other languages call these functions
+// in their own transactions:
 //
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
-//	SELECT kahn.post_cancel('order-18', 'message-2');
-//	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
-//	SELECT kahn.post_redrive('order-20', 'message-4');
-//	SELECT kahn.post_compensation('order-21', 'message-5');
 //	SELECT kahn.wake_run('order-22');
 //
-// The first five are from [postgres.Functions]. With wake_run in the schema they do what [Client.Post] does: one transaction writes the request
-// and the job with which the run continues. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if
-// it is empty, and river the schema of River, which is "public" if it is empty. A role that calls a function needs the privilege to write to
-// River's jobs and to read runs.
+// The functions are wake_run and the post functions of [postgres.Functions]. With wake_run in the schema a post function does what [Client.Post]
+// does: one transaction writes the request and the job with which the run continues. wake_run does what [Client.Wake] does.
+//
+// store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river the schema of River, which is "public" if it is empty. A
+// role that calls a function needs the privilege to write to River's jobs and to read runs.
 func Functions(store, river string) string {
 	if store == "" {
 		store = postgres.DefaultSchema

@@ -7,39 +7,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Functions returns statements that create or replace functions of SQL in the schema of a store, with which programs in other languages post
-// requests, see [store.Inbox], and create runs, in their own transactions:
+// Functions returns statements that create or replace SQL functions in the schema of a store, [DefaultSchema] if schema is empty. Programs in
+// other languages call these functions in their own transactions, to create runs and to post requests, see [store.Inbox]:
 //
-//	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2, not_before => now() + interval '1 hour');
+//	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2);
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
-//	SELECT kahn.post_cancel('order-18', 'message-2');
-//	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
-//	SELECT kahn.post_redrive('order-20', 'message-4', '{M[3],S/charge}', despite_handlers => true);
-//	SELECT kahn.post_compensation('order-21', 'message-5', '{S/charge}', by_hand => true, actor => 'ann');
 //
-// The arguments are the id of the run, the path or token of the gate or the id of the node, the value of a signal as JSON that the run's codec
-// reads, and the id of the request. A redrive has the paths, NULL for all nodes that failed, and anew, despite_handlers and keep_descendants, see
-// kahn.PrepareRedrive. A compensation, which is kahn.RepeatCompensations, or with by_hand kahn.CompensatedByHand, has the paths of nodes whose
-// compensations have failed, NULL for all. The result is false if the run has the same request under that id already. Errors have these
-// conditions:
-//
-//	no_data_found                     the run is not stored
-//	object_not_in_prerequisite_state  the run has ended, or, of a redrive or a compensation, has not ended
-//	unique_violation                  the run has another request of that id
-//	invalid_parameter_value           an id, a gate, a node or a name of a redrive is missing, or the value of a signal is NULL
-//	invalid_text_representation       the value is no JSON
-//	program_limit_exceeded            the value has more than 250,000,000 bytes
-//
-// create_run creates a run without a plan; a process performs it with the first version of the workflow that it serves. The arguments are the
-// name of the graph, the id of the run, the inputs as a JSON object, whose values the run's codec reads, and the labels, both of which may be
-// NULL, and the run's key. The result is false if a run of this id has this workflow and these inputs already. The condition is unique_violation
-// if the run of this id is another one, invalid_parameter_value if the name or the id is missing or the inputs, the labels, the key or the
-// priority make no sense, and object_in_use if a process is about to begin the run. The workers of package riverkahn perform no runs without a
-// plan.
+// The other functions are post_cancel, post_cancel_node, post_redrive and post_compensation. A function returns false if its run or request is
+// stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn perform no runs of
+// create_run. A role that calls the functions needs the privileges of a role that uses the store.
 //
 // When the transaction is committed, the server notifies the processes that have [Options].Listen set. If package riverkahn has its functions in
-// the schema, the same transaction wakes the run's job. schema is the schema of the store, [DefaultSchema] if it is empty. A role that calls the
-// functions needs the privileges of a role that uses the store.
+// the schema, the same transaction wakes the run's job.
 func Functions(schema string) string {
 	if schema == "" {
 		schema = DefaultSchema

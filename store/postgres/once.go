@@ -22,19 +22,15 @@ type Step interface {
 
 // Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
 // stored in the same transaction, under the step's idempotency key: when the step is called again, because it is retried or its process has died,
-// Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step may have one such
-// part.
+// Once returns the stored result and does not call f. So f's writes take effect exactly once. A step may have one such part.
 //
 // If f returns an error, Once rolls the transaction back and returns the error. The error matches [store.ErrFenced], and f has no effect, if
 // another process takes over the run before f or while f runs. The result is encoded as JSON; [store.Sealed] does not encrypt it.
 //
-// While f runs, only other calls of the same step wait for the transaction, in any process. So a process that is stopped within f holds up that
-// step until its connection ends; the server's idle_in_transaction_session_timeout bounds that.
-//
-// Once holds a connection of the pool while f runs. Commits and renewals of leases need a connection of the same pool, and wait for it no longer
-// than [Options].Timeout. If calls of Once hold all connections for longer than the leases last, all runs of the process lose their leases, and
-// the calls are rolled back. So MaxConns of the pool must be greater than the number of concurrent calls of Once; pgxpool's default is the
-// greater of 4 and the number of CPUs.
+// While f runs, only other calls of the same step wait for the transaction, in any process; the server's idle_in_transaction_session_timeout
+// bounds how long a process that is stopped within f holds them up. Once holds a connection of the pool while f runs. If calls of Once hold all
+// connections for longer than the leases last, all runs of the process lose their leases. So MaxConns of the pool must be greater than the
+// number of concurrent calls of Once; pgxpool's default is the greater of 4 and the number of CPUs.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T, error)) (result T, err error) {
 	if err := s.check(ctx); err != nil {
 		return result, about("once", step.RunID(), err)
