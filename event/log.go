@@ -18,21 +18,14 @@ var levels = map[Type]slog.Level{
 	NodeCancelled: slog.LevelWarn, NodeSkipped: slog.LevelInfo,
 }
 
-// LogTo returns a sink that logs every event as one record:
+// LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The time is the
+// event's. Failures are logged as errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as
+// information; other events for debugging. A nil logger means [slog.Default]. An event at a level that the logger's handler does not enable costs
+// next to nothing.
 //
-//	kahn.Execute(ctx, g, step, kahn.OnEvent(event.LogTo(slog.Default())))
-//
-// The message is the event's type, or for node.log the step's message. The time is the event's. Failures are logged as errors; stops,
-// retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as information; other events for debugging. A nil logger
-// means [slog.Default]. An event at a level that the logger's handler does not enable costs next to nothing.
-//
-// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
-// node (its path), attempt and tier. The other attributes are present if the event has them and they are not empty: cause, error, origins,
-// duration, delay, timeout, scope, reason, policy, labels, fallback, memoized, hit, abandoned, no_retry, routed_to_end,
-// original_failed_step, cancellation_requested, input_tokens, output_tokens, usage, output_bytes (see kahn.EventOutputs; the output itself
-// is not logged), iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, signal_id, actor, comment,
-// request_reason (of a stop or a redrive, whose actor is actor), status, degraded, total, failed, forked_from, from, to, waiting,
-// total_waiting, nodes and mode.
+// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have node
+// (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has them and they
+// are not empty; docs/production.md lists them.
 //
 // more returns additional attributes, such as the host's. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {

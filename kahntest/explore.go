@@ -31,19 +31,17 @@ type Workflow struct {
 // exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs. In them attempts
-// end in any order, fail before the step is called, or fail after the step's effect, as when an answer is lost; some runs are cancelled.
-// Waits between attempts take no time. Explore also checks the events of every run. It shortens the first schedule that breaks something to
-// the steps that are needed to break it, and reports them as text, such as
+// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same in every test
+// run. In them attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is lost; some runs
+// are cancelled. Waits between attempts take no time. Explore also checks the events of every run. It shortens the first schedule that breaks
+// something to the steps that are needed to break it, and reports them as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
-// Everything not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge. Every test run makes the
-// same 300 runs.
+// Everything not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge.
 //
-// Explore calls start for each run, so that invariants about the outside world begin with a new world. It calls steps one at a time, on its
-// own goroutine: they must not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator]; Explore sets RunID
-// and Random.
+// Explore calls start for each run, so that invariants about the outside world begin with a new world. It calls steps one at a time, on its own
+// goroutine: they must not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator]; Explore sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {

@@ -7,19 +7,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the
-// ready queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code: results come in as calls,
-// decisions come out. A coordinator drives it with the methods below. The Run of package kahn is one; an engine that performs
-// steps elsewhere may be another.
+// State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the ready queue and
+// the slots. It has no clock, goroutine, context or randomness, and calls no user code: results come in as calls, decisions come out. A
+// coordinator drives it with the methods below. The Run of package kahn is one; an engine that performs steps elsewhere may be another.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //
-// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the
-// cascade. A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not
-// allocate.
+// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the cascade. A call
+// that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
 type State struct {
 	net *Net
 	mu  *stateLock // guards everything below; a Run holds it during whole critical sections, events included

@@ -17,13 +17,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, each graph in many lives of its run, as if processes crashed: after every write of a run (after
-// some, if there are many), after some write of a continued run, over a store that occasionally fails, and after every write of a run that
-// was redriven after its end. In further lives answers arrive at any depth, between lives and during them, also while a node is expanded
-// again. These lives end by themselves, by shutdowns and by kills: no node asks again for an acknowledged answer. A run has the same
-// outcome as without a store, and no step that has ended is called again. The graphs have composites, gates, steps that wait for a signal,
-// retries and pauses; they are performed in both modes, with and without a limit.
-//
+// Lives performs random graphs over stores, each graph in many lives of its run: a process crashes after every write of a run (after some, if
+// there are many), after some write of a continued run, over a store that occasionally fails, and after every write of a run that was redriven.
+// In further lives answers arrive at any depth, between lives and during them; these lives end by themselves, by shutdowns and by kills, and no
+// node asks X
 // The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each ends in time, its store has the
 // same status, and the events of all its lives form one stream.
 //
