@@ -19,11 +19,12 @@ const maxExpansions = 32
 
 // Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is the node's.
 // inputs are the root inputs of the graph; it does not get the node's own parameters. Only a step, or an item of a map of steps, can expand:
-// for a Test, a Fallback and the end node the result of Expand is an ordinary error. docs/composites.md has the rules of limits and stops.
+// for a Test, a Fallback and the end node the result of Expand is an ordinary error. See docs/composites.md. The node's
+// OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
+// bound the step and the nested run together.
 //
-// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the nested run has
-// ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the same
-// [Plan.Hash]. So a step that asks a model for a plan puts the plan into the state.
+// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the nested run has ended,
+// the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the same [Plan.Hash].
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or lacks
 // a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It fails with
