@@ -367,7 +367,7 @@ func (t types) formOf(v reflect.Value, depth int) (any, error) {
 		if f, ok := v.Interface().(float32); ok && (math.IsNaN(float64(f)) || math.IsInf(float64(f), 0)) {
 			return strconv.FormatFloat(float64(f), 'g', -1, 32), nil
 		}
-		return v.Interface(), nil // in its own JSON form
+		return v.Interface(), nil // the value needs no tag
 	case v.IsNil():
 		return nil, nil
 	case typ.Kind() == reflect.Slice:
@@ -561,7 +561,7 @@ func (t types) fill(v reflect.Value, data json.RawMessage, depth int) error {
 	var x any
 	var err error
 	switch v.Type() {
-	case leaves["any"], leaves["string"], leaves["float64"]: // form tags some of their values
+	case leaves["any"], leaves["string"], leaves["float64"]: // the method form tags some values of these types
 		x, err = t.value(data, depth+1)
 	case leaves["float32"]:
 		x, err = t.taggedValue(v.Type(), data, depth+1)

@@ -350,7 +350,7 @@ func (c *compiler) checkAnswers() {
 		return
 	}
 	p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
-	answers := map[machine.Ref]bool{} // conditions with successors, and whether an edge uses the answer
+	answers := map[machine.Ref]bool{} // by condition with successors: whether an edge uses its answer
 	for i := range p.net.Edges() {
 		e := p.net.Edge(i)
 		if n := p.node(e.From); !isRouter(n) || !n.answers() {
@@ -496,7 +496,7 @@ func Truthy(v any) bool {
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
-	until         Expression // of a loop
+	until         Expression // for a loop
 	input, output Contract
 	checkers      []fieldChecker
 }
@@ -629,7 +629,7 @@ func (c *compiler) lower(i int) {
 			}
 		case err != nil && c.g.StrictGuards:
 			c.keep(err)
-		default: // the guard fails when it is evaluated, and GuardErrors applies
+		default: // the guard fails whenever it is evaluated, and GuardErrors says what follows
 			l.when = func(View) (bool, error) { return false, err }
 		}
 	}

@@ -198,7 +198,7 @@ func (w *worker) admit() attemptResult {
 	x := r.extras[step.ref]
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
 		r.st.Unlock()
-		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the end of the attempt decides the outcome
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the stop or the timeout of the attempt decides the outcome, not this error
 	}
 	r.records[step.ref].attempts = step.attempt
 	r.st.Admitted(step.ref)
@@ -276,7 +276,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 		return attemptResult{}
 	case refusal.Err == nil:
 		r.refused(step, evModerationFlagged, func(*extra) any { return event.Refusal{Phase: phase, Errors: refusal.Reasons} })
-	case step.ended() != nil: // the stop interrupted the judge
+	case step.ended() != nil: // the end of the attempt interrupted the judge, so the moderator has not refused the value
 		return attemptResult{err: refusal, kind: CauseStepError}
 	}
 	return attemptResult{err: refusal, kind: CauseModeration}

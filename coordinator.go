@@ -241,9 +241,9 @@ func (c *Coordinator) Advance(now time.Time) {
 // The lock of the run guards jobs, timers and stops. Only the goroutine that calls the Coordinator uses the other
 // fields.
 type manual struct {
-	start  time.Time    // the run's clock counts from here
+	start  time.Time    // the zero of the run's clock
 	clock  atomic.Int64 // the run's clock
-	jobs   []*Run       // each stands for a worker, counted by its Run, that has not begun
+	jobs   []*Run       // by worker that has not begun: the Run that counts it
 	timers due.Queue[*manualTimer]
 	stops  []*Step // attempts whose contexts have ended
 
@@ -251,11 +251,11 @@ type manual struct {
 	busy atomic.Bool   // a method of the Coordinator is running
 	told chan struct{} // closed when sinks and functions of Around have seen the end of the run
 
-	undos []undoCall // attempts to undo nodes that have begun, and that Next has not seen
+	undos []undoCall // begun attempts to undo a node, until settle takes them
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
 	undoing map[*Step]*undo   // like calls, for attempts to undo a node
-	begun   []*Step           // attempts of steps and of undoing that Next has not returned
+	begun   []*Step           // begun attempts, of steps and of undoing, that Next has not returned
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
@@ -319,7 +319,7 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 // settle does everything that can be done without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // before jobs and undos are read
+	case <-h.wake: // drained before jobs and undos are read, so that no later message is lost
 	default:
 	}
 	for {
@@ -503,7 +503,7 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 		return machine.Outcome{Status: Skipped}, nil
 	case facts.suspend != nil && r != p.end:
 		return machine.Outcome{Status: Suspended}, nil
-	case cause == CauseNone || cause == CauseExternal: // the end node cannot skip or suspend itself, or be cancelled
+	case cause == CauseNone || cause == CauseExternal: // the end node fails instead of being skipped, suspended or cancelled
 		cause = CauseStepError
 	}
 	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err

@@ -526,7 +526,7 @@ func (g *Graph) Edges() []Edge {
 // Merges returns the names of the registered merge strategies, sorted.
 func (g *Graph) Merges() []string {
 	if len(g.merges) == 0 {
-		return nil // slices.Sorted returns nil, too, but makes three allocations
+		return nil // slices.Sorted would also return nil, but makes three allocations
 	}
 	return slices.Sorted(maps.Keys(g.merges))
 }
@@ -611,8 +611,8 @@ func sameDefaults(a, b Defaults) bool {
 // InputError reports root inputs of a run that differ from the inputs that its graph declares, see Graph.Inputs. It
 // matches [ErrUnknownInput] if Unknown names one and [ErrMissingInput] if Missing does.
 type InputError struct {
-	Unknown  []string // given but not declared, sorted
-	Missing  []string // not given, not Optional and without a Default, in the order of declaration
+	Unknown  []string // inputs that were given but are not declared, sorted
+	Missing  []string // inputs that were not given, are not Optional and have no Default, in the order of declaration
 	Declared []string // all declared inputs, in the order of declaration
 }
 

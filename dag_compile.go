@@ -27,7 +27,7 @@ func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 
 // compileInside compiles a graph that a node of plan p expands into.
 func (p *Plan) compileInside(g *Graph) (*Plan, error) {
-	n := nesting{within: []*Graph{nil}} // nil says that g is nested; g contains none of the graphs around it
+	n := nesting{within: []*Graph{nil}} // the nil stands for the graphs around g: none of them can be in g
 	inner, ps := n.compile(g, p.force)
 	return inner, ps.err()
 }
@@ -105,7 +105,7 @@ type compiler struct {
 	p *Plan
 	*nesting
 	*force
-	subs   map[int32]*Plan // of composites; nil if the graph does not compile
+	subs   map[int32]*Plan // by index of declaration of a composite: its plan; nil if its graph does not compile
 	isItem bool            // the graph stands for an item of a map
 
 	isPruned bool // the graph is the part of another graph to which a trigger leads
@@ -115,13 +115,13 @@ type compiler struct {
 	index  index.Table      // of names
 	ports  map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
 	end    int32            // the end node, or -1
-	b      machine.Builder  // of the net
-	n      *machine.Net     // the plan's; nil until number has run
-	edges  []machine.Edge   // from and to are indices of declaration; the builder owns the slice once it exists
-	origin []int            // by edge: its index in g.edges; nil while they are the same
+	b      machine.Builder  // builds the net
+	n      *machine.Net     // the plan's net; nil until the method number has run
+	edges  []machine.Edge   // From and To are indices of declaration; the builder owns the slice once it exists
+	origin []int            // by edge: its index in g.edges; nil while both slices have the same order
 	terms  []*terms         // by edge; nil if no edge has any
 
-	member  [][]int32          // by Ref: see net.member
+	member  [][]int32          // by Ref: the groups of the node
 	lowered map[int32]*lowered // by index of declaration
 	named   map[[2]string]bool // see noted
 	has     traits
@@ -222,7 +222,7 @@ func (c *compiler) resolveEdges() {
 		e := &c.g.edges[i]
 		from, okFrom := c.find(e.from)
 		to, okTo := last, true
-		if to < 0 || c.names[to] != e.to { // else the target is the previous edge's
+		if to < 0 || c.names[to] != e.to { // otherwise the target is the previous edge's
 			to, okTo = c.find(e.to)
 		}
 		if !okFrom || !okTo || from == to || from == c.end {
@@ -370,7 +370,7 @@ func (c *compiler) duplicateEdges() {
 		on                On
 	}
 	for to := range c.g.nodes {
-		if !c.b.IsParallel(to) { // only parallel edges need a map
+		if !c.b.IsParallel(to) { // without parallel edges, the map is not needed
 			continue
 		}
 		row := c.b.Row(to)
@@ -645,7 +645,7 @@ type Problem struct {
 	// Err is the error without the names of graph, node and edge.
 	Err error
 
-	owner string // the start of Error, such as `edge "x" -> "y": `, if the compiler found the problem
+	owner string // the beginning of Error's text, such as `edge "x" -> "y": `, if the compiler found the problem
 }
 
 // Error names the graph, if it is not the outermost one, and the node or the edge.

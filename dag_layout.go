@@ -206,10 +206,10 @@ func (c *compiler) checkMembers() {
 
 // membership says that a node names a group.
 type membership struct {
-	path  string // of the composite whose graph has the node, seen from the graph given to undeclared; empty for a node of that graph
+	path  string // the path of the composite whose graph has the node, seen from the graph given to undeclared; empty for a node of that graph
 	g     *Graph // the node's graph
 	node  string
-	index int // of the group in the node's Groups
+	index int // the index of the group in the node's Groups
 	name  string
 }
 
@@ -370,7 +370,7 @@ func (c *compiler) bindInputs() {
 				}
 			}
 		}
-		if c.n.Is(r, machine.FlagCheck) { // else it has no ports
+		if c.n.Is(r, machine.FlagCheck) { // otherwise the node has no ports
 			n := p.node(r)
 			for i := range n.Ports {
 				c.bindPort(n, i, in)
@@ -481,7 +481,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 		explicit, g.strategy = e.Merge, e.Merge
 	}
 	if len(g.edges) == 1 {
-		g.strategy = MergeLast // nothing to merge
+		g.strategy = MergeLast // with one edge there is nothing to merge
 		return
 	}
 	g.fn = c.g.merges[g.strategy]
@@ -689,7 +689,7 @@ func (c *compiler) checkPaths() {
 	if !c.has.composite {
 		return
 	}
-	longest := 0 // of the ids of composites
+	longest := 0 // the length of the longest id of a composite
 	for i, n := range c.g.nodes {
 		if n.composite() {
 			longest = max(longest, len(c.names[i]))
@@ -728,7 +728,7 @@ func (c *compiler) nest() {
 		}
 		sub := c.subs[p.decl[r]]
 		if sub == nil {
-			continue // a map of steps
+			continue // the node is a map of steps, without a graph
 		}
 		if p.subs == nil {
 			p.subs = map[machine.Ref]*Plan{}
@@ -744,7 +744,7 @@ func (c *compiler) nest() {
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
 			p.memoized = insideOf(n.ID, sub.memoized)
 		}
-		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // else it is in stepless already, for its compensation
+		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // otherwise the node is in stepless already, for its compensation
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {

@@ -52,7 +52,7 @@ type Plan struct {
 	pruned   []string // the nodes that the trigger prunes from this plan, in order of declaration
 	warnings []error
 	keyed    error  // the warning about the first node with a key, for a run that bounds no keys; nil if no node has one
-	memoized error  // the same about the first node with a Memo, for a run without a Memo
+	memoized error  // the warning about the first node with a Memo, for a run without a Memo; nil if no node has one
 	whole    *Plan  // the plan that this one was pruned from; nil if it was not
 	force    *force // the settings inherited by a graph that a node expands into
 
@@ -91,7 +91,7 @@ type inputs struct {
 	byName map[string]int
 }
 
-const manyParams = 16 // of a node, to search one by one
+const manyParams = 16 // the parameters of a node with more of them are found by byName
 
 // inputsOf returns the sources of a node's parameters; nil for a node without parameters.
 func (p *Plan) inputsOf(r machine.Ref) *inputs {
@@ -120,9 +120,9 @@ func (in *inputs) param(name string) (p *param, steps int) {
 // param is one parameter that edges deliver to.
 type param struct {
 	name     string
-	edges    []int32 // in order of declaration
+	edges    []int32 // the edges that feed the parameter, in the order of declaration
 	strategy string
-	fn       func([]Contribution) (any, error) // for a registered strategy
+	fn       func([]Contribution) (any, error) // merges by a registered strategy
 	keys     []string                          // by edge: the key under MergeObject
 }
 
@@ -206,7 +206,7 @@ func (p *Plan) Node(r machine.Ref) Node {
 		n.Estimate = p.estimates[r]
 	}
 	if n.WhenExpr != "" {
-		n.When = nil // derived from WhenExpr
+		n.When = nil // When was derived from WhenExpr
 	}
 	if n.TestExpr != "" {
 		n.Test = nil
@@ -450,7 +450,7 @@ type nodeExtras struct {
 
 // keySource says where the key of a node comes from: a parameter, a root input, or an input of an item.
 type keySource struct {
-	name, path           string // the path into the value called name; "" for the whole value
+	name, path           string // path leads into the value called name; "" means the whole value
 	root, item, optional bool
 }
 
@@ -682,12 +682,12 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 			continue
 		}
 		switch f.name {
-		case "Handling": // hashed as when it was a bool that inverted the default
+		case "Handling": // the hash keeps the form of former versions, in which the field was a bool that inverted the default
 			if (w.n.Handling == Observes) != p.node(ref).observes(join) {
 				w.text = append(w.text, "HandlesFailure=true\n"...)
 			}
 			continue
-		case "GuardErrors": // of every node, since it is never zero here
+		case "GuardErrors": // hashed for every node, since the default was applied
 			w.text = append(append(append(w.text, `GuardErrors="`...), w.n.GuardErrors.String()...), "\"\n"...)
 			continue
 		case "Loop":
@@ -734,7 +734,7 @@ func (w *hasher) field(name string, v reflect.Value, end byte) {
 	case v.Kind() == reflect.Func:
 		w.text = append(w.text, "func"...)
 	default:
-		text := hashedForm(v) // user code
+		text := hashedForm(v) // calls user code (MarshalJSON)
 		w.text = append(w.text, text...)
 	}
 	w.text = append(w.text, end)

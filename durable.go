@@ -31,12 +31,12 @@ import (
 type durable struct {
 	store       store.Store
 	lease       store.Lease
-	sequence    uint64       // of the last transaction taken out of the outbox
-	status      RunStatus    // of the run, as the last transaction taken has it
-	outbox      *transaction // the changes since then; never nil
+	sequence    uint64       // the number of the last transaction taken out of the outbox
+	status      RunStatus    // the status of the run when that transaction was taken
+	outbox      *transaction // the changes since that transaction; never nil
 	spare       *transaction // an empty transaction that reuses the memory of a written one; nil if there is none
-	current     *transaction // given to the store, which has not answered; nil if there is none
-	writing     bool         // a committer runs
+	current     *transaction // the transaction that the store was given and has not answered; nil if there is none
+	writing     bool         // the committer is running
 	coming      int          // workers started that have not taken their first task: the committer starts after that
 	failed      error
 	stale       bool                   // the next transaction replaces the store's record of the run itself
@@ -45,11 +45,11 @@ type durable struct {
 	open        map[place]int32        // attempts with a recorded start and no recorded end
 	endHold     func()                 // stops the renewal by holdLease
 	renewal     *time.Timer            // nil until the run is prepared
-	given       bool                   // the lease is being released, or was: the run is over and everything is written
-	lost        *lost                  // the run has been left without its store; nil otherwise
+	given       bool                   // the lease has been or is being released: the run is over and everything is written
+	lost        *lost                  // not nil if the run has been left without its store
 	stored      map[place]storedStatus // of the nodes that have not ended
 	written     bool                   // a write of this life has succeeded
-	ctx         context.Context        // the context of writes
+	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store has failed
 	alarms      due.Queue[*wake]       // the alarms that the store must know
 	expires     time.Time              // when the lease expires at the earliest: leaseTime after the request
@@ -63,7 +63,7 @@ type durable struct {
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
 	bounds      room                   // of the outbox
 	reserved    room                   // in the outbox, for nodes that have room but have not ended yet
-	heldBack    []*Run                 // runs of the tree that begin nothing until the outbox is taken
+	heldBack    []*Run                 // runs of the tree that begin nothing until the committer takes the outbox
 	roots       map[*Run]*ordset.Set   // ready roots that the outbox does not have, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run that this one was forked from; "" if it is no fork
@@ -82,26 +82,26 @@ type place struct {
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries, if there are more than a few
-	due     bool          // it is written even without entries
-	ended   []*Run        // nested runs whose results are evaluated once it is written
+	due     bool          // the transaction is written even if it has no entries
+	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
 	undos   []undoRecord  // of nodes that are being undone
 	emitted []place       // nodes with no change but their number of deltas: their records are replaced with the next transaction
 	back    *takenBack    // what a redrive takes back; nil for any other transaction
-	bytes   int           // of the values in the entries
-	begins  int           // attempts and composites that begin
+	bytes   int           // the bytes of the values in the entries
+	begins  int           // how many attempts and composites begin
 	widest  int           // the largest number of rows that one end has needed
 	*writing
 
 	// Set when the transaction is taken out of the outbox:
 	commit   store.Commit
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
-	places   []place         // of these nodes
+	places   []place         // the places of these nodes
 	children []*Run          // the run nested in each of these nodes; nil for most
 	outputs  []collected     // of iterations of collecting loops
 	signals  []answeredState // answers with IDs that have no record yet
-	signal   int             // the number of the first of these
+	signal   int             // the number of the first of these signals
 	header   *snapshotFile
-	show     uint64  // the id of the last event that readers may see once it is written
+	show     uint64  // the id of the last event that readers may see once the transaction is written
 	events   []Event // drafts of events that no earlier transaction stores
 }
 
@@ -116,15 +116,15 @@ type undoRecord struct {
 // does not grow with each iteration, nor the map's with its list.
 type collected struct {
 	key       string
-	path      string // for errors
-	iteration int    // 0 for a list
+	path      string // the path of the node, for errors
+	iteration int    // the number of the iteration; 0 for a list
 	value     stored
 	at        time.Time
 }
 
 // writing is the outcome of a transaction. It outlives the transaction, whose memory is reused, for its readers.
 type writing struct {
-	done chan struct{} // closed under the run's lock, when the transaction is written or err says why it is not
+	done chan struct{} // closed under the run's lock, when the transaction is written or err says why it was not written
 	err  error
 }
 
@@ -147,24 +147,24 @@ type pendingNode struct {
 	place
 	happened nodeNews
 	ended    int32 // nodeReturned: the attempt that has ended, if its start was in an earlier transaction; else 0
-	starts   int32 // attempts that begin; more than one only if the earlier ones were abandoned while the store was busy
+	starts   int32 // how many attempts begin; more than one only if the earlier ones were abandoned while the store was busy
 	attempt  int32 // the last attempt that begins
-	before   int32 // nodeBegan: the number of attempts before
-	resolved int   // predecessors that resolved
+	before   int32 // nodeBegan: the number of attempts in the store
+	resolved int   // the number of predecessors that resolved
 
-	text json.RawMessage // its output as the codec wrote it; nil if the committer must call the codec
+	text json.RawMessage // the output of the node as the codec wrote it; nil if the committer must call the codec
 }
 
 // nodeNews says what has happened to a node since the previous transaction.
 type nodeNews uint8
 
 const (
-	nodeChanged  nodeNews = 1 << iota // its record must be replaced
-	nodeBegan                         // an attempt began, in the sense of the events: also a composite's, or one whose inputs were accepted
+	nodeChanged  nodeNews = 1 << iota // the record of the node must be replaced
+	nodeBegan                         // an attempt began, in the sense of the events: also an attempt of a composite, or one whose inputs were accepted
 	nodeReturned                      // an attempt ended
-	nodeReady                         // it became ready
-	nodeParked                        // it became ready and is queued when the transaction is written
-	nodeTerminal                      // it became terminal; a terminal node's record is never replaced in a later transaction
+	nodeReady                         // the node became ready
+	nodeParked                        // the node became ready and is queued when the transaction is written
+	nodeTerminal                      // the node became terminal; a terminal node's record is never replaced in a later transaction
 )
 
 func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
@@ -413,7 +413,7 @@ func (w *worker) awaitRecord() attemptResult {
 	case d.failed != nil:
 		return attemptResult{err: d.failed, kind: CauseStoreError}
 	case r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone:
-		return attemptResult{err: errNotCalled, kind: CauseStepError} // the end of the attempt decides the outcome
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // the stop or the timeout of the attempt decides the outcome, not this error
 	}
 	if r.plan.net.Is(step.ref, factTimed) {
 		r.armTimeout(r.plan.node(step.ref), step, false, w.now)
@@ -428,7 +428,7 @@ func (r *Run) storeFailed(err error) {
 	if d.failed != nil {
 		return
 	}
-	if r.stage == stagePending { // the store has refused a transaction with an answer to one of its gates
+	if r.stage == stagePending { // the store has refused a transaction with an answer to a gate of the pending run
 		r.openUnbegun(now)
 	}
 	runs := append([]*Run{r}, r.descendants()...)
@@ -448,7 +448,7 @@ func (r *Run) storeFailed(err error) {
 		r.rollback(tx, err)
 	}
 	if r.stage > stageRunning {
-		r.stage = stageRunning // its end was not written, so it has not ended
+		r.stage = stageRunning // the end of the run was not written, so the run has not ended
 	}
 	r.lost(err)
 	r.failUndos(runs, err)
@@ -490,7 +490,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 			e.run.awaitsWrite(-1)
 		}
 		if e.is(nodeBegan) {
-			rec.attempts = e.before // in the store it never began
+			rec.attempts = e.before // in the store the attempt never began
 		}
 		if e.is(nodeTerminal) {
 			s.Overrule(e.ref, e.is(nodeReturned))
@@ -499,7 +499,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 			}
 		}
 	}
-	for _, c := range tx.ended { // these runs fail instead
+	for _, c := range tx.ended { // the ends of these nested runs were not written, so the runs fail instead
 		c.outer.awaitsWrite(-1)
 		c.stoppedBy = CauseStoreError
 		c.lost(err)
@@ -539,14 +539,14 @@ func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
 	timer := time.AfterFunc(r.cfg.leaseTime/3, func() {
-		defer close(over) // even if the store calls Goexit
+		defer close(over) // deferred, in case the store calls Goexit
 		for {
 			asked, pause := time.Now(), r.cfg.leaseTime/3
 			switch err := guarded(func() error { return d.store.Renew(ctx, d.lease, r.cfg.leaseTime) }); {
 			case err == nil:
 				d.expires = asked.Add(r.cfg.leaseTime)
 			case errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !time.Now().Before(d.expires):
-				return // the first write of the run will fail the same way
+				return // no later renewal is needed: the first write of the run will fail the same way
 			default:
 				pause = d.untilRenewal(r.cfg.leaseTime)
 			}
@@ -649,7 +649,7 @@ func (r *Run) createUnbegun() error {
 			return err
 		})
 	}
-	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // it was created, or another process holds it
+	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // the run was created, or another process holds it
 		return nil
 	}
 	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
@@ -657,8 +657,8 @@ func (r *Run) createUnbegun() error {
 
 // room is the space that the end of an attempt takes in a transaction, or the bound of that space.
 type room struct {
-	rows  int // of nodes
-	bytes int // of values
+	rows  int // rows of nodes
+	bytes int // bytes of values
 }
 
 // defaultBounds bounds a transaction, and so the outbox. While the outbox is full, attempts wait before they end, and no attempt begins. The end
@@ -672,9 +672,9 @@ func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 // ending is an attempt whose step has returned, and which waits for room before it ends.
 type ending struct {
 	at       place
-	bytes    int           // of its values
-	reserved room          // in the outbox, once granted is closed
-	granted  chan struct{} // closed when it may end
+	bytes    int           // the bytes of the attempt's values
+	reserved room          // the room in the outbox that the attempt has once granted is closed
+	granted  chan struct{} // closed when the attempt may end
 }
 
 // full reports whether the outbox has no room for an end that changes nodes without an entry.

@@ -38,13 +38,13 @@ func (d *durable) add(r *Run, changes []machine.Change) {
 	}
 	for _, c := range changes {
 		if c.Wave != 0 { // a wave has no record: the next life derives it from the nodes, or from InWave in the run's record
-			d.outbox.due = d.outbox.due || d.events != nil && r.outer == nil // but it has an event
+			d.outbox.due = d.outbox.due || d.events != nil && r.outer == nil // an event of a wave must be written
 			continue
 		}
 		d.addNode(r, c)
 	}
 	if r.tree != nil {
-		r.tree.touch(r.tree.root) // the root has the committer
+		r.tree.touch(r.tree.root) // the committer belongs to the root
 	}
 	d.show(r.log)
 }
@@ -58,14 +58,14 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	case c.Blocked: // the check of the node may take long
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // if its inputs were accepted: else its start has been recorded before
+		e.begin(0) // records a start if the inputs were accepted: any other start has been recorded before
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else a worker has taken it already, or it is a composite that continues
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // otherwise a worker has taken the node already, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
 	}
-	if attempt := d.open[at]; attempt > 0 { // it was running
+	if attempt := d.open[at]; attempt > 0 { // the attempt was running
 		delete(d.open, at)
 		e.finish(attempt)
 	}
@@ -179,13 +179,13 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
-	if x := root.remarked().usage; x != nil && d.stale { // so the record has the parts of the usage
+	if x := root.remarked().usage; x != nil && d.stale { // the run's record is replaced, and has the parts of the usage
 		if sum := x.ended(); !maps.Equal(sum, d.used) {
 			d.used, c.Usage = sum, sum
 		}
 	}
-	if d.stale || len(tx.signals) > 0 { // a run's record written by a former version has signals
-		file := root.fileHeader() // the inputs are in the Spec
+	if d.stale || len(tx.signals) > 0 { // a record written by a former version contains the signals, which get their own records now
+		file := root.fileHeader() // the Spec has the inputs
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
 			file.Version = max(file.Version, answersVersion)
 		}
@@ -299,7 +299,7 @@ func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a continued run first begins, which clears r.from
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a continued run must begin first, which clears r.from
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -310,7 +310,7 @@ func (r *Run) commitPending() {
 func (r *Run) commit() {
 	d := r.durable
 	finished := false
-	defer func() { // if the store has called runtime.Goexit
+	defer func() { // in case the store calls runtime.Goexit
 		if !finished {
 			r.st.Lock()
 			if d.given { // the end of the run is written
@@ -487,7 +487,7 @@ func (r *Run) encode(tx *transaction) error {
 	}
 	if tx.commit.Spec != nil {
 		var err error
-		labels := tx.commit.Spec.Labels // of the moment at which the transaction was taken
+		labels := tx.commit.Spec.Labels // the labels of the moment at which the transaction was taken
 		if *tx.commit.Spec, err = r.spec(); err != nil {
 			return err
 		}
@@ -562,7 +562,7 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	if w.Err != nil {
 		return w.Err
 	}
-	memory := slices.Clone(w.Data) // the clone belongs to the store
+	memory := slices.Clone(w.Data) // the store owns the clone
 	for i := range c.Nodes {
 		columns := &c.Nodes[i].Columns
 		columns.Record, memory = cut(memory, len(columns.Record))
@@ -626,7 +626,7 @@ type eventWriter struct {
 	root  *Run
 	last  uint64 // the id of the last event in a transaction
 	maker *eventMaker
-	delay timer // nil if nothing waits; while it is armed, it is one of the run's timers
+	delay timer // nil if no delta or log waits; while it is armed, the delay is one of the run's timers
 }
 
 // checkEvents returns an error if StoreEvents is set and the store or the codec does not support it.
@@ -677,7 +677,7 @@ func (w *eventWriter) postpone() {
 	w.root.timers++
 	own = w.root.startTimer(eventDelay, func() {
 		w.root.callback(func(int64) {
-			if w.delay == own { // else a transaction has the events already
+			if w.delay == own { // otherwise a transaction has the events already
 				w.delay, d.outbox.due = nil, d.failed == nil
 			}
 		})
@@ -770,12 +770,12 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		n, at := &tx.nodes[i], tx.places[i]
 		e := &tx.entries[tx.find(at)]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
-			continue // only a step that has returned its output
+			continue // only the end of a step that has returned its output can be taken back
 		}
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {
 		case err == nil:
-			err = write(&before, key, nil) // remove the value: the node continues
+			err = write(&before, key, nil) // removes the value, since the node continues
 			if err != nil {
 				return found
 			}
@@ -861,7 +861,7 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 // takeUndos takes back records of undoing: of the nodes at the paths failed only failed records, of the nodes at the paths
 // around all records.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
-	paths := map[string]bool{} // true for a path in around
+	paths := map[string]bool{} // by path: whether the path is in around
 	for _, path := range failed {
 		paths[path] = false
 	}

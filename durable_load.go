@@ -95,7 +95,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
-			n.Cut++ // the life that ran it has ended without its result
+			n.Cut++ // the life that ran the attempt has ended without its result
 			n.Crashes++
 		}
 		f.take(key)
@@ -103,7 +103,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
 		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
-	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no record has the ids of deltas and logs
+	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no node's record has the ids of deltas and logs
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
@@ -152,7 +152,7 @@ func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	w.record(n, key)
 	end := len(w.Data)
 	w.Data = append(w.Data, n.Hash...)
-	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // Plan has encoded the hash
+	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // cannot fail, since Plan has encoded the hash
 	w.Data = w.Data[:end+size]
 	d.Record, d.Hash = w.Data[begin:end:end], w.Data[end:]
 	if n.Value != nil {
@@ -167,7 +167,7 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	if n.ID == "" {
 		n.ID = key
 	}
-	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // a store may return any value
+	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // returns an error for values that only a faulty store returns
 		if _, err := part.MarshalText(); err != nil {
 			return err
 		}
@@ -234,7 +234,7 @@ func (f *filler) sort() {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(a, b int32) int { return strings.Compare(f.keys[a], f.keys[b]) })
-	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 has the records that are left out
+	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 stands for the records that are left out
 	numberOf := make([]int32, len(f.nodes))
 	for _, i := range order {
 		of := f.siblingsOf(i, maps, begun)
@@ -246,7 +246,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // at first, where each begins
+	ends := slices.Clone(sizes) // at first, ends has the places where the groups begin
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -274,7 +274,7 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 		switch {
 		case begun[key[:at]]:
 			return siblings{prefix: key[:at], items: true}
-		case maps[key[:at]]: // the item of a former attempt: no other node of its graph has such an id
+		case maps[key[:at]]: // the node is the item of a former attempt: no other node of its graph has such an id
 			return siblings{}
 		}
 	}
@@ -400,7 +400,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	case r.cfg.fork:
 		return r.acquireFork()
 	case r.cfg.redrive:
-		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // Acquire would create the run
+		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // returns an error for an unknown run, which Acquire would create
 			return nil, err
 		}
 	}
@@ -492,7 +492,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.keepGiven(); err != nil { // the inputs of the original run
+	if err := r.keepGiven(); err != nil { // the fork gets the inputs of the original run
 		return nil, err
 	}
 	stored, err := r.takeLease()
@@ -523,7 +523,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 func (d *durable) keep(h *held) {
 	for i, ref := range h.refs {
 		e := d.pending(place{h.run, ref})
-		if !h.nodes[i].Status.Terminal() { // a composite that continues
+		if !h.nodes[i].Status.Terminal() { // the node is a composite that continues
 			e.change()
 			continue
 		}
@@ -590,7 +590,7 @@ type fate uint8
 
 const (
 	fateKept  fate = iota + 1
-	fateAnew       // it is removed, with the records of the nodes inside
+	fateAnew       // the node is removed, with the records of the nodes inside
 	fateAgain      // only the node's own record is removed
 )
 
@@ -661,7 +661,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		switch {
 		case in.plan != nil:
 			back.level(in, n.Inside.Nodes, n.keyInside(key), stored)
-		case n.expanded() && fates[ref] == fateAgain: // its step is called again, in the same attempt
+		case n.expanded() && fates[ref] == fateAgain: // the step of the node is called again, in the same attempt
 			for attempt := range n.Attempts {
 				back.started = append(back.started, store.Attempt{Node: key, Attempt: attempt + 1})
 			}
@@ -726,7 +726,7 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 // storedStatus is the stored status of a node that has not ended.
 type storedStatus struct {
 	status  Status
-	inside  bool  // nested runs perform it
+	inside  bool  // nested runs perform the node
 	child   *Run  // the nested run; for a loop, the last one
 	dormant bool  // everything unfinished inside it waits
 	retried int32 // the last attempt that was followed by a retry

@@ -87,7 +87,7 @@ func (r *Run) lose(err error) {
 		c.leaveChecks()
 		c.leaveReturns()
 		c.interruptLost(&stopCause{err, context.Canceled})
-		for _, x := range c.extras { // no deadline ends a node any more
+		for _, x := range c.extras { // no deadline ends a node of a lost run
 			c.disarm(&x.backoff)
 			c.disarm(&x.overall)
 			c.disarm(&x.gate)
@@ -123,7 +123,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 	for ref := range r.st.Words() {
 		step, x := r.current(ref), r.extras[ref]
 		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
-			continue // no user code runs, or a worker concludes the composite
+			continue // no user code runs for the node, or a worker concludes the composite
 		}
 		x = r.extra(ref)
 		r.disarmAttempt(ref)
@@ -185,7 +185,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 		rec.attempts = attempts
 	}
 	if rec.active = activeNone; to.status == Running && !to.inside {
-		to.status = Ready // its attempt begins again
+		to.status = Ready // the attempt of the node begins again
 	}
 	if x != nil {
 		r.disarmNode(ref)

@@ -257,7 +257,7 @@ func (e *RunError) Error() string {
 		fmt.Fprintf(&b, " %v", e.Request)
 	}
 	if len(e.Errs) == 1 && e.Errs[0] == ErrCancelled {
-		return b.String() // the error would repeat the text
+		return b.String() // the error would repeat the status
 	}
 	sep := ": "
 	if len(e.Errs) > 1 {
@@ -381,7 +381,7 @@ type errorFacts struct {
 	noEffect  bool
 	external  bool
 	deadline  bool
-	unsafe    bool // it must be bounded before the engine passes it on
+	unsafe    bool // the error must be bounded before the engine passes it on
 }
 
 func inspectError(err error) (f errorFacts) {

@@ -93,7 +93,7 @@ type entry struct {
 	attempt int32
 	ref     machine.Ref // the node, or the tier of a wave
 	back    uint32      // this id minus the id of the event that led to this one; 0 if none did
-	at      int64       // ns since the run's start
+	at      int64       // when the entry was made, in ns since the run's start
 	arg     any
 	run     *Run // the run of the node: the log's run, or a run nested in it
 }
@@ -119,7 +119,7 @@ type logRest struct {
 // eventScope holds the fields of events that depend on the run of their nodes. It is immutable.
 type eventScope struct {
 	plan   *Plan
-	prefix string // of the nodes' paths
+	prefix string // the prefix of the nodes' paths
 	epoch  int
 }
 
@@ -127,7 +127,7 @@ type eventScope struct {
 type block struct {
 	lines []logLine // with a capacity of blockSize
 	rests []logRest
-	run   *Run // of the entries without a rest
+	run   *Run // the run of the entries without a rest
 }
 
 func (b *block) append(e *entry, observed bool) {
@@ -216,7 +216,7 @@ const keepAll = math.MaxInt
 type sink struct {
 	f    func(id uint64, b block) // id is the first entry's
 	done chan struct{}            // closed when the sink has seen the last event, or will see no more events
-	next uint64                   // the id of the first event that the sink has not taken; the log's lock guards it, and err
+	next uint64                   // the id of the first event that the sink has not taken; the log's lock guards next and err
 	err  error                    // why the sink was disabled
 }
 
@@ -316,7 +316,7 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
 	if next <= of.base || next > of.last-of.hidden {
-		return block{}, &event.GapError{After: next - 1, First: last + 1} // it was dropped meanwhile
+		return block{}, &event.GapError{After: next - 1, First: last + 1} // the event was dropped meanwhile
 	}
 	batch, _ := of.read(next)
 	if n := last - next + 1; uint64(len(batch.lines)) > n {
@@ -328,7 +328,7 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 // append adds an entry. The caller holds l.mu.
 func (l *eventLog) append(e *entry) {
 	if l.closed {
-		return // nothing comes after the end
+		return // the log has its last event
 	}
 	// Two workers may read the clock in one order and get the lock in the other order. The order of events is the order of the
 	// lock, and their times must not decrease.
@@ -481,7 +481,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.release() // the sink has seen what it took before; after the last append only take calls release
+	l.release() // the sink has seen the events that it took before; after the last append only take calls release
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
 	return batch, more
@@ -517,7 +517,7 @@ func (l *eventLog) feed(k *sink) {
 
 func (l *eventLog) feedAll(k *sink) {
 	for {
-		next := k.next // only this goroutine writes it
+		next := k.next // only this goroutine writes k.next
 		batch, more := l.take(k)
 		switch {
 		case more != nil:
@@ -570,7 +570,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 		select {
 		case <-k.done:
 		case <-timer.C:
-			timer.Reset(0) // all sinks share the grace
+			timer.Reset(0) // the timer fires at once for every other sink, since all sinks share the grace
 			select {
 			case <-k.done:
 				continue
@@ -601,7 +601,7 @@ func (l *eventLog) problems() (errs []error) {
 // It does not add them for nodes of a graph that a step has returned. A nil logger is [slog.Default].
 func LogTo(logger *slog.Logger) Option {
 	return PerRun(func() []Option {
-		var plan atomic.Pointer[Plan] // a sink gets events, but no plan
+		var plan atomic.Pointer[Plan] // set by Around, since a sink gets only events
 		return []Option{
 			Around(func(_ context.Context, r *Run) (context.Context, func(*Result)) {
 				plan.Store(r.Plan())
@@ -628,7 +628,7 @@ func (p *Plan) describe(path string) (attrs []slog.Attr) {
 // counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop in which a
 // node has emitted equally many deltas share one entry.
 type deltaCounts struct {
-	nodes map[string]int // the nodes in no loop
+	nodes map[string]int // the counts of the nodes in no loop
 	loops map[loopNode][]deltaSpan
 }
 

@@ -99,15 +99,15 @@ type recorder struct {
 
 // latest is a node's last event that was not passing.
 type latest struct {
-	id  uint64 // 0 if there is none
-	end bool   // it ended the node
+	id  uint64 // 0 if there is no event
+	end bool   // the event ended the node
 }
 
 // note remembers an event in the log.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt, a composite continues inside it; else the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt, a composite continues inside it; without one, the node begins anew
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -188,7 +188,7 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	r.log.mu.Lock()
 	ends := 0 // the number of nodes that the changes so far have ended
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // a snapshot brings the ends of all its nodes at once
+		ends, r.recorder.restored = 2, false // 2 stands for many: a snapshot brings the ends of all its nodes at once
 	}
 	for _, c := range changes {
 		e := entry{ref: c.Ref, at: now, run: r}
@@ -262,7 +262,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case len(r.plan.net.In(e.ref)) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
-		return rec.ended // a critical section settles one node, which causes its other changes
+		return rec.ended // a critical section settles one node, and that end causes the section's other changes
 	}
 	return cmp.Or(r.parentBySource(e, w), rec.first)
 }
@@ -312,7 +312,7 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 // transition completes the entry of a transition. It returns false if the transition is not logged. The entry has the
 // origins known now.
 func (r *Run) transition(e *entry, c machine.Change) bool {
-	if c.Status == Ready { // do not read the record, which may not be in the CPU cache yet
+	if c.Status == Ready { // do not read the node's record, which may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
 			return false
 		}
@@ -417,7 +417,7 @@ func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 func (r *Run) deltas() map[string]int {
 	switch {
 	case r.log != nil:
-	case r.cfg.from != nil: // this life of the run has no events
+	case r.cfg.from != nil: // a life without a log has no events, so the counts are the snapshot's
 		return r.cfg.from.file.Deltas
 	default:
 		return nil
@@ -492,7 +492,7 @@ func (r *Run) eventMaker() *eventMaker {
 
 // enter makes later times count from the start of one life of the run.
 func (m *eventMaker) enter(r *Run) {
-	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // without the monotonic clock
+	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // Round strips the reading of the monotonic clock
 	m.head.Time = m.start
 }
 

@@ -145,7 +145,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the store may know the trigger
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // otherwise the store may have the trigger, which decides what is performed
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
@@ -158,7 +158,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	}
 	mayEnd, ended, err := askCaller(ctx)
 	switch {
-	case err != nil: // before the store gets a context whose methods may fail
+	case err != nil: // returned before the store gets a context whose methods may fail
 		return nil, false, err
 	case ended != nil && r.isLeftByCaller() && !cfg.idle:
 		return nil, false, callerLeft(ended)
@@ -181,7 +181,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		r.followInbox(false)
 		_ = r.Cancel(*r.cfg.refused) // the run is not at rest
 		return r, false, nil
-	case !now: // pending
+	case !now: // the run stays pending
 		if mayEnd {
 			r.followCaller()
 		}
@@ -237,7 +237,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	}
 	var claim *idempotent
 	if r.cfg.idempotency != nil {
-		if claim, err = newIdempotent(r); err != nil { // from the graph and the inputs with which the run continues
+		if claim, err = newIdempotent(r); err != nil { // newIdempotent reads the graph and the inputs with which the run continues
 			return nil, false, err
 		}
 	}
@@ -349,7 +349,7 @@ func (r *Run) origin() (from *restoration, err error) {
 		if r.cfg.from != nil && !r.cfg.fork {
 			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (Redrive(nil) redrives the run in the store)", ErrBadOption)
 		}
-		if given != nil { // else the stored run may have them
+		if given != nil { // otherwise the inputs may be in the stored run
 			if err := r.plan.checkInputs(given, given); err != nil {
 				return nil, err
 			}
@@ -415,7 +415,7 @@ func (r *Run) attend() {
 	}()
 	err := contain(func() error {
 		ended := r.ctx.Done()
-		if ended == nil { // the context cannot end
+		if ended == nil { // the context cannot end, so it needs no cause
 			cause = nil
 			return nil
 		}
@@ -463,7 +463,7 @@ func (r *Run) followCaller() {
 		}
 		s.Lock()
 		r.unfollow = unfollow
-		r.release(r.now()) // the run may have ended meanwhile
+		r.release(r.now()) // acts on an end of the run in the meantime
 	}()
 	err := contain(func() error {
 		unfollow = context.AfterFunc(r.ctx, r.callerEnded)

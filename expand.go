@@ -44,7 +44,7 @@ func (e *expandError) Error() string { return "expanded into a graph" }
 // expansion is the compiled graph that a node expands into, and its inputs.
 type expansion struct {
 	plan   *Plan
-	inputs map[string]any // not nil
+	inputs map[string]any // never nil
 	state  any
 
 	warnings []error // of the plan, each with the path of the nodes around it
@@ -118,7 +118,7 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	}
 	p := x.plan
 	x.warnings = r.warningsInside(ref, p)
-	p.Hash() // calls user code (MarshalJSON), so not later, under the lock
+	p.Hash() // calls user code (MarshalJSON), which must not be called under the run's lock
 	for _, name := range p.lacks {
 		if r.declaring(name) == nil {
 			return fmt.Errorf("%w: group %s, which it names, is not declared", ErrBadValue, quoteID(name))
@@ -271,7 +271,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	x.saved, x.left, r.nests = e.state, false, true
 	r.disarm(&x.grace)
 	if r.single != nil && r.single.interrupted == step {
-		r.single.interrupted = nil // its step has returned
+		r.single.interrupted = nil // the step of the interrupted attempt has returned
 	}
 	for _, name := range e.plan.lacks {
 		r.lend(name, ref)
@@ -280,7 +280,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.durable.takeBackMore(&e.back)
 	}
 	if e.held == nil {
-		if x.kept != nil { // a redrive begins the inside anew
+		if x.kept != nil { // a redrive begins the inside anew, so the kept waits are dropped
 			r.waiters().drop(place{r, ref})
 			r.dropKept(x)
 		}
@@ -317,7 +317,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
 	}
-	r.timers++ // until the child's goroutines have returned
+	r.timers++ // counts the child until its goroutines have returned
 	h.resume(h.within.Inside.Stop, true)
 	if told { // an event has named the waiting nodes already
 		waits.began = waits.began[:min(began, len(waits.began))]

@@ -42,8 +42,8 @@ type GateTimeout uint8
 
 // The values of GateTimeout.
 const (
-	GateFail  GateTimeout = iota // it fails, with the cause gate_timeout
-	GateLabel                    // it completes with the output "timeout", which is also its label: labelled edges must include "timeout" or "default"
+	GateFail  GateTimeout = iota // the gate fails, with the cause gate_timeout
+	GateLabel                    // the gate completes with the output "timeout", which is also its label: labelled edges must include "timeout" or "default"
 )
 
 var gateTimeoutNames = enum.Of[GateTimeout]("gate timeout", "fail", "label")
@@ -168,7 +168,7 @@ func (n *node) withAliases(labels []string) []string {
 	if n.Kind == KindGate {
 		words, classes = gateAliasWords, gateAliases
 	}
-	var has [2]bool // by meaning: false, true
+	var has [2]bool // whether a label means false, or true
 	all := true
 	for _, label := range labels {
 		switch means, ok := classes[strings.ToLower(label)]; {
@@ -343,7 +343,7 @@ func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 		if !ok {
 			continue
 		}
-		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // see checkTerms
+		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // the label of such an edge is no branch, see checkTerms
 			continue
 		}
 		f(i, from, e.Label)
@@ -439,7 +439,7 @@ func expressible(t time.Time) time.Time {
 		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	case u.Year() < 1:
 		return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
-	case t.Year() > 9999 || t.Year() < 1: // its year is out of range only in its own zone
+	case t.Year() > 9999 || t.Year() < 1: // in UTC the year is in range
 		return u
 	}
 	return t

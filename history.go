@@ -54,7 +54,7 @@ type learnedNode struct {
 // estimates are the expected durations of the nodes of a workflow, in ns. They never change.
 type estimates struct {
 	Paths map[string]int64 `json:"paths"`
-	Kinds map[string]int64 `json:"kinds"` // the means of their paths
+	Kinds map[string]int64 `json:"kinds"` // by kind: the mean of its paths
 	All   int64            `json:"all"`   // the mean of all paths
 }
 
@@ -192,7 +192,7 @@ type workflowFile struct {
 
 // MarshalJSON encodes what h has learned.
 func (h *History) MarshalJSON() ([]byte, error) {
-	return json.Marshal(h.file()) // without the lock, since ending runs wait for it
+	return json.Marshal(h.file()) // encoded without the lock, since ending runs wait for it
 }
 
 func (h *History) file() historyFile {
@@ -248,7 +248,7 @@ func (r *Run) learnedPrefix() string {
 		return ""
 	}
 	outer := r.outer.learnedPrefix()
-	if r.outer.items == nil { // else the name of the map is already in outer
+	if r.outer.items == nil { // otherwise outer has the name of the map already
 		outer += r.outer.plan.names[r.within.ref]
 	}
 	switch {
@@ -323,7 +323,7 @@ func (r *Run) noteLessons() {
 	}
 	if before == 0 && len(root.learning.lessons) > 0 {
 		root.learning.news.Store(true)
-		root.timers++ // Wait does not return before the History has learned
+		root.timers++ // keeps Wait from returning before the History has learned
 	}
 }
 
@@ -337,7 +337,7 @@ func (r *Run) teach() {
 	r.learning.lessons = nil
 	r.learning.news.Store(false)
 	r.st.Unlock()
-	if lessons == nil { // another goroutine was faster
+	if lessons == nil { // another goroutine has taken the lessons
 		return
 	}
 	seen := make([]observation, len(lessons))
@@ -368,5 +368,5 @@ func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 		}
 		start = r.attemptStart(ref, x)
 	}
-	return rec.end - start, start >= 0 && rec.end >= start // else it began in an earlier life
+	return rec.end - start, start >= 0 && rec.end >= start // the second result is false if the attempt began in an earlier life
 }

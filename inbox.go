@@ -43,7 +43,7 @@ type inbox struct {
 
 	aside  []store.PostedRequest // requests that could not be read, in their order
 	unread map[uint64]error      // by number: why a request could not be read, until it is answered
-	passes int                   // how often in a row some could not be read
+	passes int                   // how often in a row some request could not be read
 	again  *time.Timer           // retries the requests in aside; nil if there are none
 	ahead  []aheadState          // the answers to requests behind an unanswered one, in their order
 }
@@ -375,7 +375,7 @@ func (r *Run) takeStops(now int64) {
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		if in.retry != nil {
-			in.retry.Stop() // and not in.again: the requests that were set aside are tried again, however often the store does not answer
+			in.retry.Stop() // in.again stays armed: the requests in aside are tried again, however often the store does not answer
 		}
 		in.retry = time.AfterFunc(minPause, func() {
 			in.more.Store(true)

@@ -43,8 +43,8 @@ type LoopLimit uint8
 
 // What happens at the bound of a loop.
 const (
-	LoopFail LoopLimit = iota // the node fails with [CauseLoopLimit] and an error that matches [ErrLoopLimit]
-	LoopStop                  // the node completes
+	LoopFail LoopLimit = iota // the loop fails with [CauseLoopLimit] and an error that matches [ErrLoopLimit]
+	LoopStop                  // the loop completes
 
 	loopLimitCount
 )
@@ -171,7 +171,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.Lock()
-	if r.current(ref) != step { // the attempt was abandoned: finish checks that, too
+	if r.current(ref) != step { // the attempt was abandoned, which finish notices, too
 		s.Unlock()
 		return c, false
 	}
@@ -182,7 +182,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	w.now = r.now()
-	r.disarm(&r.extras[ref].grace) // the run is being left, and the test has returned in time
+	r.disarm(&r.extras[ref].grace) // the grace was for the test, which has returned in time
 	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
@@ -236,7 +236,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 // stop reaches the loop.
 type pause struct {
 	next   int            // the number of the next iteration
-	due    int64          // when it begins, ns since the run's start
+	due    int64          // when the iteration begins, in ns since the run's start
 	failed []groupFailure // the groups whose members were stopped, in the attempt so far
 	over   bool           // the pause was interrupted: a worker concludes the loop
 }
@@ -250,7 +250,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped while it paused
 		}
-		r.wake(now) // as after a backoff
+		r.wake(now) // a run at rest continues, as after a backoff
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})

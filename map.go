@@ -114,10 +114,10 @@ type items struct {
 	m      *Map
 	list   reflect.Value   // a slice or an array
 	plan   *Plan           // a node for each item
-	failed int             // so far; the run's lock guards it
-	abort  bool            // an item returned AbortRun; the run's lock guards it
+	failed int             // how many items have failed so far; the run's lock guards failed
+	abort  bool            // an item returned AbortRun; the run's lock guards abort
 	text   json.RawMessage // the list as the codec wrote it; nil if the codec was not called
-	stored bool            // the store has been given the list; the run's lock guards it
+	stored bool            // the store has been given the list; the run's lock guards stored
 }
 
 // keep takes the list of a map that ended in an earlier life, if the snapshot has it.
@@ -325,7 +325,7 @@ func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFla
 func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
-		if !x.list.IsValid() { // a map that ended in an earlier life may have no list any more
+		if !x.list.IsValid() { // an ended map of an earlier life may have no list any more
 			return nil, false
 		}
 		return x.at(int(ref)), true
@@ -509,7 +509,7 @@ func (r *Run) failedItems() *MapError {
 func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	r, ref := w.run, w.task.Ref
 	m := r.plan.node(ref).Map
-	if m == nil || !r.plan.net.Is(ref, machine.FlagComposite) { // a mocked map is not performed
+	if m == nil || !r.plan.net.Is(ref, machine.FlagComposite) { // a mocked map has no items to check
 		return res
 	}
 	value, ok := r.assembled(ref, flags, m.Over, res.merged)

@@ -192,7 +192,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 		found, err := m.find(s, k, f)
 		switch {
 		case err != nil:
-			f.land() // the waiting attempts continue, each by itself
+			f.land() // the waiting attempts continue, and each calls its own step
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
 			return perform()
 		case found:
@@ -204,7 +204,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	case res.inside:
 		close(f.expanded)
 		f.by, w.flight = k, f
-	case res.err == nil && s.Err() == nil: // a value returned after the timeout is ignored
+	case res.err == nil && s.Err() == nil: // otherwise an error, or a value returned after the timeout, is not kept
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
@@ -326,7 +326,7 @@ func (s *Step) memoKey() (memoKey, error) {
 // inputsHash returns the hash of all inputs of the run, which it encodes once; "" if one has no JSON form: a memoized step
 // must not read such an input.
 func (r *Run) inputsHash() string {
-	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys are Refs
+	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys of this map are Refs
 	x := made.(*hashedInputs)
 	x.once.Do(func() {
 		inputs := map[string]any{}
@@ -774,7 +774,7 @@ func (s *Step) forgetMemos() {
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {
-		return nil // it was not kept
+		return nil // without a key, no output was kept
 	}
 	first, err := m.get(by, k.base)
 	if err != nil {

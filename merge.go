@@ -48,7 +48,7 @@ func builtinMerge(name string) bool {
 func mergeValues(strategy string, asJSON bool, in []Contribution, keys []string) (any, error) {
 	value := func(c Contribution) any {
 		if err, is := c.Value.(error); is && asJSON {
-			return errorText(err) // the fields of errors are no contract, and some do not survive a snapshot
+			return errorText(err) // an error is merged as its text: its fields are no contract, and some do not survive a snapshot
 		}
 		return c.Value
 	}
@@ -203,7 +203,7 @@ func member(output any, name string) (any, bool) {
 		if field, ok := structField(s, name); ok {
 			return field.Interface(), true
 		}
-	case reflect.Map: // behind a pointer
+	case reflect.Map: // the output is a pointer to a map
 		if s.CanInterface() && reflect.TypeOf(output).Kind() == reflect.Pointer {
 			return lookup(s.Interface(), name)
 		}
@@ -285,7 +285,7 @@ func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, o
 	case machine.DeliverOutput:
 		label := e.Label
 		if e.Flags&machine.EdgeLabelled == 0 {
-			label = "" // an edge into the end node whose label is no branch
+			label = "" // the edge leads into the end node, and its label is no branch
 		}
 		return portOf(output, e.Key, label)
 	case machine.DeliverError:
@@ -314,7 +314,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 		return v, true
 	}
 	if in := of.graph().inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else merged has the value, if any was delivered
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // otherwise merged has the value, if any was delivered
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
 					return v, true
@@ -401,7 +401,7 @@ func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.D
 }
 
 func (r *Run) failureOf(ref machine.Ref) error {
-	r.st.Lock() // the search for the origins of an aborted source may visit running nodes
+	r.st.Lock() // needed because the search for the origins of an aborted source may visit running nodes
 	defer r.st.Unlock()
 	return r.nodeError(ref)
 }
@@ -430,7 +430,7 @@ func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	r.st.Lock()
 	defer r.st.Unlock()
 	if x := r.extras[ref]; x != nil {
-		merged = x.merged // no longer written to
+		merged = x.merged // the engine no longer writes to this map
 	}
 	return merged
 }

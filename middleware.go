@@ -117,7 +117,7 @@ type surrounding struct {
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
-		if r.span.Load() != nil && r.manual == nil { // else the Coordinator calls them when the run has ended
+		if r.span.Load() != nil && r.manual == nil { // otherwise the Coordinator calls these functions when the run has ended
 			go r.endAround(a)
 		}
 	}()
@@ -129,7 +129,7 @@ func (r *Run) surround() {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
 				r.st.Lock()
-				if r.stage < stageRunning { // else the run was stopped or left meanwhile, and reads base
+				if r.stage < stageRunning { // otherwise the run was stopped or left meanwhile, and reads base
 					r.base = ctx
 				}
 				r.st.Unlock()
@@ -318,7 +318,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			inside, d := t, (*double)(nil)
 			if t != nil {
 				if d = t.double(p, r, within); !t.names(d) {
-					inside, d = nil, nil // everything inside is real
+					inside, d = nil, nil // no node inside is mocked
 				}
 			}
 			look(inner, inside, d, path+"/")
@@ -403,7 +403,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref
 			if _, runs := status(path, noRef); !runs {
 				s, _ := status(prefix, r)
 				switch within, why = prefix+n.ID, "is "+s.String(); s {
-				case Running: // another iteration or item
+				case Running: // another iteration or another item is running
 					within, why = prefix+part, "is not running"
 				case Idle, Waiting, Ready:
 					why = "has not begun"

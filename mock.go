@@ -70,9 +70,9 @@ type OnMissing uint8
 
 // What happens to a step that is neither mocked nor unmocked.
 const (
-	MissingReal OnMissing = iota // it is performed; the summary lists it as uncovered
-	MissingStub                  // it completes with a null output
-	MissingFail                  // it fails, with an error that matches ErrNoMock; the summary lists it as uncovered
+	MissingReal OnMissing = iota // the node is performed; the summary lists it as uncovered
+	MissingStub                  // the node completes with a null output
+	MissingFail                  // the node fails, with an error that matches ErrNoMock; the summary lists it as uncovered
 
 	missingCount
 )
@@ -497,12 +497,12 @@ func (r *Run) approve(ref machine.Ref) answer {
 
 // The outcomes of a [TestNode]: how test mode treated the node.
 const (
-	TestNotReached  = "not_reached" // it was stopped or failed before it could be performed
-	TestMocked      = "mocked"      // a mock or a stub replaced it
-	TestReal        = "real"        // it was performed as in any run, because Unmock names it or it needs no mock
-	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names it: see OnMissing
-	TestAuto        = "auto"        // a gate that test mode approved
-	TestSkipped     = "skipped"     // it was skipped without being performed
+	TestNotReached  = "not_reached" // the node was stopped or failed before it could be performed
+	TestMocked      = "mocked"      // a mock or a stub replaced the node
+	TestReal        = "real"        // the node was performed as in any run, because Unmock names it or it needs no mock
+	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names the node: see OnMissing
+	TestAuto        = "auto"        // the node is a gate that test mode approved
+	TestSkipped     = "skipped"     // the node was skipped without being performed
 )
 
 // TestSummary is the summary of a run in test mode. The summary of any other run is nil, and its methods treat nil as
@@ -735,7 +735,7 @@ func at(value any, place string) (any, error) {
 
 // judge judges an assertion and records the outcome in s.
 func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
-	err := ErrGoexit // unless check returns
+	err := ErrGoexit // stays if check does not return
 	defer func() {
 		if err == nil {
 			s.Passed++
@@ -751,7 +751,7 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 // hold checks one assertion against the result. It calls user code: the assertion's check.
 func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.Node)
-	if len(nodes) == 0 { // the composite around it did not begin
+	if len(nodes) == 0 { // the composite around the node did not begin
 		nodes = []NodeResult{{ID: a.Node}}
 	}
 	for _, n := range nodes {

@@ -57,7 +57,7 @@ type config struct {
 	memo           *Memo
 	refresh        bool // the memo is not looked up
 	budget         func(Usage) error
-	bounds         *room // of transactions, for tests; nil for the usual bounds
+	bounds         *room // the bounds of transactions, for tests; nil for the usual bounds
 	checkValues    bool  // outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any

@@ -67,7 +67,7 @@ type Result struct {
 type NodeResult struct {
 	ID     string
 	Kind   string
-	Label  string // of the Node, for display
+	Label  string // Label of the Node, for display
 	Tier   int
 	Status Status
 	// RunID is the id of the run, for readers of many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. It is empty in the
@@ -129,7 +129,7 @@ type NodeResult struct {
 
 // Undoing describes how a node was or is being undone: see Compensate of [Node].
 type Undoing struct {
-	Attempts int       // of the compensation
+	Attempts int       // the number of attempts of the compensation
 	Certain  bool      // the node has completed, so it had an effect; if false, the effect is unknown
 	Began    time.Time // when the first attempt began
 	Ended    time.Time // when the node was undone, or could not be; zero while it is being undone
@@ -304,7 +304,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
 			res.Hit = clonePtr(x.Hit)
 		}
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // otherwise its beginning was lost with the store
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // otherwise the beginning of the nested run was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts, res.Usage = r.attempts(ref, w, x), x.Usage.all()
@@ -380,7 +380,7 @@ func (r *Result) node(ref machine.Ref) NodeResult {
 	if res.Status == Completed || res.Status == Skipped {
 		return res
 	}
-	if !res.Status.Terminal() { // in a suspended run
+	if !res.Status.Terminal() { // the run is suspended
 		res.Status = s.Status(ref)
 		return res
 	}
@@ -541,7 +541,7 @@ func (r *Run) runError(v verdict) error {
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
 		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the rule of an earlier life, has decided
-			nodes, passed = escaped, machine.WordPropagated // a tolerated failure may stop a victim
+			nodes, passed = escaped, machine.WordPropagated // a tolerated failure counts, since it may have stopped a victim
 		}
 	}
 	for _, ref := range nodes {

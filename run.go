@@ -36,8 +36,8 @@ type Run struct {
 // replace.
 type runGiven struct {
 	plan     *Plan
-	step     StepFunc        // wrapped in the middleware
-	ctx      context.Context // the caller's
+	step     StepFunc        // the host's step function, wrapped in the middleware
+	ctx      context.Context // the context of the caller
 	base     context.Context // the caller's values without its cancellation: only the run stops attempts
 	cfg      *config
 	start    time.Time
@@ -77,7 +77,7 @@ type runNest struct {
 	tree     *tree // nil for a run without composites that is not nested
 	outer    *Run  // nil for a run that is not nested
 	turn     *turn // its place in the tree; nil without a tree
-	began    int64 // ns since start; start is the outermost run's
+	began    int64 // when the run began, in ns since start; start is the outermost run's
 	bound    int64 // when the run's Timeout passes, in ns since start; may be negative; 0 means never
 	touched  bool  // see tree
 	heldBack bool  // the run is in durable.heldBack
@@ -277,7 +277,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
 	defer func() { // the run must end even if a method of the caller's context ends the goroutine
 		r.st.Lock()
-		if r.stage < stageRunning { // else a stop or a Leave has begun the run already
+		if r.stage < stageRunning { // otherwise a stop or a Leave has begun the run already
 			r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 			if r.mayEnd = mayEnd; mayEnd {
 				r.base = context.WithoutCancel(r.base)
@@ -318,7 +318,7 @@ var callerGone = &stopCause{ErrGoexit, context.Canceled}
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
-	if r.stage >= stageRunning { // it has ended, or will end, without having begun
+	if r.stage >= stageRunning { // the run has ended, or will end, without having begun
 		s.Unlock()
 		return false
 	}
@@ -398,11 +398,11 @@ func (r *Run) dispatch(now int64) {
 	if r.durable != nil {
 		r.commitPending()
 	}
-	if r.tree == nil && r.st.Rated() { // else the tree calls it
+	if r.tree == nil && r.st.Rated() { // otherwise the tree calls awaitToken
 		r.awaitToken(now)
 	}
 	if r.tree == nil && r.cfg.restAfter > 0 {
-		r.doze(now) // else the tree calls it
+		r.doze(now) // otherwise the tree calls doze
 	}
 	if r.st.Sleepers() > 0 || r.leaving {
 		r.rest(now)
@@ -413,7 +413,7 @@ func (r *Run) dispatch(now int64) {
 // announced answers an announcement of the State with a worker. It declines if the committer has to take the outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
-		r.st.Answer() // the committer lets the run continue
+		r.st.Answer() // the committer will let the run continue
 		return
 	}
 	r.engage()
@@ -498,7 +498,7 @@ func (r *Run) sumUp(now int64) {
 }
 
 //go:noinline
-func (r *Run) logEnd(now int64) { // not inlined into sumUp: see attemptAndFinish
+func (r *Run) logEnd(now int64) { // must not be inlined into sumUp: see attemptAndFinish
 	ended, arg := r.endedPayload(), any(nil)
 	if arg = ended; r.cfg.eventOutputs > 0 {
 		arg = &endedWith{RunEnd: ended, value: r.output()}
@@ -541,7 +541,7 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-	if root.learning != nil && root.learning.news.Load() { // inline, since a variable would make the stacks of all workers grow
+	if root.learning != nil && root.learning.news.Load() { // not kept in a variable, which would make the stacks of all workers grow
 		root.teach()
 	}
 }
@@ -670,7 +670,7 @@ func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 // durable run, guards and merges that run before that end is stored must take the lock.
 type record struct {
 	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
-	value    any   // of a completed node the output, of a failed node the error
+	value    any   // the output of a completed node, the error of a failed node
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
@@ -754,7 +754,7 @@ type extra struct {
 	labels    map[string]string // set by the current attempt; nil if none
 	using     Usage             // reported by the current attempt; nil if nothing
 	left      bool              // the current attempt was interrupted because the run is being left
-	awaited   []awaitedRun      // the answers of AwaitRun
+	awaited   []awaitedRun      // the answers to AwaitRun
 
 	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }

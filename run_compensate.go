@@ -28,7 +28,7 @@ func (x *compensation) policy() Retry {
 // their turn when the composite has its turn.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
-	status RunStatus       // with which the run was about to end when the undoing began; zero for a nested run that had completed
+	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
 	whole  bool            // the nested run completed, but its composite's attempt failed: undoing does not change the run's verdict
 	by     *Run            // the run that waits for the undos in flight, and counts their goroutines and timers; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
@@ -56,13 +56,13 @@ type undo struct {
 	due                     int64      // when the next attempt begins after a backoff
 	before                  int32      // how often the node was undone before
 	inside                  []*Run     // for a composite: the nested runs still to undo; the next one is the last
-	resumed                 bool       // an earlier life began it, and its turn has not come in this life
-	regained                bool       // the step was called again for the graph that it returned in an earlier life
+	resumed                 bool       // an earlier life began to undo the node, and the node's turn has not come in this life
+	regained                bool       // the compensation was called again for the graph that it returned in an earlier life
 	attempt, grace, backoff *alarm
 
 	by     *Request     // who has undone it by hand; else nil
-	noted  uint64       // the last transaction that records it
-	stored Compensation // its status in the store
+	noted  uint64       // the last transaction that records the undo
+	stored Compensation // the status of the undo in the store
 }
 
 // compensate performs the compensation of a node: its own function, or else byKind.
@@ -110,7 +110,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node still has to be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite from an earlier life that continues: it has its turn before the end node
+	if !r.st.Word(ref).Status().Terminal() { // the node is a cleanup composite from an earlier life that continues: it has its turn before the end node
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -258,7 +258,7 @@ func (r *Run) performUndos(now int64) {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-		case u.due > now: // due comes from an earlier life
+		case u.due > now: // the time due comes from an earlier life
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -287,7 +287,7 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	if u.regained || u.stored == CompensationRunning { // it has a record, which ends now; the nodes inside have their own records, which say what was undone
+	if u.regained || u.stored == CompensationRunning { // the composite's undo has a record, which ends now; the nodes inside have their own records, which say what was undone
 		u.status, u.ended = CompensationDone, now
 		u.note()
 	}
@@ -485,7 +485,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 		u.fail(r.durable.failed, now)
 	case err == errNotCalled:
 		u.fail(stop.err, now)
-	case stop != nil && stop.err == ErrTimeout: // even if it returned no error: a deadline is a contract
+	case stop != nil && stop.err == ErrTimeout: // the attempt fails even if it returned no error: a deadline is a contract
 		u.failed(timeoutAfter(u.rules().timeout, err), CauseTimeout, errorFacts{}, random, now)
 	case err == nil && r.ownUndo(u.ref) == nil:
 		r.st.PauseUndo(u.ref)

@@ -137,7 +137,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 			return c
 		}
 		c.suspend = facts.suspend
-		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // in case it may not wait
+		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // stays if the node may not wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -251,7 +251,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 			c.noRetry = event.NoRetryOverall
 		}
 	} else if stopping && c.Cause == CauseTimeout {
-		c.Cause = CauseStepError // the stop caused the step's deadline error
+		c.Cause = CauseStepError // the stop caused the step's deadline error, so no timeout has passed
 	}
 	if x != nil && x.behind && c.Status == Failed {
 		c.noRetry = event.NoRetryAbandoned
@@ -502,7 +502,7 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 		}
 	}
 	if s.StoppedFor() == CauseStoreError {
-		v.status, v.degraded = RunFailed, false // whatever the end node says
+		v.status, v.degraded = RunFailed, false // the end node cannot change this
 	} else if end != noRef && !endStopped(s, end) {
 		v.judgeEnd(s, end, endOutput)
 	}
@@ -580,7 +580,7 @@ func (w *worker) fallback() bool {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {
-			c.noRetry = failed.noRetry // why the fallback was called
+			c.noRetry = failed.noRetry // noRetry says why the fallback was called
 		}
 	}
 	w.phase = phaseEngine

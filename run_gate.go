@@ -16,10 +16,10 @@ import (
 
 // answer is the effect of a signal on a node. It is computed without the lock, since labels may be user code.
 type answer struct {
-	machine.Outcome           // of a gate
+	machine.Outcome           // the outcome of a gate
 	decision        *Decision // the signal; nil if there is none
-	value           any       // of a completed gate
-	said            string    // see conclusion.answer
+	value           any       // the output of a completed gate
+	said            string    // the answer, see conclusion.answer
 	err             error
 	text            json.RawMessage // the value of the signal as the codec has written it; nil if it has not
 }
@@ -71,7 +71,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		r.st.Unlock()
 		return in, err
 	}
-	over, ended := r.concluded(), ErrFinished // no node of an ended run waits, whatever its name
+	over, ended := r.concluded(), ErrFinished // no node of an ended run waits, so the gate's name does not matter
 	switch {
 	case root.isLost():
 		ended = root.durable.failed

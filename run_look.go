@@ -128,7 +128,7 @@ func (r *Run) Inside(path string) (Inside, error) {
 // around holds the data that one look at a run copies under the run's lock.
 type around struct {
 	run   *Run
-	id    string // of the run
+	id    string // the id of the run
 	words []machine.Word
 	kept  []keptResult // of the nodes whose records may change, or need the lock, in the order of declaration
 }
@@ -413,7 +413,7 @@ func (at place) gather() *gathered {
 	r, ref := g.at.run, g.at.ref
 	s, w := &r.st, r.st.Word(ref)
 	if x := r.extras[ref]; x != nil {
-		g.merged = x.merged // no longer written to
+		g.merged = x.merged // the engine no longer writes to this map
 	}
 	in := r.plan.inputsOf(ref)
 	if in == nil {
@@ -753,7 +753,7 @@ func (n *nodeState) history() (list []Attempt) {
 	case Aborted, Cancelled:
 		current.Err = cmp.Or(n.Err, n.LastErr).restore()
 	}
-	if !n.End.Before(n.Began) { // else the process ended before the attempt did, and the attempt begins again
+	if !n.End.Before(n.Began) { // otherwise the process ended before the attempt did, and the attempt begins again
 		current.End = n.End
 	}
 	return append(list, current)

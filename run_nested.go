@@ -71,7 +71,7 @@ func (r *Run) beginsInside(ref machine.Ref) bool {
 // beginWhole begins the memo lookup for a composite. The caller holds the run's lock.
 func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
 	if x := r.extras[ref]; x != nil {
-		x.comp = nil // it belongs to the attempt before
+		x.comp = nil // the old x.comp belongs to the attempt before
 	}
 	r.life().begunInside(r, ref, before, now)
 }
@@ -118,7 +118,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	}
 	c := &Run{runGiven: r.runGiven}
 	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
-	c.stage = stageRunning // no Runner delays it
+	c.stage = stageRunning // no Runner delays a nested run
 	c.log, c.single, c.manual = r.log, r.single, r.manual
 	c.runNest = runNest{
 		tree: r.tree, outer: r, nests: p.composite,
@@ -157,7 +157,7 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	comp.child, comp.working = c, false
 	c.began = now
 	r.flush(now) // log the start of the composite before the events inside
-	r.timers++   // until the child's goroutines have returned
+	r.timers++   // counts the child until its goroutines have returned
 	r.setUp(c)
 	if r.leaving {
 		c.leave()
@@ -231,14 +231,14 @@ func (w *worker) returned() bool {
 		r.armReturnGrace(ref, x)
 	}
 	if x.grace == nil && (r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone) {
-		r.armGrace(w.step, x) // before, there was no goroutine to wait for
+		r.armGrace(w.step, x) // until now, the composite had no goroutine to wait for
 	}
 	comp := x.comp
 	if f := comp.failed; f != nil && f.undone {
 		r.st.Unlock()
 		return w.finishAs(f.c, f.res, true)
 	}
-	if comp.pause != nil { // the pause was interrupted
+	if comp.pause != nil { // the pause of the loop was interrupted
 		c := r.stoppedLoop(ref)
 		r.st.Unlock()
 		return w.finishAs(c, attemptResult{}, true)
@@ -440,7 +440,7 @@ func (t *tree) settle(now int64) {
 	if t.root.cfg.restAfter > 0 && t.root.doze(now) {
 		t.attend(now)
 	}
-	if t.root.leaving && t.workers == 0 { // only after every touched run has started its remaining work
+	if t.root.leaving && t.workers == 0 { // the root rests only after every touched run has started its remaining work
 		t.root.rest(now)
 		t.touch(t.root)
 		t.attend(now)
@@ -458,7 +458,7 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			r.conclude(now) // only that: a worker of the outer run may be reading the verdict, without the lock
+			r.conclude(now) // no other step is safe: a worker of the outer run may be reading the verdict, without the lock
 			continue
 		}
 		t.ending = append(t.ending, r.endings()...)
@@ -527,7 +527,7 @@ func (r *Run) slotsOf(name string) *machine.Slots {
 		if !ok || r.plan.groups[i].inherited {
 			continue
 		}
-		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of this graph may be a member
+		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // the slots are missing if no node of this graph is a member
 			r.st.MakeSlots(i)
 		}
 		return r.st.SlotsOf(i)
@@ -574,7 +574,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 	list := t.tokens[token]
 	for i := t.tokenPlace(token, r); i < len(list); i++ {
-		if list[i] == r { // it is the first, unless another attempt of its composite has not ended
+		if list[i] == r { // r is the first, unless another attempt of its composite has not ended
 			t.tokens[token] = slices.Delete(list, i, i+1)
 			break
 		}

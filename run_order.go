@@ -173,7 +173,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)
 	q.off = append(q.off, &putOff{*w, c, res, goOn})
-	w.flight = nil // the copy has it
+	w.flight = nil // the copy has the flight
 	w.run.release(w.now)
 	return false
 }
@@ -227,7 +227,7 @@ func (r *Run) ringDue(now int64) {
 		q.rang = now
 		if a.timer == nil || a.timer.Stop() {
 			a.run.timers--
-		} // else it finds nothing left to do
+		} // a timer that has fired finds nothing left to do
 		a.run.rung(a, now)
 		if r.tree != nil {
 			r.tree.touch(a.run)
@@ -321,7 +321,7 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 		}
 		task, ok = s.Next()
 		switch {
-		case ok && task.Gate: // only held tasks come before it
+		case ok && task.Gate: // Next hands out a gate only if no other task of the run can start
 			r.reachGate(task.Ref, now)
 		case ok && !task.Check && r.beginsInside(task.Ref):
 			r.beginInside(task, now)

@@ -28,7 +28,7 @@ func (r *Run) Cancel(by ...Request) error {
 func (r *Run) cancel(q Request) {
 	r.cancelled, r.requests = true, max(r.requests, 1)
 	r.ask(q)
-	r.outdate() // even if another cause has stopped the run before
+	r.outdate() // stores the request, even if another cause has stopped the run before
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
@@ -45,7 +45,7 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 			return
 		}
 		r.ask(q)
-		r.outdate() // see cancel
+		r.outdate() // as in cancel
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	})
 	if !called && r.isAtRest() {
@@ -161,7 +161,7 @@ func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner 
 		return
 	}
 	r.rouse(r.now())
-	r.outdate() // so that the next life of the run stops it, too
+	r.outdate() // stores the stop, so that the next life of the run stops, too
 	if !r.noteStop(kind, origin, cause, manner) {
 		return
 	}
@@ -300,11 +300,11 @@ func (r *Run) collectStops() {
 		r.outdated(t.Ref)
 		step := r.current(t.Ref)
 		if step == nil {
-			continue // an inline node, whose test cannot be interrupted
+			continue // the node is an inline node, whose test cannot be interrupted
 		}
 		x := r.extra(t.Ref)
 		cause := r.causeOf(t.Ref)
-		if x.timedOut == timeoutNone { // otherwise its timeout has stopped it already
+		if x.timedOut == timeoutNone { // otherwise the timeout of the attempt has stopped it already
 			r.disarmAttempt(t.Ref)
 			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
@@ -504,7 +504,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 		r = r.outer
 	}
 	failed, added := r.failedGroups.with(f)
-	if r.failedGroups = failed; added { // otherwise all members were stopped then
+	if r.failedGroups = failed; added { // otherwise the group has failed before, and all its members were stopped then
 		r.outdate()
 		r.stopMembers(at, f)
 	}
@@ -732,7 +732,7 @@ func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 				continue
 			}
 			u.leave()
-			u.run.st.ContinueUndo(u.ref) // its turn comes at once, and fails
+			u.run.st.ContinueUndo(u.ref) // the undo has its turn at once, and fails
 			if r.tree != nil {
 				r.tree.touch(u.run)
 			}

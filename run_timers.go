@@ -215,7 +215,7 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // the other alarms belong to attempts, or would begin anew in another life
+	armed := 0 // how many alarms are armed; alarms that the store does not know belong to attempts, or would begin anew in another life
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
@@ -287,7 +287,7 @@ func (r *Run) armTimeouts(n *node, step *Step, fallback bool, now int64) {
 
 // armTimeout arms the timeout of an attempt before its step is called.
 func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
-	timeout := max(n.Timeout, 0)  // it may be NoTimeout
+	timeout := max(n.Timeout, 0)  // NoTimeout is negative
 	if fallback || n.Map != nil { // the Timeout of a map bounds each item
 		timeout = 0
 	}
@@ -417,7 +417,7 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 	x = r.tree.root.remark()
 	x.abandonedInside = append(x.abandonedInside, r.path(ref))
-	for c := r; c.outer != nil; c = c.outer { // another attempt of any of these would overlap with the abandoned one
+	for c := r; c.outer != nil; c = c.outer { // another attempt of any composite around r would overlap with the abandoned one
 		c.outer.extra(c.within.ref).behind = true
 	}
 }
@@ -429,7 +429,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
 	}
-	if e.grace != nil && e.grace.Stop() { // a cleanup node that itself is stopped now
+	if e.grace != nil && e.grace.Stop() { // the check of a cleanup node is itself stopped now
 		r.timers--
 	}
 	d := r.cfg.cancelGrace

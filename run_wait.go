@@ -268,7 +268,7 @@ func (r *Run) judgeAtRest(s *signal) error {
 		switch {
 		case i >= 0 && waits[i].Run != "":
 			return awaitsRun(s.gate, waits[i].Run)
-		case i >= 0 || len(r.waiters().keptAt) > 0: // or a node waits in a graph that is not known
+		case i >= 0 || len(r.waiters().keptAt) > 0: // also if a node waits in a graph that is not known
 			return nil
 		}
 		return r.noGate(s.gate)
@@ -519,7 +519,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 		r.st.NoteBug(err)
 	}
 	if quiet {
-		r.st.Hush(ref) // observers see no change of its status
+		r.st.Hush(ref) // observers see no change of the node's status
 	}
 }
 
@@ -586,7 +586,7 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 // abandonReturn gives up on a worker that concludes a composite, and returns the composite to its previous state.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
-	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion does not belong to the current Step
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // a new Step, so that the worker's conclusion does not belong to the current Step
 	x.grace = nil
 	x.comp.working, x.comp.put = false, true
 	r.leftBehind(step.ref)
@@ -608,7 +608,7 @@ func (r *Run) resumeReturns() {
 			x.comp.put = false
 			r.st.EvaluateInline(ref)
 		case x.comp.working && x.timedOut == timeoutNone && !r.st.Word(ref).Is(machine.WordStopping):
-			r.disarm(&x.grace) // a stop sets a grace of its own
+			r.disarm(&x.grace) // a later stop sets a grace of its own
 		}
 	}
 }
@@ -806,7 +806,7 @@ func (r *Run) rest(now int64) {
 	case !s.OnlySleeps(): // a nested run that is held because it is being left does not wait for a signal
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // it waits for a token
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node waits for a token
 		return
 	}
 	if r.outer != nil {

@@ -24,7 +24,7 @@ const (
 	WhyWaiting          // its join has not decided: Edges are open, and Nodes are their sources; for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes that the current tier waits for
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
-	WhyHeld             // such nodes are not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
+	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
 	WhyStore            // the store has not confirmed that it is ready or has started, or has no room for another start or end yet
 	WhyOrder            // it waits its turn behind Nodes, under [Limit](1) the nodes that must return first; none if it is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
@@ -303,7 +303,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // the node is in a line from which others have been called
+	if !s.Contends(ref) { // other nodes have been called from the line in which the node waits
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
@@ -554,7 +554,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from machine.Ref) bool { // reports false if the node was not attempted, so that the time of its end is not known
+	ended := func(from machine.Ref) bool { // ended reports false if the node was not attempted, so that the time of its end is not known
 		if !s.Word(from).Status().Terminal() {
 			return true
 		}

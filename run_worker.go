@@ -25,10 +25,10 @@ type worker struct {
 	ending   *ending     // the task's ending, if it has waited for room in the outbox; else nil
 	unspent  unspent     // for a task whose step has returned a graph
 	phase    phase
-	way      way         // how it performs the task
+	way      way         // how the worker performs the task
 	handed   bool        // the host calls the task's step
 	alone    bool        // see single.alone; guarded by the run's lock
-	resumed  bool        // the result that it settles next was put off, see single
+	resumed  bool        // the result that the worker settles next was put off, see single
 	guarding bool        // the task is a check whose guard is running
 	checking *evaluation // for a task that is a check, else nil
 
@@ -192,13 +192,13 @@ func (w *worker) performPlain() (more bool) {
 		}
 		w.phase = phaseUser
 		value, err := do(step, step)
-		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // Err of the caller's context is user code, too
+		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // Err is called in this phase, since the caller's context is user code, too
 		w.phase = phaseEngine
 		w.now = r.now()
 		if err != nil || special || r.careful && r.single.isDue(w.now) {
 			return w.finishPlain(value, err)
 		}
-		step.returned() // before the end of the node is visible
+		step.returned() // called before the end of the node is visible
 		r.lock()
 		rec := &r.records[ref]
 		if r.current(ref) != step || s.Word(ref).Is(machine.WordStopping) || s.IsLeft() || r.putsOff(w.now) {
@@ -214,7 +214,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.Complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else release must run between two nodes
+		if r.tree == nil && r.durable == nil && !s.IsObserved() { // otherwise release must run between two nodes
 			next, ok = s.NextPlain()
 		}
 		if !ok {
@@ -253,7 +253,7 @@ func (w *worker) exit() {
 	w.phase = phaseEngine
 	w.now = w.run.now()
 	switch {
-	case w.failed != nil: // in a fallback
+	case w.failed != nil: // the fallback has ended the goroutine
 		w.finishFallback(conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseGoexit}, err: errors.Join(w.failed.err, ErrGoexit)}, false)
 		return
 	case w.step != nil:
@@ -383,7 +383,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	}
 	if r.plan.net.Is(t.Ref, factTimed) {
 		n := r.plan.node(t.Ref)
-		if !r.recordsStart(t.Ref) { // else the timeout begins when the start is written
+		if !r.recordsStart(t.Ref) { // otherwise the timeout begins when the start is written
 			r.armTimeout(n, step, false, now)
 		}
 		r.armOverall(n, step, false)
@@ -703,7 +703,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	}
 	w.resumed = false
 	var cause *stopCause  // the end of the caller's context, which the step may have seen before the run did
-	if r.mayEnd && goOn { // else the goroutine is ending, perhaps because of this call
+	if r.mayEnd && goOn { // otherwise the goroutine is ending, perhaps because of callerCause
 		cause = w.callerCause()
 	}
 	for waited := r.durable == nil; ; waited = true {
@@ -721,7 +721,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		if drawn || x == nil || x.timedOut == timeoutNone {
 			break
 		}
-		r.st.Unlock() // the attempt has failed, whatever its step returned
+		r.st.Unlock() // the attempt has timed out, so it has failed, whatever its step returned
 		w.draw(res, &c)
 		drawn = true
 	}
@@ -760,7 +760,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.extras[ref].Crashes = crashes // the attempt has not ended yet
+		r.extras[ref].Crashes = crashes // undoes conclude's change, since the attempt has not ended yet
 		r.release(w.now)
 		return w.fallback()
 	default:

@@ -62,7 +62,7 @@ type Runner struct {
 	closed    bool
 	over      chan struct{}  // see shutdownBegun
 	due       []*runnerEntry // the runs that the launcher begins next
-	launching bool           // whether the launcher is running
+	launching bool           // the launcher is running
 	watchers  []*runWatcher  // see Watch
 	steps     int64          // counts visited entries; tests use it to check that the work is linear
 }
@@ -83,8 +83,8 @@ type runnerState uint8
 
 const (
 	queued    runnerState = iota
-	active                // counts against MaxRuns
-	asleep                // suspended: does not count
+	active                // the run counts against MaxRuns
+	asleep                // the run is suspended, and does not count
 	forgotten             // the run has ended
 )
 
@@ -339,7 +339,7 @@ func (rn *Runner) begun(r *Run) {
 func (rn *Runner) launch() {
 	over := false
 	defer func() {
-		if !over { // a context of a caller ended this goroutine
+		if !over { // a method of a caller's context has ended this goroutine
 			go rn.launch()
 		}
 	}()
@@ -353,7 +353,7 @@ func (rn *Runner) launch() {
 		next := rn.due[0]
 		rn.due = rn.due[1:]
 		rn.mu.Unlock()
-		if len(next.run.cfg.around) > 0 { // functions of the host, which may take long
+		if len(next.run.cfg.around) > 0 { // begin calls functions of Around, which may take long
 			go next.run.begin(next.from, next.run.now())
 			continue
 		}
@@ -546,11 +546,11 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 	}
 	given := e.run.cfg.given
 	var from *Snapshot
-	if e.run.cfg.store == nil { // a durable run is redriven in its store
+	if e.run.cfg.store == nil { // a durable run is redriven in its store, without a snapshot
 		from = e.run.Snapshot()
 	}
 	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
-		c.repeats, c.signals = 0, nil // they belong to the earlier life
+		c.repeats, c.signals = 0, nil // the repeats and signals given belong to the earlier life
 		c.replaces = e.run
 		return nil
 	})}, opts)
@@ -561,12 +561,12 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 // ago. Serve's loop and the goroutines of its runs use them.
 type deferrals struct {
 	mu   sync.Mutex
-	runs map[string]deferral // by their ids
+	runs map[string]deferral // by the id of the run
 }
 
 // deferral keeps Serve from starting a run.
 type deferral struct {
-	failures int       // in a row
+	failures int       // the failures in a row
 	until    time.Time // zero while the run is being started
 	request  bool      // if true, a request that is posted for the run ends the deferral early
 }
@@ -666,7 +666,7 @@ func hasReplaced(text []byte) bool {
 			return false
 		}
 		from += i
-		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // an odd number of backslashes before this one makes it text
+		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // after an odd number of backslashes, this backslash begins no escape
 			return true
 		}
 	}

@@ -37,13 +37,13 @@ type share struct {
 	limit     int // 0 means no limit
 	used      int
 	bucket    *bucket.Bucket       // nil without a rate
-	waiting   [2]due.Queue[*claim] // by whether they need a token; in the order of their arrival
-	promised  [2]int               // how many claims were called back and have neither taken anything nor been dropped; by the same index
+	waiting   [2]due.Queue[*claim] // the first for claims that need no token, the second for claims that need one; in the order of their arrival
+	promised  [2]int               // how many claims were called back and have neither taken anything nor been dropped; by the same index as waiting
 	arrivals  int64
 	refs      int      // how many runs may use the key
 	stakes    []*stake // of all runs, unordered
 	far       *far     // the limits shared with other processes; nil if there are none
-	due.Entry          // its place in awaited
+	due.Entry          // the share's place in awaited
 }
 
 // stake connects one run to a share.
@@ -64,7 +64,7 @@ type stakes struct {
 // claim is the place of a run among the runs that wait for a share.
 type claim struct {
 	*stake
-	due.Entry      // its place in waiting, by arrival
+	due.Entry      // the claim's place in waiting, by arrival
 	token     bool // the best of the run's nodes also needs a token
 	state     claimState
 	at        *machine.Locked // the State whose node contends, after the claim was heard
@@ -73,8 +73,8 @@ type claim struct {
 type claimState uint8
 
 const (
-	claimWaits  claimState = iota // counts as one of the run's timers
-	claimCalled                   // a goroutine is calling the run, and still counts
+	claimWaits  claimState = iota // the claim counts as one of the run's timers
+	claimCalled                   // a goroutine is calling the run, and the claim still counts
 	claimHeard                    // the run was called, and takes or drops the claim next
 	claimDone
 )
@@ -208,7 +208,7 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // the best of its nodes has changed
+		x.waiting[x.needs(c.token)].Remove(c) // the run's best node has changed
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
@@ -335,7 +335,7 @@ func (x *share) next() (c *claim) {
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
-			p.timer.Stop() // if it has fired, ring finds nothing to do
+			p.timer.Stop() // a timer that has fired calls ring, which finds nothing to do
 		}
 		return
 	}
@@ -367,7 +367,7 @@ func (r *Run) joinPool() {
 		r.join(r.st.WholeSlots(), p.whole)
 	}
 	for i := range r.plan.groups {
-		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // otherwise the tree does
+		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // otherwise the tree shares the keys
 			r.shareKey(lines, r.plan.groups[i].Name)
 		}
 	}
@@ -481,7 +481,7 @@ func (r *Run) yieldTurns() {
 
 // leavePool returns the run's slots to the pool and ends its claims, when the run ends.
 func (r *Run) leavePool() {
-	if r.shared == nil { // it shares nothing, was discarded before it joined, or has left already
+	if r.shared == nil { // the run shares nothing, was discarded before it joined, or has left already
 		return
 	}
 	r.st.LeavePool()

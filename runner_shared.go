@@ -78,46 +78,46 @@ type granter struct {
 	shared Shared
 	store  store.GrantStore
 	holder string
-	wake   chan struct{} // receives when the goroutine must ask earlier than it knows
+	wake   chan struct{} // wakes the goroutine when it must ask the store earlier than planned
 
 	queue     due.Queue[*far] // ordered by when the store is asked
 	over      chan struct{}   // closed when the goroutine ends; nil if there was none
 	running   bool
-	failures  int   // of the store, in a row
+	failures  int   // the failures of the store, in a row
 	notBefore int64 // when the store is asked again after a failure
 	reportAt  int   // the number of failures at which the next report is made
 }
 
 // far is this process's part of a limit that several processes share.
 type far struct {
-	due.Entry // its place in the granter's queue
+	due.Entry // the limit's place in the granter's queue
 	granter   *granter
 	share     *share
-	limit     string // its name in the store
+	limit     string // the name of the limit in the store
 	most      int    // slots; 0 means any number
 	every     int64  // the time between two tokens
 	burst     int    // 0 means no rate
 
 	granted     int   // slots that steps may take; while a request is in flight, only the slots that it keeps
-	fair        int   // how many of them the process may use while other processes want some
-	until       int64 // when they are lost
-	peak        int   // the most slots taken at once since checked
+	fair        int   // how many granted slots the process may use while other processes want some
+	until       int64 // when the granted slots are lost
+	peak        int   // the most slots taken at once since the time in checked
 	checked     int64
 	tokens      int
 	tokensUntil int64
-	used        bool  // a token was taken since checked
-	next        int64 // when the store has a token
+	used        bool  // a token was taken since the time in checked
+	next        int64 // when the store has the next token
 
 	asked  bool // a request is in flight
 	owes   bool // a request has failed: it is unknown what the store has granted
 	got    bool // the last request has brought all tokens, or some slots
 	keeps  int
-	wants  int   // beyond what is kept, or tokens
+	wants  int   // how many slots are wanted beyond the kept ones, or how many tokens
 	retry  int64 // the earliest time of the next request for more
 	pause  time.Duration
-	check  time.Duration       // until the next request that renews it
-	last   int64               // the last request
-	others []store.GrantHolder // from the last answer
+	check  time.Duration       // how long until the next request that renews the grants
+	last   int64               // when the last request was made
+	others []store.GrantHolder // the other processes, from the last answer
 }
 
 // granter returns a granter for the pool, nil if nothing is shared.
@@ -260,11 +260,11 @@ func (f *far) note() {
 		switch {
 		case len(x.stakes) == 0:
 			at = now
-		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // other processes want slots that are no longer used
+		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // other processes want slots that this process no longer uses
 			at = min(at, max(now, f.last+int64(minGrantPause)))
 		}
 	}
-	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) { // otherwise it has all slots
+	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) { // otherwise the process has all slots of the limit
 		if now-f.last > int64(grantCheck) {
 			f.pause = 0
 		}
@@ -289,7 +289,7 @@ func (f *far) note() {
 	} else if first {
 		select {
 		case g.wake <- struct{}{}:
-		default: // it is awake, or will see this when it wakes
+		default: // the goroutine is awake, or will see this when it wakes
 		}
 	}
 }
@@ -308,7 +308,7 @@ func (rn *Runner) giveBack(ctx context.Context) {
 	}
 	select {
 	case <-over:
-	case <-ctx.Done(): // the grants go back in the background
+	case <-ctx.Done(): // the grants are returned in the background
 	}
 }
 
@@ -518,7 +518,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)
-	if a.Next > 0 { // so that neither of two processes is always the first
+	if a.Next > 0 { // a random pause, so that neither of two processes is always the first
 		f.retry = now + int64(min(a.Next, maxTokenPause)) + rand.Int64N(int64(minGrantPause))
 	}
 }

@@ -149,7 +149,7 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			v.takeAt = time.Time{}
 		case <-v.told:
 			timer.Stop()
-			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // at once, unless others keep creating runs
+			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // the store is asked at once, unless other processes keep creating runs
 				v.takeAt = at
 			}
 		case <-timer.C:
@@ -191,15 +191,15 @@ type serving struct {
 	bounded   bool            // keys have bounds
 
 	// Only the loop uses the fields below.
-	announceAt time.Time     // the next announcement
-	reportAt   time.Time     // the next report of unclaimable queues
-	takeAt     time.Time     // the next query for due runs
+	announceAt time.Time     // when the next announcement is due
+	reportAt   time.Time     // when unclaimable queues are reported next
+	takeAt     time.Time     // when due runs are queried next
 	calm       time.Duration // the least time between two queries that notifications cause
-	tookAt     time.Time     // the last query
+	tookAt     time.Time     // when due runs were queried last
 	refused    bool          // the last announcement was refused: the owner is in use
 	outdated   error         // why no more runs are taken: the store's schema is newer than this program; nil if it is not
-	failures   int           // of the store, in a row
-	keysAt     time.Time     // the next report about a failing KeyRunsOf
+	failures   int           // the failures of the store, in a row
+	keysAt     time.Time     // when a failing KeyRunsOf is reported next
 
 	held  atomic.Int64  // how many runs are in flight here or being started
 	wake  chan struct{} // signalled when a run has ended or could not begin
@@ -358,7 +358,7 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	if v.outdated == nil && !now.Before(v.announceAt) {
 		err = v.announce(ctx, now)
 	}
-	if v.outdated != nil { // the loop is woken when a run has ended
+	if v.outdated != nil { // the end of a run wakes the loop
 		return reportPause, nil
 	}
 	if err == nil && !v.refused && !now.Before(v.reportAt) {
@@ -482,7 +482,7 @@ func (v *serving) withdraw() {
 	err := guarded(func() error {
 		return v.service.Store.Announce(ctx, store.Announcement{Process: v.announced.Process})
 	})
-	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // Serve has returned these errors
+	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // Serve has returned an outdated schema or ErrUnusable already
 		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
 	}
 }
@@ -506,17 +506,17 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 
 // take starts due runs until none is left or MaxRuns are in flight, and returns how long to wait before the next query.
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
-	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // random, so that processes that began together do not query together
+	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // a random pause, so that processes that began together do not query together
 	for ctx.Err() == nil {
 		except, starting, pause := v.apart.except(wait)
 		wait = pause
 		most := v.rn.free(store.DefaultPage) - starting
 		if most <= 0 {
-			return wait, nil // or until a run has ended
+			return wait, nil // the end of a run ends the wait, too
 		}
 		queues, most := v.open(most)
 		if len(queues) == 0 {
-			return wait, nil // likewise
+			return wait, nil // the end of a run ends the wait, too
 		}
 		keys, err := v.leasedKeys(ctx)
 		if err != nil {
@@ -594,7 +594,7 @@ func (v *serving) mostOf(key string) (most int) {
 		if err == nil && most < 0 {
 			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
 		}
-		if err != nil { // let one run at a time continue
+		if err != nil { // on an error, one run of the key at a time continues
 			if most = 1; !time.Now().Before(v.keysAt) {
 				v.keysAt = time.Now().Add(reportPause)
 				v.report("", store.Queue{}, fmt.Errorf("KeyRunsOf(%s): %w", quoteID(key), bounded(err)))
@@ -658,7 +658,7 @@ func (v *serving) start(runs []dueRun) (started int) {
 			}
 			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
-		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // a function of Around may take long
+		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // bounds the wait for functions of Around, which may take long
 	waiting:
 		for range some {
 			select {

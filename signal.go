@@ -54,10 +54,10 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 
 // The properties of a node that its State does not read.
 const (
-	factTimed = machine.FlagHost << iota // it has a timeout
-	factOwn                              // it has a Do, a Test or inputs to check: an attempt is more than a call of the host's step function
-	factJudge                            // its output is checked
-	factOnce                             // its mock is called once, without a retry
+	factTimed = machine.FlagHost << iota // the node has a timeout
+	factOwn                              // the node has a Do, a Test or inputs to check: an attempt is more than a call of the host's step function
+	factJudge                            // the output of the node is checked
+	factOnce                             // the mock of the node is called once, without a retry
 )
 
 // Values that package machine defines, under this package's names.
@@ -235,7 +235,7 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the changes to the signals' scope: effects are user code, which may be slow or end its
 // goroutine. The caller holds the run's lock.
 func (r *Run) bringSignals() {
-	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // otherwise the Coordinator publishes them
+	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // otherwise the signals are being published, or the Coordinator publishes them
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}
@@ -246,7 +246,7 @@ func (r *Run) flushSignals() {
 	s := &r.st
 	returned := false
 	defer func() {
-		if !returned { // an effect ended the goroutine
+		if !returned { // an effect has ended the goroutine
 			go r.flushSignals()
 		}
 	}()

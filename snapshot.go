@@ -45,8 +45,8 @@ const answersVersion = 2
 // snapshotFile is the JSON form of a snapshot.
 type snapshotFile struct {
 	Version   int               `json:"version"`
-	Graph     string            `json:"graph,omitempty"` // its name
-	Hash      string            `json:"hash"`            // of the plan
+	Graph     string            `json:"graph,omitempty"` // the name of the graph
+	Hash      string            `json:"hash"`            // the hash of the plan
 	Run       string            `json:"run"`             // the run's id
 	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
 	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken in the middle of the run
@@ -90,7 +90,7 @@ type undoingState struct {
 type undoState struct {
 	Status   Compensation `json:"status"`
 	Attempts int32        `json:"attempts,omitempty"`
-	Cut      int32        `json:"cut,omitempty"` // attempts that do not count, and how many of the last ones ended with their process: see nodeFacts
+	Cut      int32        `json:"cut,omitempty"` // how many attempts do not count, and how many of the last ones ended with their process: see nodeFacts
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
@@ -131,7 +131,7 @@ type insideState struct {
 
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	First uint64    `json:"first,omitempty"` // the id of the event that began it, the composite's start
+	First uint64    `json:"first,omitempty"` // the id of the event that began the nested run: the start of the composite
 	// StoppedFor is the cause for which the composite was stopped. Stop is the stop of the nested run, which follows from StoppedFor or
 	// from a failure inside.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
@@ -248,7 +248,7 @@ type nodeState struct {
 	// Undo is the state of the node's compensation. In a store it has its own record, which is not a node.
 	Undo *undoState `json:"undo,omitempty"`
 
-	reopened bool                  // a redrive continues inside it although it had ended
+	reopened bool                  // a redrive continues inside the composite although it had ended
 	apart    bool                  // the List has its own record in the store
 	stored   map[string]store.Node // for an expanded node with a Redo: the run's nodes in the store
 }
@@ -513,7 +513,7 @@ func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
 func (n *nodeState) prefixInside(prefix string) string {
 	switch in := n.Inside; {
 	case in.Items > 0:
-		return prefix // the id of an item contains the map's
+		return prefix // the id of an item contains the id of the map
 	case in.Iteration > 0:
 		return fmt.Sprintf("%s%s#%d/", prefix, n.ID, in.Iteration)
 	}
@@ -533,7 +533,7 @@ func (file snapshotFile) clone() snapshotFile {
 }
 
 func cloneNodes(nodes []nodeState) []nodeState {
-	nodes = append(make([]nodeState, 0, len(nodes)), nodes...) // not nil
+	nodes = append(make([]nodeState, 0, len(nodes)), nodes...) // never nil
 	for i := range nodes {
 		n := &nodes[i]
 		n.Value, n.Saved, n.Signal, n.List = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), clonePtr(n.List)
@@ -714,14 +714,14 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
-	if !x.ended() { // a step would be called
+	if !x.ended() { // to end the run, a step would have to be called
 		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode
 	r.prepare(x)
 	r.open(x, nil, 0)
 	r.st.Lock()
-	r.verdict.status = status // whichever rule the options gave
+	r.verdict.status = status // the stored status counts, whichever rule the options gave
 	r.began, r.ended = math.MaxInt64, math.MinInt64
 	for ref := range r.records {
 		if rec := &r.records[ref]; rec.attempts > 0 {

@@ -212,7 +212,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	case goesOn || n.Status.Terminal() && n.Status != Completed && n.Status != Skipped || d.Strict && !n.Status.Terminal():
 		a.inside[ref] = in
 	case named:
-		a.runs[ref] = true // nothing inside it has failed
+		a.runs[ref] = true // nothing inside the node has failed, so the node begins anew
 	}
 	return nil
 }
@@ -550,7 +550,7 @@ func (p *Plan) unknownPath(prefix, name string) error {
 // paths appends the paths of the nodes that run again, in the order of declaration: nodes that begin anew, and composites that continue
 // inside, each followed by the nodes that run again inside it.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
-	at := a.plan.found(nodes) // they may be of another graph
+	at := a.plan.found(nodes) // the nodes may be of another version of the graph
 	for _, ref := range a.plan.declared {
 		in := a.inside[ref]
 		if a.is(ref) {
@@ -663,8 +663,8 @@ type repair struct {
 	names  map[string]bool // of the named nodes; nil means all
 	hand   bool
 	by     *Request
-	paths  []string // of the nodes found
-	around []string // of expanded nodes around them, whose steps are called again for their graphs
+	paths  []string // the paths of the nodes found
+	around []string // the paths of expanded nodes around them, whose steps are called again for their graphs
 }
 
 // repairs finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
@@ -715,7 +715,7 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 			if u.Status, u.Cut = CompensationRunning, u.Attempts; x.hand {
 				u.Status, u.Err, u.By = CompensationDone, nil, orZero(x.by)
 			}
-		case inside: // an expanded node, whose step is called again for its graph
+		case inside: // the node is an expanded node, whose step is called again for its graph
 			n.Undo, x.around = nil, append(x.around, path)
 		}
 		some = some || inside
@@ -771,7 +771,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 			kept[ref] = n
 		}
 	}
-	losers := map[machine.Ref][]machine.Ref{} // by the node that decided without them: if it runs again, its losers do, too
+	losers := map[machine.Ref][]machine.Ref{} // by the node that decided without them: if that node runs again, its losers do, too
 	var work []machine.Ref
 	mark := func(r machine.Ref) {
 		if !again[r] {

@@ -65,7 +65,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	}
 	in := n.Inside
 	if in == nil {
-		if list != nil { // the map has not begun
+		if list != nil { // the list is known, but the map has not begun
 			return &held{within: n, ref: ref, list: list}, nil
 		}
 		return nil, nil
@@ -119,7 +119,7 @@ func (h *held) holdPast(inner *Plan, prefix string) error {
 // holdGraph matches the inside of a composite with the plan of its graph.
 func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held, error) {
 	in := n.Inside
-	inner.inOrder(in.Nodes) // a store has no order
+	inner.inOrder(in.Nodes) // a store returns nodes in any order
 	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
 	if err != nil {
 		return nil, err
@@ -701,7 +701,7 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 		switch {
 		case n.Status.Terminal() || n.Status == Suspended:
 			add(&keptNode{nodeState: n, in: in, path: prefix + n.ID, answered: answered[n.ID]})
-		case n.Inside != nil: // it is running, or its step will be called again for its graph
+		case n.Inside != nil: // the node is running, or its step will be called again for its graph
 			k.addInside(n.Inside, n.prefixInside(prefix), add)
 		}
 	}

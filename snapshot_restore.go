@@ -723,7 +723,7 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
-		in.run.st.HushReady() // they are held, and were queued before
+		in.run.st.HushReady() // these nodes are held, and observers saw them queued before
 	}
 }
 
@@ -770,7 +770,7 @@ func (h *held) settleOverdue(now int64) {
 			_, ok = o.run.waitEnds(o.ref)
 		}
 		if !ok {
-			continue // an earlier deadline has ended it
+			continue // an earlier deadline has ended the wait
 		}
 		if o.gate {
 			o.run.gateTimedOut(o.ref, now)

@@ -298,7 +298,7 @@ func (x *extra) pastStates(before int) (list []insideState) {
 	}
 	runs := x.comp.past
 	if c := x.comp.child; c != nil && c.iteration < before {
-		runs = append(slices.Clone(runs), c) // the loop pauses
+		runs = append(slices.Clone(runs), c) // the loop pauses after this iteration
 	}
 	for _, c := range runs {
 		list = append(list, insideState{Iteration: c.iteration, Nodes: c.nodeStates()})
@@ -632,7 +632,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 // failures, taken has these failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
-	otherwise := false // it would have run without these branches
+	otherwise := false // whether the node would have run without these branches
 	for _, i := range p.net.In(r) {
 		e := p.edgeAt(i)
 		from := at[e.From]

@@ -91,9 +91,9 @@ type Compensation = machine.Compensation
 // The states of a compensation. For a run, and for a composite without a Compensate, the state summarizes the nodes inside.
 const (
 	CompensationNone    Compensation = machine.CompensationNone    // no node is undone
-	CompensationRunning Compensation = machine.CompensationRunning // it has begun, or waits for its turn
+	CompensationRunning Compensation = machine.CompensationRunning // the undoing has begun, or waits for its turn
 	CompensationDone    Compensation = machine.CompensationDone    // the node was undone
-	CompensationFailed  Compensation = machine.CompensationFailed  // it has failed permanently
+	CompensationFailed  Compensation = machine.CompensationFailed  // the undoing has failed permanently
 )
 
 // The kinds of skip.

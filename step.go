@@ -40,7 +40,7 @@ type Step struct {
 
 const (
 	stepActive   = iota
-	stepReturned // the step has returned
+	stepReturned // the step function has returned
 	stepStopped  // stopped before its step returned, for the cause in ctx
 )
 
@@ -136,12 +136,12 @@ type stepFlags uint8
 const (
 	stepSubstituted stepFlags = 1 << iota // failed and skipped predecessors deliver defaults
 	stepDetached                          // a cleanup or end node: a stop of the run does not reach it
-	stepAdmitting                         // its inputs are checked before it starts
+	stepAdmitting                         // the inputs of the node are checked before the attempt starts
 	stepFallback                          // an attempt of the fallback
 	stepCrashed                           // its process has died too often: only its fallback is called
 	stepAgain                             // the step is called for the graph that it returned in an earlier life of the run
-	stepUndo                              // it undoes what the node has done
-	stepMemo                              // the run records what it reads, see Memo
+	stepUndo                              // the attempt undoes what the node has done
+	stepMemo                              // the run records what the step reads, see Memo
 )
 
 // liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt
@@ -216,7 +216,7 @@ func (a *keyAsked) Err() error { return context.Canceled }
 
 // make makes the context, with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
-	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // a context from a function of Around, or of a run that was stopped before it began
+	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // base comes from a function of Around, or from a run that was stopped before it began
 		base = context.WithoutCancel(base)
 	}
 	c.Context, c.cancel = context.WithCancelCause(base)
@@ -592,7 +592,7 @@ func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
 		s.ctx.CompareAndSwap(nil, &x.attemptContext)
 	}
 	x := s.ctx.Load()
-	if x.timeout == nil { // a stop has made the attemptContext
+	if x.timeout == nil { // a stop has made the attemptContext, without an alarm
 		x.timeout = &alarm{}
 	}
 	*x.timeout = alarm{run: s.run, step: s, lasts: lasts}

@@ -209,7 +209,7 @@ func (s *Step) CallWithoutView() Call {
 	if c.View.Trigger, c.View.Fired = v.Trigger(); c.Compensating {
 		c.View.Config = v.Config()
 	}
-	if v.run != s.run { // for an item, the View is the map's
+	if v.run != s.run { // the View of an item is the map's
 		c.View.Root = v.run.allInputs()
 	}
 	for _, p := range c.Predecessors {
@@ -485,7 +485,7 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	c.Params, c.Upstream, c.Root = x.readAll("params", form.Params), x.readAll("upstream", form.Upstream), x.readAll("root", form.Root)
 	c.Signal, c.SavedState, c.LastErr = x.read("signal", form.Signal), x.read("saved_state", form.SavedState), x.readError("last_error", "", form.LastErr)
 	c.Compensated = x.read("compensated", form.Undone)
-	if form.View == nil { // the view is null
+	if form.View == nil { // the text of the view is null
 		form.View = &ViewData{Codec: c.Codec}
 	}
 	c.View, c.early = *form.View, form.Early

@@ -663,14 +663,14 @@ type Adoption struct {
 type AdoptNode struct {
 	Node   string
 	Reason string // one of the constants below
-	After  string // the node that it follows, if the Reason is AdoptFollows
+	After  string // the node that this node follows, if the Reason is AdoptFollows
 }
 
 // The values of Reason in an [AdoptNode]: why the node does not keep a result.
 const (
 	AdoptNoResult = "no_result" // the run has no result of the node: the node is new, or has not completed
-	AdoptChanged  = "changed"   // its declaration differs, or its in-edges or its inside do
-	AdoptFollows  = "follows"   // it follows a node that runs
+	AdoptChanged  = "changed"   // the declaration of the node differs, or its in-edges or its inside do
+	AdoptFollows  = "follows"   // the node follows a node that runs
 )
 
 // AdoptPreview returns what [Adopt] would do to the run of a snapshot from [ReadSnapshot]. It changes nothing and reads no values.
@@ -792,7 +792,7 @@ func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Opt
 	if err != nil {
 		return nil, err
 	}
-	if err := old.file.adoptable(p); err != nil { // before its lease is acquired
+	if err := old.file.adoptable(p); err != nil { // checked before the lease of the run is acquired
 		return nil, err
 	}
 	a := new(Adoption)

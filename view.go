@@ -317,9 +317,9 @@ func (v View) reads(kind, name string) {
 
 // slips are possible mistakes of one evaluation of a guard or a condition, in its questions to its View. K identifies nodes.
 type slips[K comparable] struct {
-	err   error // from the first question about something that it may not see
-	seen  []K   // the failed nodes whose outputs it read, in order
-	asked []K   // the failed nodes whose status or error it asked for
+	err   error // the error of the first question about something that the function may not see
+	seen  []K   // the failed nodes whose outputs the function read, in order
+	asked []K   // the failed nodes whose status or error the function asked for
 }
 
 func (s *slips[K]) read(k K) {
@@ -614,7 +614,7 @@ func (s *Step) emptyEdge(id string) string {
 		if text, ok := r.lackedKey(e); ok {
 			return "its output" + text
 		}
-		return "it completed, but the edge delivered nothing" // its branch was not taken
+		return "it completed, but the edge delivered nothing" // the branch of this edge was not taken
 	}
 	slices.Sort(sources)
 	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))
