@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -174,6 +176,40 @@ func TestAwaitGivenUp(t *testing.T) {
 		requests, err := s.LoadRequests(t.Context(), "one", 0, 10)
 		require.NoError(t, err)
 		require.Empty(t, requests)
+	})
+}
+
+// The error of a long cycle names its first runs and the last one, and counts the others.
+func TestAwaitLongCycle(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "of eight", func(t *testing.T) {
+		var s store.Memory
+		const n = 8
+		id := func(i int) string { return fmt.Sprint("r", i%n+1) }
+		for i := range n {
+			_, _, err := s.Create(t.Context(), store.NewRun{ID: id(i)})
+			require.NoError(t, err)
+		}
+		text := ""
+		var runs []*kahn.Run
+		for i := range n {
+			run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+				_, err := kahn.AwaitRun(ctx, id(i+1))
+				if errors.Is(err, kahn.ErrAwaitCycle) {
+					text, err = err.Error(), nil
+				}
+				return nil, err
+			}}), nil, kahn.Durable(&s), kahn.RunID(id(i)))
+			require.NoError(t, err)
+			runs = append(runs, run)
+			synctest.Wait()
+		}
+		for _, run := range runs {
+			_, err := run.Wait()
+			require.NoError(t, err)
+		}
+		_, cycle, _ := strings.Cut(text, ": ")
+		require.Equal(t, `"r1", which awaits "r2", which awaits "r3", which awaits "r4", which awaits "r5", which awaits 2 others, which awaits "r8", which awaits "r1"`, cycle)
 	})
 }
 
