@@ -221,7 +221,7 @@ func TestPlanAt(t *testing.T) {
 		"T/M": "an id with a slash", "L#1/M[0]": "M of inner", "L#1/M[1]": "M of inner", "L#1/N[0]/x": "x of leaf", "L#1/N[0]/y[0]": "y of leaf",
 		"L#1/N[1]/x": "x of leaf", "L#1/N[1]/y[0]": "y of leaf",
 	}, paths)
-	for _, path := range []string{"", "T", "S/", "S/T", "T/M/x", "T/M[0]", "L/", "S[0]"} {
+	for _, path := range []string{"", "T", "S/", "S/T", "T/M/x", "T/M[0]", "L/", "S[0]", "S/M]"} {
 		_, ok := plan.At(path)
 		require.False(t, ok, path)
 	}

@@ -73,17 +73,22 @@ func TestMemoryOfLog(t *testing.T) {
 		While: func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }, MaxIterations: n,
 	}})
 	observed := make(chan struct{}, n+1) // the run keeps what an observer has not seen yet
-	for name, opts := range map[string][]kahn.Option{
-		"plain": nil, "observed": {kahn.OnNode(func(kahn.NodeResult) { observed <- struct{}{} })},
+	for name, row := range map[string]struct {
+		opts []kahn.Option
+		told int
+	}{
+		"plain":              {nil, 0},
+		"observed":           {[]kahn.Option{kahn.OnNode(func(kahn.NodeResult) { observed <- struct{}{} })}, n + 1},
+		"by one that panics": {[]kahn.Option{kahn.OnNode(func(kahn.NodeResult) { panic("no") })}, 0},
 	} {
 		least := int64(math.MaxInt64) // goroutines of earlier tests share the heap, and only add to the figure
 		for try := 0; try < 3 || try < 10 && least >= 800*n; try++ {
 			before := heap()
-			run, err := kahn.Start(t.Context(), g, nil, opts...)
+			run, err := kahn.Start(t.Context(), g, nil, row.opts...)
 			require.NoError(t, err)
 			_, err = run.Wait()
 			require.NoError(t, err)
-			for range len(opts) * (n + 1) {
+			for range row.told {
 				<-observed
 			}
 			least = min(least, heap()-before)

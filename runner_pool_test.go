@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
@@ -282,6 +284,21 @@ func TestRunnerLimits(t *testing.T) {
 			}
 			idle(t, rn)
 		}
+	})
+	inBubble(t, "a cleanup node of a stopped run takes no token, and gives none back if its inputs are refused", func(t *testing.T) {
+		rn, begin := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}}, time.Now()
+		completed(t, start(t, rn, graph(after("A")), nothing)) // takes the token of the hour
+		spam := func(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("spam") }
+		stopped := start(t, rn, graph(after("W"), kahn.Node{ID: "C", Cleanup: true, Moderation: kahn.ModerateInput, After: []string{"W"}}), nothing, kahn.Moderate(spam))
+		synctest.Wait()
+		require.NoError(t, stopped.Cancel())
+		res, err := stopped.Wait()
+		require.Error(t, err)
+		c, _ := res.Node("C")
+		require.Equal(t, kahn.CauseModeration, c.Cause.Kind)
+		completed(t, start(t, rn, graph(after("B")), nothing))
+		require.Equal(t, time.Hour, time.Since(begin))
+		idle(t, rn)
 	})
 	inBubble(t, "nobody rings when no run is left", func(t *testing.T) {
 		rn := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}, KeyRate: kahn.Rate{Starts: 1, Per: time.Minute}}

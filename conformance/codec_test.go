@@ -95,7 +95,7 @@ func TestTypesRefuseWhatTheyDoNotKnow(t *testing.T) {
 		``, `{`, `[1,`, `{"$type":"order","value":{}}`, `{"$type":"int","value":1.5}`, `{"$type":"int8","value":300}`,
 		`{"$type":"[]int","value":{"a":1}}`, `{"$type":"[]int","value":["x"]}`, `{"$type":"string","value":"%%"}`, `{"$type":7}`,
 		`{"$type":"int"}`, `{"$type":"float64","value":"x"}`, `{"$type":"verdict","value":{"status":"so so"}}`, `nul`,
-		`{"$type":"[]string","value":[1]}`, strings.Repeat("[", 2000) + strings.Repeat("]", 2000), strings.Repeat(`{"a":`, 2000) + "1" + strings.Repeat("}", 2000),
+		`{"$type":"[]string","value":[1]}`, strings.Repeat("[", 1100) + strings.Repeat("]", 1100),
 	} {
 		if v, err := (kahn.Types{}).Decode(json.RawMessage(text)); !errors.Is(err, kahn.ErrBadValue) {
 			t.Errorf("%s: %#v, %v", text, v, err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,6 +49,30 @@ func (s *shop) graph() *kahn.Graph {
 	}
 	return graph(kahn.Node{ID: "look", Do: do}, kahn.Node{ID: "pay", After: []string{"look"}, Do: do, Compensate: undo},
 		kahn.Node{ID: "ship", After: []string{"pay"}, Do: do, Compensate: undo})
+}
+
+// While a redriven run performs its nodes again, it says that they were undone before, and not that they are being undone.
+func TestCompensationOfARedrivenRun(t *testing.T) {
+	inBubble(t, "it runs again", func(t *testing.T) {
+		sells := false
+		g := graph(kahn.Node{ID: "pay", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return nil }},
+			kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+				if !sells {
+					return nil, errSoldOut
+				}
+				return takes(time.Second)(ctx, s)
+			}})
+		res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"))
+		require.ErrorIs(t, err, errSoldOut)
+		sells = true
+		run, err := kahn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Redrive(res.Snapshot(), nil))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, kahn.RunRunning, run.Status())
+		require.Equal(t, kahn.CompensationDone, run.Compensation())
+		_, err = run.Wait()
+		require.NoError(t, err)
+	})
 }
 
 // A redrive performs undone nodes again, under new keys, and keeps the other nodes; by a snapshot, and over a store.

@@ -162,6 +162,28 @@ func TestCompensationBeforeCleanup(t *testing.T) {
 		require.Equal(t, "end", l.lines[len(l.lines)-1])
 		require.ElementsMatch(t, []string{"tidy", "guard", "guarded"}, l.lines[2:5])
 	})
+	bothModes(t, "a composite that has started is attempted again meanwhile", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		tries := graph(kahn.Node{ID: "try", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if l.add("try"); strings.Count(l.String(), "try") == 1 {
+				return nil, errSoldOut
+			}
+			return nil, nil
+		}})
+		g := graph(
+			kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error {
+				l.add("undo")
+				time.Sleep(time.Hour)
+				l.add("undone")
+				return nil
+			}},
+			kahn.Node{ID: "x", Do: fails(time.Second), After: []string{"a"}},
+			kahn.Node{ID: "tidy", Cleanup: true, Sub: tries, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, Jitter: kahn.JitterNone}, After: []string{"a"}},
+		)
+		r := try(t, g, nil, mode)
+		r.expect("a:ok x:F tidy:ok", "failed")
+		require.Equal(t, "try undo try undone", l.String())
+	})
 }
 
 // If the verdict or the failure of an end node fails a completed run, the run is undone afterwards. An end node cannot complete a run that

@@ -82,6 +82,7 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 					}
 					synctest.Wait()
 					require.ErrorIs(t, run.Signal(context.Background(), "g", 7), kahn.ErrAnswered)
+					require.ErrorIs(t, run.Signal(context.Background(), "g", kahn.Decision{Value: 7, ID: "g"}), kahn.ErrSignalConflict)
 					go func() { answers <- run.Signal(context.Background(), "g", kahn.Decision{Value: 0, ID: "g"}) }() // a repetition
 					synctest.Wait()
 					if durable {

@@ -215,6 +215,30 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// When a slot of a group becomes free, one node is called from the line of the group. Until it begins, the others wait for their turn after it.
+func TestWhyInLine(t *testing.T) {
+	t.Parallel()
+	db := func(id string) kahn.Node { return kahn.Node{ID: id, Groups: []string{"db"}} }
+	var c *kahn.Coordinator
+	told := map[string]string{}
+	x := kahn.Node{ID: "x", After: []string{"a"}, When: func(kahn.View) (bool, error) { // asked before b begins
+		for _, id := range []string{"a", "b", "c", "d", "x", "y"} {
+			y, err := c.Run().Why(id)
+			require.NoError(t, err)
+			told[id] = y.String()
+		}
+		return true, nil
+	}}
+	c = coordinate(t, (&kahn.Graph{Groups: []kahn.Group{{Name: "db", Limit: 1}}}).Add(db("a"), db("b"), db("c"), db("d"), x, after("y", "a")))
+	a := nextOf(t, c, "a")
+	_, ok := c.Next()
+	require.False(t, ok)
+	require.NoError(t, c.Return(a, nil, nil))
+	require.Equal(t, map[string]string{
+		"a": "it has completed", "b": "it is next", "c": "it waits for its turn after b", "d": "it waits for its turn after b", "x": "it is being checked", "y": "it waits for its turn after b",
+	}, told)
+}
+
 // TestWhyOfSharedBounds asks two runs of a Runner that share a slot and a rate.
 func TestWhyOfSharedBounds(t *testing.T) {
 	t.Parallel()

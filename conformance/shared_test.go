@@ -263,6 +263,31 @@ func TestSharedTurns(t *testing.T) {
 	})
 }
 
+// TestSharedNews: a Runner that has just got one more slot soon learns that another Runner wants it.
+func TestSharedNews(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, m, own := new(store.Memory), new(gaugeOfKeys), new(gaugeOfKeys)
+		a, b := &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 2}}, &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 2}}
+		long, err := a.Start(t.Context(), keyedFan(1, 0, "a"), m.step(10*time.Second))
+		require.NoError(t, err)
+		time.Sleep(5 * time.Second) // without news it asks seldom
+		many, err := a.Start(t.Context(), keyedFan(100, 0, "a"), m.step(20*time.Millisecond))
+		require.NoError(t, err)
+		time.Sleep(50 * time.Millisecond)
+		begun := time.Now()
+		_, err = b.Execute(t.Context(), keyedFan(1, 0, "a"), own.step(10*time.Millisecond))
+		require.NoError(t, err)
+		require.Less(t, own.starts[0].Sub(begun), 350*time.Millisecond)
+		for _, run := range []*kahn.Run{many, long} {
+			_, err := run.Wait()
+			require.NoError(t, err)
+		}
+		require.NoError(t, a.Shutdown(t.Context()))
+		require.NoError(t, b.Shutdown(t.Context()))
+	})
+}
+
 // TestSharedWait: while a node waits for another process, it has no attempt and its Timeout does not run. Why names the run that holds the
 // slot, and the wait costs few calls. Cancel and Leave end it. If a run is cancelled, left or shut down, its slots are free at once.
 func TestSharedWait(t *testing.T) {

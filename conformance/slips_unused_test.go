@@ -41,6 +41,7 @@ func TestFieldsWithoutTheirOption(t *testing.T) {
 		{"a limit", graph(keyed), []kahn.Option{kahn.KeyLimit(1)}, ""},
 		{"a rate", graph(keyed), []kahn.Option{kahn.KeyRate(rate)}, ""},
 		{"disabled", graph(off, kahn.Node{ID: "b"}), nil, ""},
+		{"inside a disabled node", graph(kahn.Node{ID: "s", Disabled: true, Sub: graph(kahn.Node{ID: "a", Key: "host", Memo: "1"})}, kahn.Node{ID: "b"}), nil, ""},
 		{"test mode", graph(keyed), []kahn.Option{kahn.TestMode{}}, ""},
 	} {
 		for driver, drive := range drivers {

@@ -155,6 +155,9 @@ func TestReadRefused(t *testing.T) {
 		_, err = kahn.ReadResult(t.Context(), g, &deadLoad{broken}, "r")
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.ErrorIs(t, err, errDisk)
+		_, err = kahn.ReadRun(t.Context(), &deadLoad{broken}, "r")
+		require.ErrorIs(t, err, errDisk)
+		require.NotErrorIs(t, err, kahn.ErrUnknownRun)
 
 		// A failed run is redriven from the snapshot in its store.
 		bad := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}})

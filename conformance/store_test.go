@@ -118,6 +118,23 @@ func TestScenarioStore(t *testing.T) {
 		})
 	}
 
+	inBubble(t, "a node of a sub-graph whose id looks like an item's", func(t *testing.T) {
+		db, g := new(store.Memory), graph(subgraph("S", graph(after("[0]"), gate("G", "[0]"))))
+		var c paths
+		pause(t, g, c.count(takes(0)), kahn.Durable(db), kahn.RunID("one"))
+		run, err := kahn.Start(t.Context(), g, c.count(takes(0)), kahn.Durable(db), kahn.RunID("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if err := run.Signal(t.Context(), "S/G", true); err != nil {
+			t.Error(err)
+		}
+		if _, err := run.Wait(); err != nil || c.n["S/[0]"] != 1 {
+			t.Errorf("%v, S/[0] was called %d times", err, c.n["S/[0]"])
+		}
+	})
+
 	inBubble(t, "the test of a loop, and the next iteration, see what is durable", func(t *testing.T) {
 		var durable time.Time
 		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {

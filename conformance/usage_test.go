@@ -78,6 +78,9 @@ func TestUsage(t *testing.T) {
 				require.Equal(t, x.kinds, r.UsageByKind())
 				for id, want := range x.nodes {
 					require.Equal(t, want, r.node(id).Usage, id)
+					if inside := r.node(id).Sub; inside != nil {
+						require.Equal(t, x.want, inside.Usage(), "inside %s", id)
+					}
 				}
 				end := r.events[len(r.events)-1].Payload.(event.RunEnd)
 				require.Equal(t, map[string]float64(x.want), end.Usage)

@@ -139,7 +139,7 @@ func (l *limits) makeLate(p *Net, b Bound) {
 // are the slots of the key if the node is the first of the run that has it, and the run limits keys; otherwise nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
-	if late == nil || s.net.lateKeys == nil || key == "" {
+	if late == nil || key == "" {
 		return nil
 	}
 	own, is := s.net.lateKeys.group[r]
