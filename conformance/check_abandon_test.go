@@ -463,6 +463,43 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	}
 }
 
+// A loop whose test was left behind may be cancelled while the run is being left: the loop is stopped when the run goes on, and what runs beside it ends as usual.
+func TestLoopLeftBehindIsCancelled(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("stored ", stored), func(t *testing.T) {
+			asked := 0
+			g := graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 5, While: func(kahn.View) (bool, error) {
+				if asked++; asked == 1 {
+					time.Sleep(time.Minute)
+				}
+				return true, nil
+			}}}, kahn.Node{ID: "W", Do: takes(5 * time.Second)}, after("Z", "W"))
+			opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(100 * ms)}
+			if stored {
+				opts = append(opts, kahn.Durable(new(store.Memory)))
+			}
+			run, err := kahn.Start(t.Context(), g, nop, opts...)
+			require.NoError(t, err)
+			time.Sleep(10 * ms)
+			run.Leave()
+			time.Sleep(200 * ms)
+			require.NoError(t, run.CancelNode("L"))
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.True(t, res.Left)
+			require.Equal(t, []string{"L"}, res.Abandoned)
+			w, _ := res.Node("W")
+			require.Equal(t, kahn.Completed, w.Status)
+			time.Sleep(time.Hour) // for the call that was left behind
+			if !stored {
+				opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
+			}
+			try2(t, g, nop, opts...).expect("L:C W:ok Z:ok", "cancelled")
+		})
+	}
+}
+
 // A stopped run in SuspendStop mode performs only cleanup: a cleanup node that waits does not hold back other cleanup nodes.
 func TestCleanupThatWaitsHoldsNothingBack(t *testing.T) {
 	t.Parallel()
