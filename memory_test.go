@@ -75,7 +75,7 @@ func TestMemoryOfLog(t *testing.T) {
 	observed := make(chan struct{}, n+1) // the run keeps what an observer has not seen yet
 	for name, row := range map[string]struct {
 		opts []kahn.Option
-		told int
+		seen int
 	}{
 		"plain":              {nil, 0},
 		"observed":           {[]kahn.Option{kahn.OnNode(func(kahn.NodeResult) { observed <- struct{}{} })}, n + 1},
@@ -88,7 +88,7 @@ func TestMemoryOfLog(t *testing.T) {
 			require.NoError(t, err)
 			_, err = run.Wait()
 			require.NoError(t, err)
-			for range row.told {
+			for range row.seen {
 				<-observed
 			}
 			least = min(least, heap()-before)

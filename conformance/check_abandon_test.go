@@ -463,7 +463,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A loop whose test was left behind may be cancelled while the run is being left: the loop is stopped when the run goes on, and what runs beside it ends as usual.
+// A loop whose test was left behind may be cancelled while the run is being left: the next life stops the loop, and the nodes beside it end as usual.
 func TestLoopLeftBehindIsCancelled(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {

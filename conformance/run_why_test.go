@@ -220,12 +220,12 @@ func TestWhyInLine(t *testing.T) {
 	t.Parallel()
 	db := func(id string) kahn.Node { return kahn.Node{ID: id, Groups: []string{"db"}} }
 	var c *kahn.Coordinator
-	told := map[string]string{}
+	texts := map[string]string{}
 	x := kahn.Node{ID: "x", After: []string{"a"}, When: func(kahn.View) (bool, error) { // asked before b begins
 		for _, id := range []string{"a", "b", "c", "d", "x", "y"} {
 			y, err := c.Run().Why(id)
 			require.NoError(t, err)
-			told[id] = y.String()
+			texts[id] = y.String()
 		}
 		return true, nil
 	}}
@@ -236,7 +236,7 @@ func TestWhyInLine(t *testing.T) {
 	require.NoError(t, c.Return(a, nil, nil))
 	require.Equal(t, map[string]string{
 		"a": "it has completed", "b": "it is next", "c": "it waits for its turn after b", "d": "it waits for its turn after b", "x": "it is being checked", "y": "it waits for its turn after b",
-	}, told)
+	}, texts)
 }
 
 // TestWhyOfSharedBounds asks two runs of a Runner that share a slot and a rate.
