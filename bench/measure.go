@@ -41,7 +41,7 @@ func (e *entry) sample(target time.Duration) error {
 		}
 		return time.Since(start), nil
 	}
-	took, err := repeat(1) // lazy initialization happens now
+	took, err := repeat(1) // the first call also does lazy initialization
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 		r := &page.Runs[i]
 		err := check(r)
 		if err == nil && !b.DryRun {
-			if err = do(r); ctx.Err() != nil { // the page is done again
+			if err = do(r); ctx.Err() != nil { // a repetition of the call handles this page again
 				return report, bounded(context.Cause(ctx))
 			}
 		}
@@ -135,7 +135,7 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 				continue
 			}
 			for mode := kahn.PruneForward; ; mode++ {
-				if _, err := mode.MarshalText(); err != nil { // the mode before was the last one
+				if _, err := mode.MarshalText(); err != nil { // the preceding mode was the last one
 					break
 				}
 				part, err := p.Prune(id, mode)
@@ -213,7 +213,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 		if err := guarded(func() error { own = id(r.ID); return nil }); err != nil {
 			return err
 		}
-		if own == "" { // which would be a new id with each call
+		if own == "" { // an empty id would become a new id with each call
 			return fmt.Errorf("%w: Fork: the id of the fork of %s is empty", kahn.ErrBadOption, foreign.Quote(r.ID))
 		}
 		return p.Enqueue(ctx, nil, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(own), kahn.Fork(snapshot, nodes...))...)

@@ -287,7 +287,7 @@ func inputList(key string) field[graph] {
 	f.show = func(e *encoder, from *graph) (Value, bool) {
 		v, ok := show(e, from)
 		for i := range v.Items {
-			if object := &v.Items[i]; len(object.Items) == 1 { // nothing but its name
+			if object := &v.Items[i]; len(object.Items) == 1 { // the object has nothing but its name
 				*object = Value{Type: Text, Text: object.Items[0].Text}
 			}
 		}
@@ -595,7 +595,7 @@ func spellings[E textual]() (names []string) {
 	for x := E(0); ; x++ {
 		text, err := x.MarshalText()
 		if join, ok := any(x).(kahn.Join); ok && join.Rule() == machine.RuleAtLeast {
-			text, err = []byte("at_least(k)"), nil // it has no text without its number
+			text, err = []byte("at_least(k)"), nil // the rule has no text without its number
 		}
 		if err != nil {
 			return names

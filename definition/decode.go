@@ -86,12 +86,12 @@ func partOf(root *Value, limits Limits) (*Document, error) {
 type decoder struct {
 	report
 	limits               Limits
-	partial              bool // read graphs with problems, too
+	partial              bool // also read graphs with problems
 	values, nodes, edges int
-	ids                  map[string]bool   // of the nodes of the current graph
+	ids                  map[string]bool   // the ids of the nodes of the current graph
 	aliases              []*Problem        // uses of other engines' names
-	forms                map[string]string // by lookAlike: earlier ids that are not ASCII
-	schedule             *Schedule         // of the document
+	forms                map[string]string // earlier ids that are not ASCII, by the result of lookAlike
+	schedule             *Schedule         // the schedule of the document
 }
 
 // enter begins to read an item of a list or an object. It returns false if the item must be skipped; otherwise pop ends the

@@ -49,7 +49,7 @@ const maxShown = 1000
 type encoder struct {
 	report
 	limits Limits
-	ids    map[string]bool // of the nodes of the current graph
+	ids    map[string]bool // the ids of the nodes of the current graph
 	// schedule is the document's; records of inner graphs do not write it.
 	schedule *Schedule
 }

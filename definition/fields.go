@@ -60,7 +60,7 @@ func init() {
 		edgeList("edges"),
 	}}
 	documentRecord = record[graph]{required: []string{"version"}, fields: append([]field[graph]{
-		{name: "$schema", read: func(d *decoder, v *Value, _ *graph) { d.expect(v, Text) }}, // for editors
+		{name: "$schema", read: func(d *decoder, v *Value, _ *graph) { d.expect(v, Text) }}, // editors find the schema by this field
 		{name: "version", read: func(*decoder, *Value, *graph) {}, show: func(*encoder, *graph) (Value, bool) {
 			return Value{Type: Number, Text: versionText}, true
 		}},

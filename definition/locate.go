@@ -51,7 +51,7 @@ func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) 
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
 	switch err.(type) {
-	case *kahn.Problem, *kahn.GraphError: // their errors belong together
+	case *kahn.Problem, *kahn.GraphError: // the errors in these two belong together
 		joined = false
 	}
 	switch {
@@ -253,7 +253,7 @@ func (at part) item(i int) part {
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
-		inner := at.member(name) // a key in the data of Config, Params or a schema
+		inner := at.member(name) // found if the name is a key in the data of Config, Params or a schema
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
 		}

@@ -55,9 +55,9 @@ func (l Loader) addFromPart(err error, doc *Document) {
 type loss struct {
 	fields map[string][]string // by the path of a node: fields that could not be read completely, "" if it may be any field
 	edges  bool                // the document may have other edges, labels or kinds of nodes
-	nodes  bool                // and other nodes, too
-	inputs bool                // and other inputs
-	groups bool                // and other groups
+	nodes  bool                // the document may have other nodes
+	inputs bool                // the document may have other inputs
+	groups bool                // the document may have other groups
 	// schedule: the schedule could not be read completely.
 	schedule bool
 }
@@ -91,14 +91,14 @@ func (l *loss) add(p *Problem) {
 	}
 	field, rest := at[1], at[2]
 	if p.Kind == ErrUnknownField && rest == "" {
-		field = p.Suggestion // the meant field is lost; without a suggestion it may be any edge
+		field = p.Suggestion // the field that was meant is lost; without a suggestion any edge may be lost
 	}
 	l.fields[p.Node] = append(l.fields[p.Node], field)
 	switch {
 	case slices.Contains(ownFields, field):
 	case field == "graph" && rest != "":
 		l.inGraph(strings.TrimPrefix(rest, "."), p)
-	case rest != "" && (field == "map" || field == "loop"): // the node still is a composite
+	case rest != "" && (field == "map" || field == "loop"): // the node remains a composite
 	case field == "id":
 		l.nodes = true
 	default:
@@ -113,7 +113,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	if end >= 0 {
 		field = path[:end]
 	} else if p.Kind == ErrUnknownField {
-		field = p.Suggestion // the meant field is lost
+		field = p.Suggestion // the field that was meant is lost; without a suggestion any field may be lost
 	}
 	switch field {
 	case "name", "defaults", "strict_guards", "$schema", "version":
@@ -125,7 +125,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 		l.groups = true
 	case "inputs":
 		l.inputs = true
-	case "": // it may be any field
+	case "": // any field may be lost
 		l.edges, l.groups, l.inputs, l.schedule = true, true, true, true
 	default:
 		l.nodes = true
@@ -143,7 +143,7 @@ func (l *loss) leaves(err error) bool {
 	field, _, _ = strings.Cut(field, "[")
 	switch {
 	case p.Edge > 0 && field == "Label":
-		return false // see leavesLabel
+		return false // the method leavesLabel decides about labels
 	case field == "Groups":
 		return !l.nodes && !l.groups && !slices.Contains(l.fields[name], "groups") && !slices.Contains(l.fields[name], "")
 	case field == "Kind":

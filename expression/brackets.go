@@ -8,7 +8,7 @@ import (
 // bracket is an open bracket of a text.
 type bracket struct {
 	text string // "(", "[", "{" or "{{"
-	at   int    // its offset in bytes
+	at   int    // the bracket's offset in bytes
 }
 
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}

@@ -29,7 +29,7 @@ func (e *expression) Check(ancestor, input func(name string) error) error {
 	}
 	each(e.nodes, ancestor)
 	for _, name := range e.hoped {
-		_ = ancestor(name) // marks it as named; it need not exist
+		_ = ancestor(name) // ancestor marks the name as used; the node need not exist
 	}
 	each(e.inputs, input)
 	if len(found) == 0 {
@@ -150,7 +150,7 @@ func (c *compiler) kindOf(n ast.Node) string {
 	case *ast.ConditionalNode:
 		return same(n.Exp1, n.Exp2)
 	}
-	return c.kinds[n] // a call
+	return c.kinds[n] // n is a call
 }
 
 // Answers returns the possible answers of the text as a condition, or nil if they are unknown. They are known for a truth value (true and

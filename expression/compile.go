@@ -28,8 +28,8 @@ type compiler struct {
 	nodes   []string // named outside exists
 	inputs  []string // named by the text
 	reads   []string // nodes whose output the text names outside exists
-	asks    []string // nodes whose status or error the text names, or that it names in exists
-	strange []error  // problems whatever the values are: see check.go
+	asks    []string // nodes whose status or error the text names, and nodes that it names in exists
+	strange []error  // problems that do not depend on values: see check.go
 
 	kinds map[ast.Node]string // of the values of compiled nodes, where known
 }
@@ -395,7 +395,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 		}
 		members, root = append(members, m), m.Node
 	}
-	take := func() *ast.MemberNode { // the innermost remaining member
+	take := func() *ast.MemberNode { // returns the innermost remaining member
 		if len(members) == 0 {
 			return nil
 		}
@@ -411,7 +411,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 		}
 	} else {
 		var err error
-		if value, err = c.compile(root); err != nil { // ["a", "b"][0]
+		if value, err = c.compile(root); err != nil { // for example ["a", "b"][0]
 			return nil, err
 		}
 	}
@@ -563,7 +563,7 @@ func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error))
 	return func(e *evaluation) (any, error) {
 		if !e.view.Has(id) {
 			if !hoping {
-				e.view.Status(id) // makes the guard or condition fail with the names of its ancestors
+				e.view.Status(id) // Status makes the guard or condition fail, with the names of its ancestors
 			}
 			return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
 		}

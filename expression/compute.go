@@ -140,7 +140,7 @@ var functions = map[string]function{
 		if len(s) == 1 {
 			return strings.TrimSpace(s[0]), nil
 		}
-		set := map[rune]bool{} // since strings.Trim scans all of s[1] for each character of s[0]
+		set := map[rune]bool{} // a set, since strings.Trim scans all of s[1] for each character of s[0]
 		for _, r := range s[1] {
 			set[r] = true
 		}
@@ -257,7 +257,7 @@ func join(e *evaluation, args []any) (any, error) {
 
 func replace(e *evaluation, s []string) (any, error) {
 	n := strings.Count(s[0], s[1])
-	if err := e.spend(n + n*len(s[2])/16); err != nil { // before the memory is taken
+	if err := e.spend(n + n*len(s[2])/16); err != nil { // the budget is spent before the memory is taken
 		return nil, err
 	}
 	return strings.ReplaceAll(s[0], s[1], s[2]), nil

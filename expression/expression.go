@@ -164,7 +164,7 @@ type expression struct {
 	inputs  []string // named by the text
 	strange []error  // see check.go
 	unasked []string // nodes whose output the text names, but neither their status nor their error
-	answers []string // see Answers
+	answers []string // what the method Answers returns
 }
 
 // Evaluate implements [kahn.Expression].

@@ -66,7 +66,7 @@ func (m undoMode) option() kahn.RedriveMode {
 
 // doneReply confirms an action.
 type doneReply struct {
-	Status string `json:"status"` // accepted; or requested: a request waits for the process that performs the run
+	Status string `json:"status"` // "accepted", or "requested" if a request waits for the process that performs the run
 }
 
 // runReply names the run that an action has started.
@@ -77,7 +77,7 @@ type runReply struct {
 // redriveReply names the run that runs again, or was asked to.
 type redriveReply struct {
 	Run    string `json:"run"`
-	Status string `json:"status"` // accepted; or requested: a request waits for the process that performs the run
+	Status string `json:"status"` // "accepted", or "requested" if a request waits for the process that performs the run
 }
 
 var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requested"}
@@ -139,7 +139,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 		return "", nil, false, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // a kept response is given even if the run is forgotten
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // a kept response is given even if the run is no longer known
 		if err := c.findRun(); err != nil {
 			return "", nil, false, err
 		}
@@ -183,7 +183,7 @@ func (c *call) faultOf(err error) *fault {
 		return &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "a function of the service has panicked"}
 	}
 	f := faultOf(err)
-	if own := (*fault)(nil); !errors.As(err, &own) { // a function of the host may have written the text, whatever it wraps
+	if own := (*fault)(nil); !errors.As(err, &own) { // a function of the host may have written the text, whatever error it wraps
 		if f.Message = c.shownError("", err); f.Message == "" {
 			f.Message = text(refusalOf(err).match)
 		}
@@ -317,7 +317,7 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 	x.order = append(x.order, key)
 	for len(x.order) > maxReplies {
 		oldest := slices.IndexFunc(x.order, func(key string) bool { return x.byKey[key].isDone() })
-		if oldest < 0 { // all are in flight: without them a repetition would perform an action again
+		if oldest < 0 { // all actions are in flight: if one were forgotten, a repetition would perform it again
 			break
 		}
 		delete(x.byKey, x.order[oldest])

@@ -36,7 +36,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
 	header := w.Header()
 	header.Set("Content-Type", kind)
 	header.Set("Cache-Control", "private, max-age=31536000, immutable")
-	_, _ = w.Write(data) // if it fails, the client is gone
+	_, _ = w.Write(data) // an error means that the client is gone
 	return nil
 }
 
@@ -47,12 +47,12 @@ func (c *call) page() (any, error) {
 		return nil, err
 	}
 	c.w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_, _ = c.w.Write(data) // if it fails, the client is gone
+	_, _ = c.w.Write(data) // an error means that the client is gone
 	return nil, nil
 }
 
 func (c *call) openAPI() (any, error) {
 	c.w.Header().Set("Content-Type", jsonType)
-	_, _ = c.w.Write(description) // if it fails, the client is gone
+	_, _ = c.w.Write(description) // an error means that the client is gone
 	return nil, nil
 }

@@ -111,5 +111,5 @@ func refuse(w http.ResponseWriter, err error) {
 	f := faultOf(err)
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(f.Status)
-	_ = json.NewEncoder(w).Encode(faultReply{f}) // if it fails, the client is gone
+	_ = json.NewEncoder(w).Encode(faultReply{f}) // an error means that the client is gone
 }

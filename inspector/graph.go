@@ -41,7 +41,7 @@ type graphEdge struct {
 	To    int    `json:"to"`
 	Label string `json:"label,omitempty"`
 	On    string `json:"on,omitempty"`   // failure or always
-	Data  bool   `json:"data,omitempty"` // it delivers data only
+	Data  bool   `json:"data,omitempty"` // the edge delivers data only
 }
 
 // mostNodes bounds the nodes of one graph in a response.
@@ -295,7 +295,7 @@ type nodeRow struct {
 	Attempts int         `json:"attempts"`
 	Start    string      `json:"start,omitempty"`
 	Millis   float64     `json:"duration_ms"`
-	Error    string      `json:"error,omitempty"` // its first line
+	Error    string      `json:"error,omitempty"` // the first line of the error
 }
 
 type nodesReply struct {

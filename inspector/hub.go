@@ -27,9 +27,9 @@ type hub struct {
 // page is one open stream.
 type page struct {
 	run  string
-	from cursor // of the run when the page joined, before the page reads anything
+	from cursor // the run's cursor when the page joined, before the page reads anything
 	wake chan struct{}
-	sees func(*kahn.Run) bool // whether the client may know of a run; nil: of all runs
+	sees func(*kahn.Run) bool // whether the client may know of a run; nil if it may know of all runs
 
 	// The hub's mu guards the fields below.
 	pending [][]byte // messages that have yet to be written
@@ -167,7 +167,7 @@ func (h *hub) send(message []byte, wants func(*page) bool) {
 		}
 		select {
 		case p.wake <- struct{}{}:
-		default: // it is awake
+		default: // the page was woken already
 		}
 	}
 }
@@ -221,7 +221,7 @@ type cursor struct {
 type seen struct {
 	run    *kahn.Run
 	status kahn.RunStatus
-	over   bool // it has ended, or was left
+	over   bool // the run has ended, or was left
 	last   uint64
 	counts [16]int // for a run without events: how many nodes are in each status
 	undoes kahn.Compensation
@@ -401,7 +401,7 @@ func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
 	case event.NodeQueued:
 		return kahn.Ready, true
-	case event.NodeInvalidated: // its predecessors may have ended or not
+	case event.NodeInvalidated: // the node's predecessors may have ended or not
 		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true

@@ -54,7 +54,7 @@ type lines struct {
 func (c *call) lines() lines {
 	l := lines{path: c.query.text("path"), q: strings.ToLower(c.query.text("q"))}
 	if level := c.query.text("level"); level != "" {
-		_ = l.least.UnmarshalText([]byte(level)) // the route has checked it
+		_ = l.least.UnmarshalText([]byte(level)) // cannot fail: the route has checked the level
 	}
 	return l
 }
@@ -347,7 +347,7 @@ type span struct {
 	Attempt int     `json:"n"`
 	Queued  float64 `json:"queued_ms"`
 	Start   float64 `json:"start_ms"`
-	End     float64 `json:"end_ms,omitempty"` // 0 if it has not ended
+	End     float64 `json:"end_ms,omitempty"` // 0 if the span has not ended
 	Status  string  `json:"status"`
 	ID      uint64  `json:"id"` // of the event that started it
 }

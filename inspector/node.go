@@ -13,7 +13,7 @@ import (
 // nodeReply is everything about one node.
 type nodeReply struct {
 	nodeRow
-	Parent    string       `json:"parent,omitempty"` // the composite that contains it
+	Parent    string       `json:"parent,omitempty"` // the composite that contains the node
 	Type      string       `json:"type"`
 	Composite bool         `json:"composite,omitempty"`
 	Groups    []string     `json:"groups,omitempty"`
@@ -55,7 +55,7 @@ type whyReply struct {
 
 type input struct {
 	Name  string `json:"name"`
-	Open  bool   `json:"open,omitempty"` // it may still change
+	Open  bool   `json:"open,omitempty"` // the input may still change
 	Value *value `json:"value,omitempty"`
 }
 
@@ -186,7 +186,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 			return !ok || !c.h.seesLive(c.r, run)
 		})
 	}
-	if own, ok := y.Err.(*kahn.NodeError); ok { // its text is built from its fields
+	if own, ok := y.Err.(*kahn.NodeError); ok { // the text of a NodeError is built from its fields
 		hidden := *own
 		hidden.Err = c.plain(path, own.Err)
 		y.Err = &hidden

@@ -19,7 +19,7 @@ import (
 type param struct {
 	Name     string
 	Required bool
-	Many     bool     // it may occur several times
+	Many     bool     // the parameter may occur several times
 	Choices  []string // the allowed values; nil: any text
 	Number   bool     // a whole number from Least to Most; Default if absent
 	Least    int

@@ -95,7 +95,7 @@ type queueCursor struct {
 }
 
 func (x queueCursor) String() string {
-	data, _ := json.Marshal(x) // three texts
+	data, _ := json.Marshal(x) // cannot fail: x has only texts
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 

@@ -82,7 +82,7 @@ func (c *call) first(s *storedRun, own store.Request) error {
 		return err
 	})
 	if err != nil {
-		return nil // it was posted; the run's row will show its outcome
+		return nil // the request was posted, and the run's row will show its outcome
 	}
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }

@@ -140,7 +140,7 @@ type call struct {
 	body   any     // a pointer, for a POST
 	target subject // the run that the query names; nil if it names none
 	who    *string // who makes the request; nil before Actor was called
-	data   *bool   // whether it may ViewData; nil before Authorize was called for that
+	data   *bool   // whether the client may ViewData; nil before Authorize was asked about ViewData
 }
 
 // prepare authorizes a request, decodes its query and, unless it is a POST, finds its run.
@@ -154,7 +154,7 @@ func (c *call) prepare() (err error) {
 		return err
 	}
 	if c.route.method == http.MethodPost {
-		return nil // see write
+		return nil // the method write looks for the run, after the kept responses
 	}
 	return c.findRun()
 }
@@ -175,7 +175,7 @@ func (c *call) findRun() error {
 		switch {
 		case err == nil:
 			c.target = s
-		case ok: // it is in no store, or in another one
+		case ok: // the run is in no store, or in another store
 			c.target = run
 		default:
 			return err
@@ -223,7 +223,7 @@ func (c *call) reply(status int, answer any) error {
 		}
 	}
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(buf.Bytes()) // if it fails, the client is gone
+	_, _ = c.w.Write(buf.Bytes()) // an error means that the client is gone
 	return nil
 }
 

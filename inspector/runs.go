@@ -308,7 +308,7 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	for e := range reached(ctx, run, id-1, id, &failed) {
 		return e, e.ID == id
 	}
-	return kahn.Event{}, false // also if the log no longer has it
+	return kahn.Event{}, false // also if the log no longer has the event
 }
 
 // reached yields the events of a run after an id, up to an event that the run has reached, without waiting. Events that are no

@@ -35,7 +35,7 @@ type scheduleRow struct {
 	Missed   string   `json:"missed"`
 	Overlap  string   `json:"overlap"`
 	Paused   bool     `json:"paused,omitempty"`
-	Next     []string `json:"next"` // the next ticks; none while paused
+	Next     []string `json:"next"` // the next ticks; none while the schedule is paused
 	// Last are the latest runs that began or ended, the newest first.
 	Last []scheduleRun `json:"last"`
 }

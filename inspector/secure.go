@@ -37,7 +37,7 @@ func (h *handler) admit(r *http.Request) error {
 		return &fault{Status: http.StatusForbidden, Code: "origin_refused", Message: "the request comes from another site"}
 	}
 	if h.gate != nil {
-		return nil // see pass
+		return nil // with a token, the method pass checks the request
 	}
 	return h.authorize(r, View)
 }
@@ -94,7 +94,8 @@ func loopbackName(host string) bool {
 
 // below returns the part of the request's path below the mount: "" for the page itself. It returns false if the slash after the mount is
 // missing. An http.ServeMux leaves the path as it is. An http.StripPrefix inside the ServeMux removes the pattern or a part of it; one
-// around the ServeMux removes another prefix. If both fit, below returns the part that known accepts.
+// around the ServeMux removes another prefix. below cannot always tell the two apart. It assumes a StripPrefix inside the ServeMux if known
+// accepts the part that results, and one around it otherwise.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

@@ -19,12 +19,12 @@ type storedRow struct {
 	Usage        kahn.Usage        `json:"usage,omitempty"` // what the steps used in ended attempts, by name
 	Created      string            `json:"created,omitempty"`
 	Ended        string            `json:"ended,omitempty"`
-	WakeAt       string            `json:"wake_at,omitempty"` // when it continues, or may begin
+	WakeAt       string            `json:"wake_at,omitempty"` // when the run continues, or may begin
 	Parent       string            `json:"parent,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
 	Key          string            `json:"key,omitempty"`    // the fairness key, for clients that may view_data: due runs take turns by key
 	Priority     int               `json:"priority,omitempty"`
-	Here         bool              `json:"here,omitempty"`  // the Runner has it
+	Here         bool              `json:"here,omitempty"`  // the Runner has the run
 	Queue        *queueRow         `json:"queue,omitempty"` // the run's queue, if no live process serves it
 	// Waiting are the first few nodes that wait for a signal; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
@@ -47,11 +47,11 @@ func (c *call) listStored() (any, error) {
 	q.Workflow, q.Prefix = c.query.text("workflow"), c.query.text("prefix")
 	for _, name := range c.query.texts["status"] {
 		var s kahn.RunStatus
-		_ = s.UnmarshalText([]byte(name)) // the route has checked it
+		_ = s.UnmarshalText([]byte(name)) // cannot fail: the route has checked the name
 		q.Statuses = append(q.Statuses, s)
 	}
 	if name := c.query.text("compensation"); name != "" {
-		_ = q.Compensation.UnmarshalText([]byte(name)) // the route has checked it
+		_ = q.Compensation.UnmarshalText([]byte(name)) // cannot fail: the route has checked the name
 	}
 	if q.Key = c.query.text("key"); q.Key != "" {
 		if err := c.h.authorize(c.r, ViewData); err != nil {
@@ -78,7 +78,7 @@ func (c *call) listStored() (any, error) {
 		return nil, c.listFault(err)
 	}
 	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
-	if c.h.Visible != nil { // a store counts everyone's runs
+	if c.h.Visible != nil { // the store's counts include runs that the client may not see
 		unclaimable = nil
 		page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return !c.h.seesStored(c.r, &run) })
 	}

@@ -27,7 +27,7 @@ type storedRun struct {
 	events      *store.EventLog       // nil if the store keeps no events
 	requests    []store.PostedRequest // the last few that wait or were refused
 	unclaimable []store.QueueState    // queues that no live process serves
-	held        tenure                // whether a process performs it
+	held        tenure                // whether a process performs the run
 }
 
 // tenure reports whether a process performs a stored run that is running.
@@ -35,7 +35,7 @@ type tenure uint8
 
 const (
 	heldUnknown tenure = iota // the store cannot tell, or the run has not begun or has ended
-	heldBySome                // a process holds its lease
+	heldBySome                // a process holds the run's lease
 	heldByNone                // the run rests, or its process has died
 )
 
@@ -441,7 +441,7 @@ func (h *handler) storedRow(s *storedRun) runRow {
 	row.count(s)
 	row.First, row.Last = s.EventRange()
 	if h.Visible != nil {
-		row.Queue = nil // it counts everyone's runs
+		row.Queue = nil // the store's counts include runs that the client may not see
 	}
 	if s.workflow == nil {
 		row.Note = "Nodes that have not begun are missing: " + s.planNote()

@@ -20,7 +20,7 @@ const (
 // tokenGate admits clients that have the token.
 type tokenGate struct {
 	token  string
-	cookie string // its name: cookies are shared by all ports of a machine
+	cookie string // the name of the cookie; cookies are shared by all ports of a machine
 	pass   string // the cookie's value, in place of the token
 }
 
@@ -37,7 +37,7 @@ func newTokenGate(token string) *tokenGate {
 // derived returns a text that can be made only from the token and does not reveal it.
 func derived(token, purpose string) string {
 	mac := hmac.New(sha256.New, []byte(token))
-	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // never fails
+	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // writing to a hash never fails
 	return hex.EncodeToString(mac.Sum(nil))
 }
 

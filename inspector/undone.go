@@ -40,7 +40,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			if add(t); page.Next == "" { // otherwise it may be on another page
+			if add(t); page.Next == "" { // otherwise the run may be on another page
 				reply.Failed++
 			}
 		}
@@ -61,7 +61,7 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 		for _, n := range counts {
 			total += n.Runs
 		}
-		if c.h.Visible != nil { // a store counts everyone's runs
+		if c.h.Visible != nil { // the store's counts include runs that the client may not see
 			page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return !c.h.seesStored(c.r, &run) })
 			total = len(page.Runs)
 		}
@@ -77,7 +77,7 @@ type undoneReply struct {
 	Attempts int    `json:"attempts,omitempty"` // of the compensation
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
-	ByHand   bool   `json:"by_hand,omitempty"` // it was undone by hand
+	ByHand   bool   `json:"by_hand,omitempty"` // the node was undone by hand
 	// For clients that may view_data: who undid it by hand, with their comment, and why undoing failed.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
@@ -91,7 +91,7 @@ func (c *call) undone(res kahn.NodeResult) *undoneReply {
 	}
 	reply := &undoneReply{State: res.Compensation.String(), Error: firstLine(c.shownError(res.ID, res.CompensationErr))}
 	u := res.Undoing
-	if u == nil { // for a composite: Compensation summarizes the nodes inside
+	if u == nil { // the node is a composite, whose Compensation summarizes the nodes inside
 		return reply
 	}
 	reply.Unknown, reply.Attempts, reply.Began, reply.Ended, reply.ByHand = !u.Certain, u.Attempts, stamp(u.Began), stamp(u.Ended), u.By != nil

@@ -112,14 +112,14 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); !f.IsExported() && !f.Anonymous {
-				continue // package json leaves it out
+				continue // package json leaves the field out
 			}
 			if !encodable(v.Field(i), depth+1, parts) {
 				return false
 			}
 		}
 	case reflect.Slice, reflect.Array:
-		if v.Type().Elem().Kind() < reflect.Array { // numbers and booleans
+		if v.Type().Elem().Kind() < reflect.Array { // numbers and booleans have no parts
 			return true
 		}
 		for i := range v.Len() {
@@ -249,7 +249,7 @@ func (c *call) value() (any, error) {
 	header := c.w.Header()
 	header.Set("Content-Type", kindOf)
 	header.Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	_, _ = c.w.Write(data) // if it fails, the client is gone
+	_, _ = c.w.Write(data) // an error means that the client is gone
 	return nil, nil
 }
 

@@ -21,7 +21,7 @@ type waits struct {
 
 // restingRun holds the waits of a stored run.
 type restingRun struct {
-	at    time.Time // when it was loaded
+	at    time.Time // when the run was loaded
 	waits []restingWait
 	gone  string // see storedRun.gone
 }
@@ -133,7 +133,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 
 // restingOf describes the waits of a stored run. It keeps nothing else of the run.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
-	in := call{h: h, target: s, data: new(bool)} // without values: who may see them depends on the request
+	in := call{h: h, target: s, data: new(bool)} // data is false, so the waits have no values: who may see them depends on the request
 	for _, wait := range s.Waiting() {
 		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, answered: s.posted(wait.Node) != nil})
 	}

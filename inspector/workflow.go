@@ -119,7 +119,7 @@ var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed",
 // goOn makes this process perform a stored run. If it does so already, the request from now on names the Runner's run, and the error is
 // errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
-	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // of two requests for one run, the second finds it here
+	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // the second of two requests for one run finds the run in this process
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
 		opts = append(opts, kahn.Around(func(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
-			_ = run.Cancel(q) // before it begins: it is not at rest
+			_ = run.Cancel(q) // the run has not begun, so it is not at rest, and Cancel returns nil
 			return nil, nil
 		}))
 	}

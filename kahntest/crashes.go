@@ -191,14 +191,14 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
 	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
-		opts = append(opts, kahn.EarlySignals(nil)) // the store has them
+		opts = append(opts, kahn.EarlySignals(nil)) // the store keeps early signals
 	}
 	g, step := c.start(p)
 	res, err := kahn.Execute(c.ctx, g, step, opts...)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	effects := p.effects
-	p.effects = map[string][]string{} // effects that come later do not count
+	p.effects = map[string][]string{} // effects of calls that have not returned yet do not count
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 
@@ -272,8 +272,8 @@ func shown(n kahn.NodeResult) string {
 // dyingStore is the store as one process sees it: after the process has died, calls have no effect.
 type dyingStore struct {
 	*store.Memory
-	at      int  // the write at which it dies
-	applied bool // it dies after that write, not before
+	at      int  // the number of the write at which the process dies
+	applied bool // the process dies after that write, not before
 
 	mu     sync.Mutex
 	writes int

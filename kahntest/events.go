@@ -119,7 +119,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	for _, id := range res.Pruned {
 		c.pruned[id] = true
 	}
-	lost := res.Status == kahn.RunSuspended && res.Cause.Kind == kahn.CauseStoreError // its store did not answer, so nothing more was published
+	lost := res.Status == kahn.RunSuspended && res.Cause.Kind == kahn.CauseStoreError // the store did not answer, so no more events were published
 	if lost && len(events) == 0 {
 		return nil
 	}
@@ -141,7 +141,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	c.tiers = c.waves || c.part // in a life in which only nodes in composites continued, there is no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
-	case lost: // any event may be the last
+	case lost: // any event may be the last of such a stream
 	case res.Status == kahn.RunSuspended && !(changes && p.To == kahn.RunSuspended):
 		return fmt.Errorf("%v is the last event of a suspended run", last)
 	case res.Status != kahn.RunSuspended && !slices.Contains(runTerminal, last.Type):
@@ -386,7 +386,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	}
 	switch p := e.Payload.(type) {
 	case event.Suspension:
-		if p.Token != "" { // otherwise it is a composite with waiting nodes, or a node that was answered at once
+		if p.Token != "" { // without a token the node is a composite with waiting nodes, or was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
 	case event.Delta, event.LogRecord:
@@ -456,7 +456,7 @@ func redrives(e event.Event) bool {
 func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
 	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {
-		c.wave, c.open = p.Tier, true // it was open when the stream began
+		c.wave, c.open = p.Tier, true // the wave was open when the stream began
 	}
 	if !c.waves || c.open == start || start && p.Tier <= c.wave || !start && p.Tier != c.wave {
 		return fmt.Errorf("wave %d, open %v", c.wave, c.open)

@@ -17,14 +17,14 @@ type nodeLife struct {
 	reentered bool       // the next start is of the same attempt, which was suspended
 	maybe     bool       // one attempt more may have begun in a life outside the stream, so the next start may be of the same attempt
 	terminal  kahn.Status
-	unseen    bool // its earlier events are not in the stream, which begins with a resumption
+	unseen    bool // the node's earlier events are not in the stream, which begins with a resumption
 	resumed   int  // how often the run had been resumed at the last event
 	undo      undoLife
-	began     uint64 // the id of its first event other than deltas and logs; 0: none
-	unbound   bool   // it may have begun in a life without waves outside the stream, or it continues inside since a redrive
-	sourced   bool   // its predecessors have ended
-	givenUp   bool   // it ended with the step around it, which has not returned its graph again
-	assumed   bool   // unseen, but the events of a later node imply that it has ended
+	began     uint64 // the id of the node's first event other than deltas and logs; 0: none
+	unbound   bool   // the node may have begun in a life without waves outside the stream, or continues inside since a redrive
+	sourced   bool   // the node's predecessors have ended
+	givenUp   bool   // the node ended with the step around it, which has not returned its graph again
+	assumed   bool   // the node is unseen, but the events of a later node imply that it has ended
 }
 
 // guessed reports whether the node's declaration is unknown.
@@ -98,10 +98,10 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	case event.NodeSuspended:
 		n.reentered = n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.last == event.NodeTimedOut
 		if n.last == event.NodeQueued {
-			attempt = e.Attempt // a gate's attempt
+			attempt = e.Attempt // the node is a gate, whose attempt begins with the suspension
 		}
 	case event.NodeTimedOut:
-		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were being judged
+		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // the node timed out while the inputs of its next attempt were being judged
 			attempt++
 		}
 	case event.ContractViolated, event.ModerationFlagged:
@@ -120,7 +120,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			return fmt.Errorf("after %q", n.last)
 		}
 	case event.NodeSignalled:
-		if n.last != event.NodeSuspended { // a gate that was answered before it was reached
+		if n.last != event.NodeSuspended { // the node is a gate that was answered before the run reached it
 			attempt = e.Attempt
 		}
 		if next := c.events[min(i+1, len(c.events)-1)]; next.Path != e.Path {
@@ -158,7 +158,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == event.NodeRetried || e.Type == event.NodePaused {
 		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
-			c.giveUp(e.Path) // its step has not returned the graph again
+			c.giveUp(e.Path) // the node's step has not returned its graph again
 		} else if path, ok := c.unended(e.Path); ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
@@ -217,7 +217,7 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
 	if goesOnInside(e) {
 		n.last, n.id, n.attempt, n.began, n.sourced = event.NodeStarted, e.ID, max(attempt, e.Attempt), e.ID, true
-		n.unbound = true // it continues whatever wave is open
+		n.unbound = true // the node continues whatever wave is open
 	}
 	if n.within != "" {
 		in := c.interior(n.within)
@@ -242,7 +242,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 		n.maybe = e.Type == event.NodeQueued // a suspended step is queued to continue in the same attempt
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
-			n.last = event.NodeStarted // a composite that continues
+			n.last = event.NodeStarted // the node is a composite that continues
 		}
 	case event.NodeSignalled:
 		n.attempt, n.reentered = e.Attempt, !n.isGate()
@@ -273,7 +273,7 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	if e.Type == event.NodeMocked && n.mockedInline() {
 		return began && c.cleansUp(n)
 	}
-	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // its test had not returned
+	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // the node's test had not returned
 		return n.last == event.NodeStarted && c.cleansUp(n)
 	}
 	if e.Type != event.NodeQueued || !began || n.inline() {
@@ -350,11 +350,11 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 			return n.isGate()
 		}
 		if n.last == event.NodeTimedOut && e.Type == event.NodeSuspended {
-			return n.Sub != nil || n.step() // a cleanup node inside it waits
+			return n.Sub != nil || n.step() // a cleanup node inside the node waits
 		}
 	}
 	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
-		return true // it was expanded, and the new call of its step has no event
+		return true // the node was expanded, and the new call of its step has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
@@ -363,7 +363,7 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 // attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
-	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // it was expanded
+	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // the node was expanded
 	if checked := n.last == "" || n.last == event.NodeBlocked || n.last == event.NodeQueued; !running && (e.Type != event.NodeLog || !checked) {
 		return fmt.Errorf("after %q", n.last)
 	}

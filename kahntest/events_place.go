@@ -72,7 +72,7 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 // place for it.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
-		return prefix + id // the composite of an item
+		return prefix + id // the path of the item's composite
 	}
 	within := strings.TrimSuffix(prefix, "/")
 	if at := strings.LastIndexByte(within, '#'); at > strings.LastIndexByte(within, '/') {
@@ -83,14 +83,14 @@ func around(path, prefix, id string) string {
 
 // interior lists the nodes seen directly in a composite.
 type interior struct {
-	around     *interior // of the composite that contains it, or nil
-	nodes      []string  // paths
+	around     *interior // the interior that contains this composite, or nil
+	nodes      []string  // the paths of the nodes
 	composites []string  // paths of composites with an interior
 	last       int       // for a loop: the number of its last iteration
 
 	open   []string    // nodes that had not ended at the last look
 	within []*interior // the interiors of composites that had such nodes
-	listed bool        // it is in the within list of the interior around it
+	listed bool        // this interior is in the within list of the interior around it
 }
 
 // interior finds or makes the interior of a composite, and adds it to the interior of the composite around it.
@@ -190,9 +190,9 @@ func (c *streamChecker) quiet(composite string) bool {
 type decl struct {
 	kahn.Node
 	sources []string // of all edges, by path
-	within  string   // the path of the composite around it, or ""
-	item    bool     // an item of a map, declared by the map
-	unknown bool     // inside a node whose expanded graph is unknown
+	within  string   // the path of the composite around the node, or ""
+	item    bool     // the node is an item of a map, declared by the map
+	unknown bool     // the node is inside a node whose expanded graph is unknown
 }
 
 // mockedInline reports whether the engine calls the node's mock without queueing the node.
@@ -217,7 +217,7 @@ func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 		return prefix + r.ID + "/"
 	}
 	switch n := c.decls(in)[id]; {
-	case id != r.ID: // an item
+	case id != r.ID: // the id of an item
 	case n.Map != nil:
 		return prefix // the id of an item contains the map's
 	case n.Loop != nil:

@@ -54,7 +54,7 @@ func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
 		if seed == 0 {
-			x.rand = nil // no failures, in the order of the graph
+			x.rand = nil // the first run has no failures, and follows the order of the graph
 		}
 		err := x.run(start())
 		if err == nil {
@@ -72,7 +72,7 @@ func CheckExplored(start func() Workflow, runs int) error {
 // exploration is one run under a schedule: choices by name. A choice without a name in the schedule is 0, which means that everything
 // goes well.
 type exploration struct {
-	rand  *rand.Rand     // makes the choices; nil: given has them
+	rand  *rand.Rand     // makes the choices; if nil, they come from the map given
 	given map[string]int // the choices to repeat
 	made  []string       // the names of the choices other than 0, in their order
 	said  []string       // the effects of these choices

@@ -68,10 +68,10 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	defer m.mu.Unlock()
 	x.workflow, x.plan = r.Name(), r.Plan()
 	m.of(runsActive, x, "", "").value++
-	return nil, func(res *kahn.Result) { // all events have been delivered
+	return nil, func(res *kahn.Result) { // called after all events were delivered
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for _, n := range x.nodes { // its step was left behind
+		for _, n := range x.nodes { // the node's step was left behind
 			m.stop(x, n)
 		}
 		x.plan = nil

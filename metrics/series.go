@@ -30,7 +30,7 @@ const (
 // families describes the metrics. Each has the label workflow.
 var families = [...]struct {
 	name, help, typ string
-	kind            bool   // it has the label kind
+	kind            bool   // the series has the label kind
 	last            string // the name of the last label, or ""
 }{
 	runsActive:      {"kahn_runs_active", "Runs at work.", "gauge", false, ""},
@@ -147,7 +147,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 			f.name, s.labels(), number(s.sum), f.name, s.labels(), s.count)
 	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-	_, _ = w.Write(b.Bytes()) // if it fails, the client is gone
+	_, _ = w.Write(b.Bytes()) // an error means that the client is gone
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

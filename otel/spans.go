@@ -240,7 +240,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		start := time.Now()
 		_, resumed := s.Resumed()
 		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func(string) []trace.Link { return x.linksTo(s) })
-		if n == nil { // the attempt was left behind before it got here
+		if n == nil { // the attempt was left behind before this call
 			return next(ctx, s)
 		}
 		if start.Before(n.since) { // the run measures time from its start, and the machine's clock may have been corrected since
@@ -255,7 +255,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		ctx, span := t.tracer.Start(trace.ContextWithSpan(ctx, n.span), "attempt", trace.WithTimestamp(start),
 			trace.WithAttributes(x.workflow, kindKey.String(s.Kind()), attemptKey.Int(s.Attempt())))
 		outcome, failure := kahn.CausePanic.String(), "the step panicked, or ended its goroutine"
-		defer func() { // even then
+		defer func() { // deferred, since the step may panic or end the goroutine
 			if failure != "" {
 				span.SetStatus(codes.Error, failure)
 			}
@@ -295,7 +295,7 @@ func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.Ste
 	start := time.Now()
 	ctx, span := x.t.tracer.Start(trace.ContextWithSpan(ctx, trace.SpanFromContext(parent)), "compensate "+nameOf(s.Path()), opts...)
 	outcome, failure := kahn.CausePanic.String(), "the compensation panicked, or ended its goroutine"
-	defer func() { // even then
+	defer func() { // deferred, since the compensation may panic or end the goroutine
 		if failure != "" {
 			span.SetStatus(codes.Error, failure)
 		}

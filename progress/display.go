@@ -58,8 +58,8 @@ type display struct {
 
 	wake chan struct{} // has room for one signal: there are lines, or it is time to end
 	done chan struct{} // closed when the painter has returned
-	rest sync.Once     // writes the rest after done is closed
-	err  error         // of w; final once rest is done
+	rest sync.Once     // writes the pending lines after done is closed
+	err  error         // the error of w; final once the pending lines are written
 }
 
 func (d *display) init(w io.Writer, mode Mode, picture picture) {
@@ -130,7 +130,7 @@ func (d *display) Event(e event.Event) {
 		}
 	case JSON:
 		text, err := json.Marshal(e)
-		if err != nil { // a payload of the host without a JSON form
+		if err != nil { // a payload of the host has no JSON form
 			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
 		}
 		d.writeJSON(text)

@@ -41,7 +41,7 @@ func (g *Group) Options() []kahn.Option {
 		m := newMember(r.ID(), r.Name())
 		m.source = r
 		g.locked(func() { g.runs.begin(m) })
-		return func(*kahn.Result) { g.locked(func() { g.runs.left(m) }) } // all events have come
+		return func(*kahn.Result) { g.locked(func() { g.runs.left(m) }) } // called after all events
 	})
 }
 
@@ -57,7 +57,7 @@ func newMember(id, workflow string) *member {
 
 // runs has the runs of a group, according to their events.
 type runs struct {
-	drawn  bool // above is called with every frame
+	drawn  bool // the method above is called with every frame
 	start  time.Time
 	byID   map[string]*member
 	live   []*member // unfinished runs that have had an event, in the order in which they began

@@ -21,8 +21,8 @@ const maxFailures = 100
 // composites, and items of maps, are shown while they run, but neither total nor counts includes them.
 type state struct {
 	start   time.Time
-	now     time.Time              // of the latest event
-	total   int                    // 0 if no event had it, as in a later life of a run
+	now     time.Time              // the time of the latest event
+	total   int                    // 0 if no event had the number, as in a later life of a run
 	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct them
@@ -46,7 +46,7 @@ type live struct {
 	status  kahn.Status
 	attempt int
 	since   time.Time
-	undo    bool          // it is being undone
+	undo    bool          // the node is being undone
 	info    string        // what a suspended node waits for, if it says so
 	signal  bool          // the suspended node itself waits for a signal, unlike a composite, which waits for nodes inside it
 	output  *tail         // of the attempt; nil if there is none
@@ -263,7 +263,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		}
 		s.counts[status]++
 	}
-	if n.element != nil { // it is in one of the two lists; Remove on the other does nothing
+	if n.element != nil { // the element is in one of the two lists; Remove on the other does nothing
 		s.running.Remove(n.element)
 		s.waiting.Remove(n.element)
 		n.element = nil

@@ -139,7 +139,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 			if from.Before(skip) {
 				from = skip
 			}
-			if tick = o.times.Next(from); same { // the inputs may differ
+			if tick = o.times.Next(from); same { // the tick stays, but its run gets new inputs
 				tick = former
 			}
 			if tick.IsZero() {
@@ -152,7 +152,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 			n := s.newRun(o.rule, x.Tick, "", tick)
 			n.IfExists = store.ReplaceUnasked
 			if same && !skip.IsZero() {
-				return nil, false, nil // its run is about to begin
+				return nil, false, nil // the run of the tick is about to begin
 			}
 			return &n, true, nil
 		})
@@ -171,7 +171,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 func (s *Scheduler) leaveOut(ctx context.Context, run, reason string) error {
 	in, ok := s.store.(store.Inbox)
 	if !ok {
-		return nil // admit refuses the run when it is about to begin
+		return nil // the method admit refuses the run when it is about to begin
 	}
 	_, err := in.Post(ctx, run, store.Request{ID: "schedule", Kind: store.KindCancel, Actor: "schedule", Comment: reason})
 	if errors.Is(err, store.ErrUnknownRun) || errors.Is(err, store.ErrEnded) {
@@ -313,7 +313,7 @@ func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, f
 func (s *Scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
-	default: // tend looks soon anyway
+	default: // the method tend looks at the schedules soon anyway
 	}
 }
 

@@ -40,7 +40,7 @@ func Cron(expression, zone string) (*Times, error) {
 		return nil, fmt.Errorf("%w: cron %q: %s", ErrBadSchedule, expression, fmt.Sprintf(format, args...))
 	}
 	location, err := time.LoadLocation(zone)
-	if err != nil || zone == "Local" { // its meaning depends on the machine
+	if err != nil || zone == "Local" { // the meaning of Local depends on the machine
 		return nil, fmt.Errorf("%w: zone %q is none of the IANA database", ErrBadSchedule, zone)
 	}
 	words := strings.Fields(expression)

@@ -147,7 +147,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // everything has been read, or reading has already failed
+	defer func() { _ = resp.Body.Close() }() // the body was read, or reading it has failed
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNoContent:

@@ -29,7 +29,7 @@ type feed struct {
 	mu      sync.Mutex
 	chunks  []chunk // the latest chunks, in order
 	upTo    uint64  // the id of the last event in chunks, or where the feed began
-	open    chunk   // of the next events; no stream has it yet
+	open    chunk   // the chunk of the next events; no stream has it yet
 	ready   bool    // streams may take the open chunk
 	changed chan struct{}
 	room    chan struct{} // receives a value when the open chunk was taken
@@ -220,7 +220,7 @@ type next struct {
 	chunk  *chunk          // the next events
 	upTo   uint64          // if the stream is behind: the event up to which it must read by itself
 	behind bool            // the next chunk is no longer kept, or the stream is in the middle of it
-	wait   <-chan struct{} // closed when it is worth asking again
+	wait   <-chan struct{} // closed when the stream should ask again
 	ended  bool            // no events follow
 	err    error           // why no events follow
 }

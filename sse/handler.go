@@ -125,7 +125,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // cursor is the position from which a client wants to continue.
 type cursor struct {
 	after  uint64
-	header bool // it came as Last-Event-ID
+	header bool // the cursor came as Last-Event-ID
 }
 
 func cursorOf(r *http.Request) (cursor, error) {

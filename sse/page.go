@@ -20,7 +20,7 @@ const pageSize = 1 << 18
 // page responds with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
-	ended := src.Status().Terminal() // asked before the range: if the run has ended, the range is final
+	ended := src.Status().Terminal() // read before the range: if the run has ended, the range is final
 	_, last := src.EventRange()
 	if after < last {
 		size := 0
@@ -50,5 +50,5 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after
 	header := w.Header()
 	header.Set("Content-Type", jsonType)
 	header.Set("Cache-Control", "no-store")
-	_, _ = w.Write(data) // if it fails, the client is gone
+	_, _ = w.Write(data) // an error means that the client is gone
 }

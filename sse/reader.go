@@ -14,7 +14,7 @@ import (
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
 	Last uint64 // the last index or id before the gap
-	Next uint64 // the first index or id after it
+	Next uint64 // the first index or id after the gap
 }
 
 // Error names the missing events or deltas.
@@ -34,7 +34,7 @@ type reader struct {
 	last  uint64        // the id of the last seen event
 	alive bool          // the connection has delivered an event or a heartbeat
 	torn  bool          // the connection was closed because of a gap, and nothing new has arrived since
-	wait  time.Duration // before the next connection, if this one has delivered something
+	wait  time.Duration // the pause before the next connection, if this connection has delivered something
 	// deltas is the last delta of each node. For a node with deltas before start it is not known at first.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last withheld event, which may have been a delta
@@ -98,7 +98,7 @@ func (r *reader) event(e event.Event) error {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the server has begun before the cursor
+		return nil // the server has begun before the cursor, so the event was seen
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})

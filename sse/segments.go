@@ -123,7 +123,7 @@ func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err 
 		}
 		ss.done(g, true)
 		frames, last := g.frames, g.last
-		g = nil // a slow client keeps no other client waiting
+		g = nil // the segment is done, so other streams do not wait while this client reads
 		if err := s.send(frames); err != nil {
 			return err
 		}

@@ -37,9 +37,9 @@ const (
 )
 
 const (
-	handOver  = 100 * time.Millisecond // until Temporal gives an attempt of a stopped worker to another worker
-	stopGrace = 4 * time.Second        // until an attempt is handed back although its step ignores the end of its context
-	stopRoom  = time.Second            // for the answers to Temporal after stopGrace
+	handOver  = 100 * time.Millisecond // the time until Temporal gives an attempt of a stopped worker to another worker
+	stopGrace = 4 * time.Second        // the time until an attempt is handed back although its step ignores the end of its context
+	stopRoom  = time.Second            // the time for the answers to Temporal after stopGrace
 )
 
 // step is the activity: it performs one attempt. The result of the activity is the step's [kahn.Reply]. An error of the step also fails the
@@ -96,7 +96,7 @@ func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 		return n.Config, n.Do
 	case n.CompensateBy != nil:
 		return n.CompensateBy.Config, nil
-	case n.Compensate == nil: // a bug
+	case n.Compensate == nil: // only a bug leads here: the node has no compensation
 		return n.Config, nil
 	}
 	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }

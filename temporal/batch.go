@@ -12,21 +12,21 @@ import (
 
 // The signals between a run and a child workflow that performs a batch of its attempts.
 const (
-	endedSignal = "kahn.Ended" // to the run, with a report
-	stopSignal  = "kahn.Stop"  // to the child, with the places of the attempts to stop
+	endedSignal = "kahn.Ended" // sent to the run, with a report
+	stopSignal  = "kahn.Stop"  // sent to the child, with the places of the attempts that are to stop
 )
 
 const (
-	maxBatch   = 100 // attempts
-	minBatch   = 4   // attempts; below it the history is shorter with activities
+	maxBatch   = 100 // attempts in a batch
+	minBatch   = 4   // attempts in a batch; with fewer, activities make the history shorter
 	linger     = 250 * time.Millisecond
-	fewBeside  = 10      // running attempts for each waiting one, above which it lingers
-	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report; a longer one travels alone
+	fewBeside  = 10      // waiting attempts linger only if more than this many attempts run for each of them
+	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report; a longer call or outcome travels alone
 )
 
 // batch is the input of a child workflow, which performs attempts for a run. The run decides when they begin and what follows.
 type batch struct {
-	Number int    `json:"number"` // among the batches of an execution of the run
+	Number int    `json:"number"` // the batch's number among the batches of an execution of the run
 	Plan   planID `json:"plan"`
 	Calls  []call `json:"calls"`
 }
@@ -35,7 +35,7 @@ type batch struct {
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
-	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt; the child reports before it what ended before it
+	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt; before it, the child reports the attempts that have ended
 	Details  details         `json:"details,omitempty"`
 	typed
 }
@@ -59,14 +59,14 @@ type batches struct {
 	count  int
 	active []*child
 
-	lingering, lingered bool // attempts wait for more to join their batch; they have waited
+	lingering, lingered bool // lingering: attempts wait for more to join their batch; lingered: they have waited
 }
 
 // child is a child workflow that performs a batch.
 type child struct {
 	number   int
-	attempts []*attempt // nil for ended ones
-	stops    []int      // places of attempts that the child has yet to be asked to stop
+	attempts []*attempt // nil for attempts that have ended
+	stops    []int      // places of attempts that the child must yet be asked to stop
 	done     workflow.ChildWorkflowFuture
 }
 
@@ -156,7 +156,7 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 	}
 	b.done = workflow.ExecuteChildWorkflow(ctx, name, in)
 	x.wait.AddFuture(b.done, func(f workflow.Future) {
-		x.hear() // what the child has reported before its end
+		x.hear() // takes the reports that the child sent before its end
 		var last report
 		err := f.Get(x.ctx, &last)
 		x.conclude(b, last, err)
@@ -192,7 +192,7 @@ func (x *interpreter) take(b *child, r report) {
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })
-	for _, a := range slices.Backward(b.attempts) { // each begins again before the others
+	for _, a := range slices.Backward(b.attempts) { // backward, since each attempt begins again before the attempts that wait
 		if a != nil {
 			x.ended(a, outcome{Ended: endedSilent, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
 		}

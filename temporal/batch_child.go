@@ -9,7 +9,7 @@ import (
 
 // How long a child workflow holds an outcome back, so that several share a report. An outcome on which the run acts at once waits less.
 const (
-	afterStop    = 100 * time.Millisecond // an attempt that was asked to stop
+	afterStop    = 100 * time.Millisecond // for an attempt that was asked to stop
 	afterFailure = time.Second
 	afterSuccess = time.Second // or 1/partOfAge of the child's age, so that the reports of a long batch become rare
 	partOfAge    = 4
@@ -23,12 +23,12 @@ type performer struct {
 	run   workflow.Execution
 	began time.Time
 	wait  workflow.Selector
-	calls []workflow.CancelFunc // of the running attempts; nil for the others
+	calls []workflow.CancelFunc // of the running attempts; nil for attempts that do not run
 
 	asked   map[int]bool // attempts that were asked to stop
 	running int          // attempts
 	telling int          // reports in flight
-	ended   []placed     // not reported to the run yet
+	ended   []placed     // outcomes that were not reported to the run yet
 	size    int          // of ended, in bytes
 	due     time.Time    // of the next report
 	timer   workflow.CancelFunc
@@ -50,7 +50,7 @@ func (h *host) batch(root workflow.Context, in batch) (report, error) {
 		}
 	})
 	b.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // see host.run
+		c.ReceiveAsync(nil) // takes the value of the closed channel, see host.run
 		for place := range in.Calls {
 			b.stop(place)
 		}

@@ -32,8 +32,8 @@ var errBlobs = errors.New("the BlobStore")
 // texts writes and reads what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If there is a BlobStore,
 // it keeps long JSON, and Temporal gets a reference.
 type texts struct {
-	kahn.Codec            // of values
-	whole      kahn.Codec // of a json.RawMessage, as it is
+	kahn.Codec            // writes and reads values
+	whole      kahn.Codec // writes and reads a json.RawMessage, unchanged
 	blobs      bool       // there is a BlobStore
 }
 
@@ -84,9 +84,9 @@ func (noBlobs) Delete(context.Context, string) error { return nil }
 // cache is a BlobStore that remembers recent blobs: the value that a step returned is soon in the calls of its successors.
 type cache struct {
 	store.BlobStore
-	mu    sync.Mutex        // guards the rest
-	blobs map[string][]byte // are never written to
-	order []string          // the keys, the oldest first
+	mu    sync.Mutex        // guards the fields below
+	blobs map[string][]byte // by key; the data is never written to
+	order []string          // the keys of the blobs, the oldest first
 	size  int               // of the blobs in bytes
 }
 

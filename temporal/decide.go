@@ -27,7 +27,7 @@ func (x *interpreter) decide(path, field string, call func() (any, error)) (valu
 		return nil, err
 	}
 	if p, panicked := reply.Err.(*kahn.PanicError); panicked {
-		panic(p.Value) // the run makes a PanicError of it, as of the function's own
+		panic(p.Value) // the run makes a PanicError of this panic, as if its own function had panicked
 	}
 	return reply.Value, reply.Err
 }
@@ -67,7 +67,7 @@ var ErrImpure = errors.New("a function that was declared as pure is not")
 
 // verified has the functions of plans that a worker has called twice.
 type verified struct {
-	always bool // call each twice whenever it is called: in tests, and in replays of recorded histories
+	always bool // call each function twice whenever it is called: in tests, and in replays of recorded histories
 	mu     sync.Mutex
 	once   map[string]bool
 }

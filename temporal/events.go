@@ -27,7 +27,7 @@ type eventsRequest struct {
 // eventsAnswer is the answer to EventsQuery: the events of one execution of the workflow.
 type eventsAnswer struct {
 	RunID   string          `json:"run_id"`
-	Plan    string          `json:"plan"` // its hash
+	Plan    string          `json:"plan"` // the hash of the plan
 	Page    store.EventPage `json:"page"`
 	Earlier []execution     `json:"earlier,omitempty"`
 }
@@ -41,7 +41,8 @@ type execution struct {
 // events answers EventsQuery.
 func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	run := x.c.Run()
-	page := store.EventPage{Begun: true, Status: run.Status(), Workflow: run.Name()} // the status before the range, which is final then
+	// The status is read before the range: if the run has ended, the range is final.
+	page := store.EventPage{Begun: true, Status: run.Status(), Workflow: run.Name()}
 	page.First, page.Last = run.EventRange()
 	answer := eventsAnswer{RunID: run.ID(), Plan: x.plan.Hash(), Earlier: x.in.Earlier}
 	size := 0
@@ -111,7 +112,7 @@ func (r *Run) query(ctx context.Context, execution, name string, answer any, arg
 // eventLog reads the events of a run from the executions of its workflow. It is an EventStore that has only LoadEvents, the one method that
 // readers call.
 type eventLog struct {
-	store.Store // nil
+	store.Store // nil: readers call only LoadEvents
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 

@@ -21,8 +21,8 @@ import (
 type details []*commonpb.Payload
 
 const (
-	maxDetails  = 8        // in one heartbeat
-	detailBytes = 32 << 10 // of the details for the next attempt of a node, and of all details with which a run continues
+	maxDetails  = 8        // payloads in one heartbeat
+	detailBytes = 32 << 10 // bytes of the details for the next attempt of a node, and of all details with which a run continues
 )
 
 func (d details) size() (n int) {
@@ -43,7 +43,7 @@ func raw(get func(into ...any) error) details {
 		into[i] = &values[i]
 	}
 	if err := get(into...); err != nil {
-		return nil // there are none, or the data converter does not know raw values
+		return nil // there are no details, or the data converter does not know raw values
 	}
 	var d details
 	for _, v := range values {
@@ -153,7 +153,7 @@ type pulse struct {
 	before details // of the node's previous attempt
 
 	mu   sync.Mutex // guards last; held while a heartbeat is sent, so that heartbeats are sent in the order in which they were recorded
-	last details    // what was recorded last
+	last details    // the details that were recorded last
 }
 
 // begin sets the details of the node's previous attempt, which heartbeats repeat until the step records others. Temporal's own details take
@@ -190,7 +190,7 @@ func (p *pulse) beat(ctx context.Context) {
 		values[i] = converter.NewRawValue(payload)
 	}
 	defer func() {
-		if v := recover(); v != nil { // a data converter that does not know raw values
+		if v := recover(); v != nil { // the data converter does not know raw values
 			activity.GetLogger(ctx).Warn("kahn/temporal: the details of a heartbeat cannot be repeated", "error", v)
 			p.last = nil
 			p.next.RecordHeartbeat(ctx)

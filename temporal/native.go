@@ -84,7 +84,7 @@ func (h *host) begun(id planID, version int, workflow string) begun {
 type Child struct {
 	of     Workflow
 	future workflow.ChildWorkflowFuture
-	err    error // why it was not started
+	err    error // why the run was not started
 }
 
 // ExecuteChild starts a run as a child of the host's own workflow, and does not wait for it. Without an ID Temporal gives the child one;

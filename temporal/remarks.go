@@ -39,7 +39,7 @@ type recorder struct {
 	log   log.Logger
 	codec kahn.Codec
 
-	mu      sync.Mutex // guards the rest
+	mu      sync.Mutex // guards the fields below
 	remarks []remark
 	size    int
 	dropped int

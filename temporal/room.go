@@ -21,7 +21,7 @@ var ErrTooLarge = errors.New("the results of the run are larger than Temporal ta
 // otherwise the snapshot could not be written any more.
 type room struct {
 	measured int // bytes of the snapshot, compressed, when it was measured
-	since    int // upper bound of the bytes that it has grown by since
+	since    int // how many bytes the snapshot has grown by since, at most
 }
 
 const (
@@ -135,7 +135,7 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 			return nil
 		}
 	}
-	_ = x.c.Run().AbortAll(why) // refused if the run rests by now; then it stays as it is
+	_ = x.c.Run().AbortAll(why) // refused if the run is at rest by now; then the run stays as it is
 	return nil
 }
 

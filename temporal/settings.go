@@ -36,7 +36,7 @@ const maxActivities = 1000
 
 const (
 	defaultMaxCrashes  = 3
-	defaultMapChildren = 200 // a change needs another version of batchesVersion
+	defaultMapChildren = 200 // a change of this default needs another version of batchesVersion
 )
 
 // options returns the settings as options of a run.

@@ -56,7 +56,7 @@ func (w *writtenOnce) Encode(value any) (json.RawMessage, error) {
 // do.
 type readOnce struct {
 	kahn.Codec
-	mu     sync.Mutex // guards the rest
+	mu     sync.Mutex // guards the fields below
 	values map[string]any
 	order  []string // the references, the oldest first
 }

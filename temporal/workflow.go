@@ -65,9 +65,9 @@ type interpreter struct {
 	root    workflow.Context // is cancelled when Temporal asks the run to stop
 	heard   bool             // Temporal's request to stop has reached the run
 	named   bool             // see isNamed
-	texts   texts            // noting errors of Blobs, see watched
+	texts   texts            // the host's texts; they note errors of Blobs in broken, see watched
 	calling *writtenOnce     // the codec of texts
-	broken  error            // of Blobs: the workflow task fails
+	broken  error            // an error of Blobs, which fails the workflow task
 	ctx     workflow.Context // is not cancelled: cleanup continues after the run was cancelled
 	in      input
 	plan    *kahn.Plan
@@ -98,8 +98,8 @@ type attempt struct {
 	step   *kahn.Step
 	data   json.RawMessage // the call; nil until it is written
 	cancel func()
-	asked  bool // to stop
-	again  bool // because its worker was lost
+	asked  bool // the attempt was asked to stop
+	again  bool // the attempt runs again, because its worker was lost
 }
 
 // maxTaskBytes bounds the calls in one workflow task. A longer call gets a task of its own. Temporal refuses 4 MiB.
@@ -123,7 +123,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
 	}
 	if in.Continued == 0 {
-		x.shown = kahn.RunRunning // set by Start
+		x.shown = kahn.RunRunning // the value that Start has set
 	}
 	x.ctx, _ = workflow.NewDisconnectedContext(root)
 	x.texts = h.watched(x.ctx, &x.broken)
@@ -472,7 +472,7 @@ func (x *interpreter) stop() {
 			a.cancel()
 			continue
 		}
-		if i := slices.IndexFunc(x.begun, func(a *attempt) bool { return a.step == s }); i >= 0 { // Temporal does not have it
+		if i := slices.IndexFunc(x.begun, func(a *attempt) bool { return a.step == s }); i >= 0 { // Temporal does not have the attempt yet
 			x.begun = slices.Delete(x.begun, i, i+1)
 			x.report(s, kahn.Reply{Err: kahn.NoEffect(s.Err())}, nil)
 		}

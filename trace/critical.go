@@ -80,16 +80,16 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	return a
 }
 
-// chain returns the chain of dependencies whose nodes took the longest time in total, from its beginning, and that time: the run would have
-// taken this long if no node had waited for a slot. A composite counts as one node.
+// chain returns the chain of dependencies whose nodes took the longest time in total, as a path that begins with its first node, and that
+// time. The run would have taken this long if no node had waited for a slot. A composite counts as one node.
 func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
 	last := -1
-	for id := range p.Len() { // Refs are topological
+	for id := range p.Len() { // Refs are in topological order
 		before[id] = -1
 		n := &a.nodes[id]
 		if n.started == 0 {
-			continue // it delayed none of its successors
+			continue // a node that did not start delayed none of its successors
 		}
 		for _, from := range a.preds[id] {
 			if until[from] > 0 && (before[id] < 0 || until[from] > until[before[id]]) {
@@ -148,7 +148,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 	pools := func(id int) (of []pool) {
 		if id >= p.Len() {
-			return nil // inside a composite: its groups are not the plan's
+			return nil // the node is inside a composite, whose groups are not the plan's
 		}
 		n := p.Node(machine.Ref(id))
 		for _, g := range n.Groups {
@@ -227,7 +227,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 			}
 		}
 	}
-	for _, id := range order { // all nodes that a node holds up come before it
+	for _, id := range order { // in order, all nodes that a node holds up come before that node
 		n := &a.nodes[id]
 		if id < p.Len() {
 			if wave, ok := tierLast[p.Tier(machine.Ref(id))]; ok {

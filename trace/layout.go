@@ -65,8 +65,8 @@ func (p *picture) reduce() {
 	for _, l := range p.lines {
 		out[l.tail] = append(out[l.tail], l.head)
 	}
-	longer := make([]map[int]bool, len(p.boxes)) // by box: which of its lines' targets a longer path also reaches
-	mark := make([]int, len(p.boxes))            // 1 + the box from which it was reached by two lines or more
+	longer := make([]map[int]bool, len(p.boxes)) // by box: which targets of its lines a longer path also reaches
+	mark := make([]int, len(p.boxes))            // 1 + the last box from which a path of two or more lines reached this box
 	steps := 0
 	for from, own := range out {
 		if len(own) < 2 || steps > mostSteps {
@@ -273,7 +273,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 		for k, place := range m.via[i] {
 			layer, along := m.layer[place], m.at[place]-least
 			if k > 0 && math.Abs(along-way[len(way)-1].along) < straight {
-				way[len(way)-1].across = first[layer] + deep[layer] // it continues in the same direction
+				way[len(way)-1].across = first[layer] + deep[layer] // the line continues in the same direction
 				continue
 			}
 			way = append(way, spot{along, first[layer]}, spot{along, first[layer] + deep[layer]})

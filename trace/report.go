@@ -56,10 +56,10 @@ type Report struct {
 
 // Compensation is a node that was undone, or could not be.
 type Compensation struct {
-	Node     string            `json:"node"` // its path
+	Node     string            `json:"node"` // the path of the node
 	Status   kahn.Compensation `json:"status"`
 	Attempts int               `json:"attempts"`
-	Certain  bool              `json:"certain"` // it completed, and so has certainly had an effect
+	Certain  bool              `json:"certain"` // the node completed, so it has certainly had an effect
 	Start    time.Duration     `json:"start_ns"`
 	Duration time.Duration     `json:"duration_ns"` // so far, if it has not ended
 	Error    string            `json:"error,omitempty"`
@@ -67,7 +67,7 @@ type Compensation struct {
 
 // Step is one node on the critical path; the next node waited for it.
 type Step struct {
-	Node string `json:"node"` // its path, if it is in a composite
+	Node string `json:"node"` // the path of the node, if it is in a composite
 	// Via says why the node waited for the node before it: for that node's end, or for the slot that it released.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`

@@ -26,15 +26,15 @@ type timeline struct {
 // life is the history of a node.
 type life struct {
 	path                   string
-	queued, started, ended int           // ids of events: the first that queued it, the first that started it, and its end
-	queuedAt, start, end   time.Duration // their times
+	queued, started, ended int           // ids of events: the first that queued the node, the first that started it, and its end
+	queuedAt, start, end   time.Duration // the times of these events
 	status                 kahn.Status   // Idle for a node that did not end
 	after                  constraint    // the event that led to the node's first event
 	within                 int           // the composite that contains the node, or -1
 	lastInside             int           // for a composite: the node in it that ended last, or -1
-	first, last            int           // its spans; meaningful only if it has started
+	first, last            int           // the node's spans; meaningful only if it has started
 	current                int           // the span that has not ended, or -1
-	waiting                waitKind      // what it waits for since the time in since
+	waiting                waitKind      // what the node waits for since the time in the field since
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
 	seen, composite        bool
@@ -45,9 +45,9 @@ type span struct {
 	node       int
 	attempt    int
 	start, end time.Duration
-	inline     bool        // it took no slot: the node was not queued, or is a composite
+	inline     bool        // the attempt took no slot: the node was not queued, or is a composite
 	lane       int         // from 0, among the attempts with slots or among those without
-	status     kahn.Status // the node's status after it; Running if it has no end
+	status     kahn.Status // the node's status after the span; Running if the span has no end
 	cause      kahn.CauseKind
 	usage      map[string]float64 // for the last span of a node: its usage in all attempts
 }
@@ -70,9 +70,9 @@ type waitKind uint8
 
 const (
 	waitNone    waitKind = iota
-	waitSlot             // it was ready
-	waitBackoff          // for its next attempt
-	waitSignal           // from outside
+	waitSlot             // for a slot: the node is ready
+	waitBackoff          // for the next attempt
+	waitSignal           // for a signal from outside
 
 	waitKinds
 )

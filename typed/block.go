@@ -92,15 +92,15 @@ type source struct {
 
 	either  bool
 	tries   *source              // for a Try: the node that may fail
-	over    bool                 // an Each, which takes its list as a parameter
+	over    bool                 // the node is an Each, which takes its list as a parameter
 	inner   *flow                // the graph of a sub-pipeline; otherwise nil
 	cases   []*Block             // the branches that depend on the output, in the order in which they were requested
 	choice  choice               // whether and how the output is a choice
 	answer  func(out any) string // for a choice: the label of the branch that an output takes
-	waiting bool                 // a gate
+	waiting bool                 // the node is a gate
 	text    bool                 // for a gate: its value is a text
 	imports []*source            // for a sub-pipeline: the inputs of its graph that deliver values from outside
-	undone  bool                 // has a Compensate
+	undone  bool                 // the node has a Compensate
 	result  any                  // for an Each: the view of a result
 }
 

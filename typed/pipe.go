@@ -157,10 +157,10 @@ func (p *pipe[U]) send(to slot[U]) bool {
 	}
 }
 
-// fill calls a function of the host for a slot, which then gets a result, whatever the function does. If last is set, it then
-// sends the slot.
+// fill calls a function of the host and puts its result into a slot. The slot gets a result whatever the function does. If last is set,
+// fill then sends the slot.
 func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
-	r := result[U]{err: ErrStage} // for a function that ends the goroutine
+	r := result[U]{err: ErrStage} // stays the result if the function ends the goroutine
 	defer func() {
 		to <- r
 		if last {
@@ -175,8 +175,8 @@ func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r = result[U]{value, err}
 }
 
-// pull ranges over the input, and then ends the output, with an error if there is one. If the sequence ends after the context has, it may
-// be incomplete, which is an error.
+// pull ranges over the input, and then ends the output, with an error if there is one. If the sequence ends after the end of the context,
+// the input may be incomplete, so hand ends with the context's error.
 func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take func(T) bool) {
 	err := ErrStage
 	defer func() {

@@ -54,7 +54,7 @@ type building struct {
 
 	mu       sync.Mutex // guards the fields below, since late calls may come on any goroutine
 	problems kahn.GraphError
-	compiled error // of Compile
+	compiled error // the error of Compile
 	finished bool
 }
 

@@ -20,7 +20,7 @@ const (
 
 // cache keeps the outputs of nodes with a memo from one run to the next.
 type cache struct {
-	dir     string // "" keeps nothing
+	dir     string // "" means that no outputs are kept
 	refresh bool
 }
 

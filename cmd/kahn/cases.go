@@ -240,7 +240,7 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
 	}
-	if s.Properties == nil && s.Else != nil { // a text or an object
+	if s.Properties == nil && s.Else != nil { // v may be a text or an object
 		s = *s.Else
 	}
 	if v.Problem == nil && v.Type == definition.Object && s.Properties != nil {

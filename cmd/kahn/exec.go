@@ -48,7 +48,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	stdout.end()
 	stderr.end()
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command succeeded; a process that it left behind held an output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command succeeded, even if a process that it left behind still held an output
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	default:

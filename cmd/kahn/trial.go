@@ -168,7 +168,7 @@ func (m mock) attempt() kahn.Mock {
 	case m.Answer != nil, m.Wait:
 		return kahn.Mock{Do: wait}
 	}
-	if m.Output == nil { // a compensation
+	if m.Output == nil { // only a mock of a compensation has no output
 		return kahn.Mock{}
 	}
 	v, err := decoded(m.Output)

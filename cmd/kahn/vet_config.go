@@ -52,7 +52,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	for _, violation := range k.contract().Check(v) {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(violation.Path, "/"), "/")
 		property, known := k.Properties[name]
-		if name != "" && !known { // addUnknownFields has reported it
+		if name != "" && !known { // addUnknownFields has reported the field
 			continue
 		}
 		written := member(config, name)

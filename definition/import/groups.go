@@ -19,10 +19,10 @@ type group struct {
 	place
 	id, name  string
 	steps     []place
-	graph     definition.Value // once converted
+	graph     definition.Value // set once the group was converted
 	converted bool
-	open      bool // being converted
-	performed bool // a loop performs it
+	open      bool // the group is being converted
+	performed bool // a loop performs the group
 }
 
 // readGroups reads the groups of a document, and returns the steps that are in no group.

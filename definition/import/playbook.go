@@ -109,7 +109,7 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	switch {
 	case isEnd(id):
 		put(&node, text(p, "kind", "end"))
-	case !p.has("tool"): // it only leads to other steps
+	case !p.has("tool"): // the step only leads to other steps
 		put(&node, named("graph", object(p)))
 	}
 	return node
@@ -254,7 +254,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 	numbers := map[string]int{} // of conditions, by the first condition's id
 	for _, t := range all {
 		r.node = t.from
-		control := true // an edge without a parameter is needed
+		control := true // whether an edge without a parameter is needed
 		source := t.from
 		if t.condition.Value != nil {
 			source = r.conditionID(t, numbers)

@@ -128,7 +128,7 @@ func (r *reader) expect(p place, t definition.Type) bool {
 type format struct {
 	fields  map[string]func(place)
 	refused map[string]string // fields without an equivalent, with the reason
-	rest    func(place)       // for other fields; nil: they are unknown
+	rest    func(place)       // for fields that are in neither map; if nil, such fields are unknown
 }
 
 // read reads an object.
@@ -144,7 +144,7 @@ func (r *reader) read(p place, f format) {
 		reason, refused := f.refused[item.Key]
 		switch {
 		case item.Problem != nil:
-			r.expect(item, definition.Null) // reports it
+			r.expect(item, definition.Null) // expect reports the problem of the item
 		case seen[item.Key]:
 			r.add(atKey, definition.ErrDuplicate, "the field occurs twice")
 		case known:

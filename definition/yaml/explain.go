@@ -248,7 +248,7 @@ func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Pos
 		at = l.at(line, utf8.RuneCountInString(text[:begins])+1)
 	}
 	if f.rest = valueOf(text[:max(begins, 0)], text[max(begins, 0):]); f.rest == "" {
-		f.rest = "?" // the end of the text
+		f.rest = "?" // the text ends here
 	}
 	return f, at, true
 }
@@ -277,7 +277,7 @@ func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))
 	if n := l.previous(line); n > 0 && textHeader.MatchString(strings.TrimRight(l.line(n), " \r")) {
-		return n // the text has no line yet
+		return n // line is the first line of the text
 	}
 	for n := line - 1; n > 0; n-- {
 		text := strings.TrimRight(l.line(n), " \r")

@@ -201,7 +201,7 @@ func startWorkers(ctx context.Context, address, namespace string) (started []*ex
 	stop = func() {
 		for _, w := range started {
 			_ = w.Process.Kill()
-			_ = w.Wait() // it was killed
+			_ = w.Wait() // an error only says that the process was killed
 		}
 	}
 	for range workers {

@@ -60,7 +60,7 @@ func startServer(ctx context.Context) (*server, error) {
 func (s *server) stop() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait() // it was killed
+		_ = s.cmd.Wait() // an error only says that the server was killed
 	}
 	if err := os.RemoveAll(s.dir); err != nil {
 		log.Print(err)

@@ -59,7 +59,7 @@ func describe(e kahn.Event, n kahn.Node) string {
 			text = fmt.Sprintf("failed for good (%v), attempt %d of %d",
 				p.Cause, e.Attempt, cmp.Or(n.Retry.MaxAttempts, policy.MaxAttempts))
 		}
-		if err := errors.Unwrap(p.Err); err != nil { // of the step, without kahn's words around it
+		if err := errors.Unwrap(p.Err); err != nil { // the step's error, without kahn's words around it
 			text += fmt.Sprintf(": %v", err)
 		}
 		return text

@@ -156,7 +156,7 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(listener) // it ends because it is shut down
+		_ = server.Serve(listener) // Serve returns an error once the server is shut down
 	}()
 	return "http://" + listener.Addr().String(), func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)

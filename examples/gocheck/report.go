@@ -58,7 +58,7 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 		pkg := packageReport{Path: node.ID, Status: node.Status, Time: node.Duration.Seconds(), Cached: node.Memoized}
 		switch node.Status {
 		case kahn.Failed:
-			pkg.Error = errors.Unwrap(node.Err).Error() // of the step, without kahn's words around it
+			pkg.Error = errors.Unwrap(node.Err).Error() // the step's error, without kahn's words around it
 		case kahn.Aborted:
 			pkg.Origins = node.Cause.Origins
 		}

@@ -88,7 +88,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 	_, err := h.st.BlockedSignal(b).Subscribe(h.st.Scope(), func(_ reactive.Writer, is bool) {
 		if is && !h.st.Status(x).Terminal() {
 			if err := h.st.AbortNode(x, kahn.CauseAbortAll); err != nil {
-				panic(err) // the effect's error
+				panic(err) // the panic becomes the error of the effect
 			}
 		}
 	})

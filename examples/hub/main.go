@@ -62,11 +62,11 @@ func job() *kahn.Graph {
 	return g.Add(
 		kahn.Node{ID: "fetch"},
 		kahn.Node{ID: "parse", After: []string{"fetch"}},
-		kahn.Node{ID: "index", After: []string{"parse"}}, // fails at first, and is tried again
+		kahn.Node{ID: "index", After: []string{"parse"}}, // the step fails at first, and is tried again
 		kahn.Node{ID: "thumbs", After: []string{"parse"}},
 		kahn.Node{ID: "draft", After: []string{"parse"}, Disabled: true},
 		kahn.Node{ID: "publish", After: []string{"index", "thumbs"}},
-		kahn.Node{ID: "audit"}, // takes forever; aborted when nothing will be published
+		kahn.Node{ID: "audit"}, // the step takes forever, and is aborted when nothing will be published
 	)
 }
 

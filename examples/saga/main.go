@@ -72,7 +72,7 @@ func (x services) die(life string) {
 	if err == nil {
 		err = self.Kill()
 	}
-	panic(err) // not reached
+	panic(err) // reached only if the process could not kill itself
 }
 
 // do performs a step of the order.

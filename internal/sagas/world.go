@@ -39,7 +39,7 @@ type World struct {
 
 // keysOf has the idempotency keys of the calls for a node.
 type keysOf struct {
-	does, undoes string // the last ones
+	does, undoes string // the last key of each kind of call
 	undone       bool   // the node was undone since the last call of the step
 	life         int    // the life in which the node was undone
 	spent        map[string]bool

@@ -24,7 +24,7 @@ type Maker struct {
 	Cleanups bool          // always with cleanup nodes, and more of them
 	Tick     time.Duration // delays and timeouts are small multiples of it, so that many end at the same instant; 0 means random times
 	Expands  bool          // steps, too, return graphs
-	Calm     bool          // statuses do not depend on what happens first
+	Calm     bool          // statuses do not depend on the order of events
 	Fine     bool          // delays and timeouts hardly ever end at the same instant
 }
 

@@ -53,7 +53,7 @@ func main() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "fetch", Map: sites, Params: map[string]any{"pages": pages}, Do: fetch})
 	res, err := kahn.Execute(context.Background(), g, nil, kahn.KeyLimit(2), kahn.Limit(50))
 	if err != nil {
-		log.Panic(err) // so that the sites are closed
+		log.Panic(err) // Panic, not Fatal, so that the deferred calls close the sites
 	}
 	for _, text := range res.Output.([]any) {
 		fmt.Println(text)

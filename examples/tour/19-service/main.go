@@ -52,7 +52,7 @@ func main() {
 		}
 	})
 	http.Handle("GET /orders/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
-		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // the events before a restart, too
+		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // includes the events before a restart
 	}})
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {
