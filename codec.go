@@ -406,7 +406,7 @@ func (t types) Decode(data json.RawMessage) (any, error) {
 	return t.value(data, 0)
 }
 
-// value decodes a form, the reverse of form.
+// value is the reverse of the method form: it decodes a form.
 func (t types) value(data json.RawMessage, depth int) (any, error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {

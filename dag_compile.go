@@ -97,8 +97,8 @@ func (c *compiler) compile() (*Plan, *problems) {
 	return c.p, &c.problems
 }
 
-// compiler holds the results that the steps of compile pass to one another. Until number has run, a node's index of
-// declaration identifies it.
+// compiler holds the results that the steps of compile pass to one another. Nodes are identified by their indices of declaration until the
+// method number has run, and by their Refs afterwards.
 type compiler struct {
 	problems
 	g *Graph

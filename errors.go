@@ -449,8 +449,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead returns the part of a message that names the alternatives: the nearest choice, then as many choices as people
-// read.
+// instead returns the part of a message that names the alternatives: the choice nearest to what was written, if one is near, then the first
+// 20 choices and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder

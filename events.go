@@ -25,7 +25,7 @@ type Event = event.Event
 
 // Events yields the run's events with ids above after, in order: first the past events, then each event as it happens. It ends
 // after the last event of the run. 0 is before the first event. Any number of readers may read at the same time, each at its
-// own pace and without delaying the run. A second loop over the sequence begins again at after.
+// own pace and without delaying the run. A second loop over the sequence begins again with the first event above after.
 //
 // For a resumed or redriven run, Events first yields the events of earlier lives that this process has: the run continues from a
 // [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any case. If the run

@@ -492,7 +492,7 @@ func (g *gathered) param(name string) (any, bool) {
 
 // SnapshotNode is the state of a node in a [Snapshot]: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is as from [Run.Node], and its ID is the path. If the snapshot comes from a file or a store, Output and the Value of its
+	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a store, Output and the Value of its
 	// Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the node runs. Sub is nil.
 	NodeResult
 	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts; nil if it accepts any.

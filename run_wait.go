@@ -635,8 +635,8 @@ func (r *Run) stay(now int64) {
 	}
 }
 
-// leaveChecks bounds the time of running checks. Steps may finish, since their work would be lost; a check is repeated when the run
-// continues.
+// leaveChecks bounds the time of running checks: an abandoned check loses nothing, since it is repeated when the run continues. Running
+// steps may finish, because their work would be lost otherwise.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
 		r.armCheck(ref, false)

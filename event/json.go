@@ -151,7 +151,7 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 	}
 	ns := math.Round(ms * float64(time.Millisecond))
 	switch {
-	case ns == math.MaxInt64: // the longest duration, as a float64
+	case ns == math.MaxInt64: // the longest duration, which as a float64 is 1<<63
 		*d = math.MaxInt64
 	case ns > math.MaxInt64 || ns <= math.MinInt64:
 		return fmt.Errorf("%w: %v ms", machine.ErrBadValue, ms)

@@ -54,7 +54,7 @@ func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 		for _, f := range more {
 			r.AddAttrs(f(e)...)
 		}
-		_ = handler.Handle(ctx, r) // like Logger: the caller cannot repair the log
+		_ = handler.Handle(ctx, r) // the error is dropped, as Logger does: the caller cannot repair the log
 	}
 }
 

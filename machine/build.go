@@ -64,7 +64,7 @@ func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 
 // wrong returns why Build rejects a node, or "".
 func (x NodeSpec) wrong() string {
-	const set = FlagEarly | factHandled | flagBranch | flagForks // by the Builder
+	const set = FlagEarly | factHandled | flagBranch | flagForks // the flags that only the Builder sets
 	switch {
 	case !x.Join.Valid():
 		return fmt.Sprintf("join rule %v", x.Join)
@@ -82,7 +82,7 @@ func (x NodeSpec) wrong() string {
 
 // wrong returns why Build rejects an edge in a net of that many nodes, or "".
 func (e Edge) wrong(nodes int) string {
-	const set = edgeShielded | edgePort | edgeWide | edgeSide // by the Builder, when it makes a net
+	const set = edgeShielded | edgePort | edgeWide | edgeSide // the flags that only the Builder sets, when it makes a net
 	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }
 	switch {
 	case outside(e.From) || outside(e.To):

@@ -7,7 +7,7 @@ type CallAction uint8
 
 // The actions on a call.
 const (
-	CallNone  CallAction = iota // leave it alone
+	CallNone  CallAction = iota // leave the call alone
 	CallStart                   // the node is ready: start the call
 	CallSkip                    // the node was skipped: there will be no call
 	CallAbort                   // the node was stopped: abort the call

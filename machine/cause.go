@@ -27,11 +27,11 @@ const (
 	CauseMapItems           // too many items of a map failed
 	CauseGateTimeout        // a gate's deadline passed
 	CauseStoreError         // the store refused a commit
-	CauseStoreRejected      // the store does not take the value
+	CauseStoreRejected      // the store can never hold the value
 	CauseCrashed            // the process died during each of the last attempts
 	CauseEndFailed          // the end node failed
-	CauseUpstreamFailure    // a failed node upstream
-	CauseUpstreamCancelled  // a cancelled node upstream
+	CauseUpstreamFailure    // a node upstream failed
+	CauseUpstreamCancelled  // a node upstream was cancelled
 	CauseSiblingFailure     // a member of the same group failed
 	CauseFailFast           // the run stops at the first failure
 	CauseAbortAll           // AbortAll was called
@@ -41,7 +41,7 @@ const (
 	CauseCancelNode         // CancelNode was called
 	CauseExternal           // the call was aborted outside the engine
 	CauseSuperseded         // no other node needs the result any more
-	CauseCompensationFailed // an effect could not be undone: a cause of a run, like CauseEndFailed
+	CauseCompensationFailed // a node could not be undone: a cause of a run, like CauseEndFailed
 	CauseBudget             // the run has used more than its budget allows
 )
 

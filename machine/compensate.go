@@ -11,10 +11,10 @@ type Compensation uint8
 // The states of a compensation. For a run, and for a composite without a compensation of its own, the state summarizes the
 // nodes inside.
 const (
-	CompensationNone    Compensation = iota // nothing is undone
-	CompensationRunning                     // has begun, or has yet to get its turn
-	CompensationDone                        // undone
-	CompensationFailed                      // failed permanently
+	CompensationNone    Compensation = iota // no node is undone
+	CompensationRunning                     // the undoing has begun, or waits for its turn
+	CompensationDone                        // the node was undone
+	CompensationFailed                      // the undoing has failed permanently
 )
 
 var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
@@ -60,10 +60,10 @@ type undoState uint8
 
 const (
 	undoNothing  undoState = iota
-	undoAhead              // its turn has not come yet
-	undoContends           // it contends for slots, or waits in a line for one
-	undoAtWork             // it holds its slots
-	undoPauses             // it backs off
+	undoAhead              // the turn of the node has not come
+	undoContends           // the undo of the node contends for slots, or waits in a line for one
+	undoAtWork             // the undo holds the slots of the node
+	undoPauses             // the undo backs off
 	undoOver
 )
 
@@ -147,7 +147,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	x.ready = ordset.Make(n)
 	if s.undo.reversal = x; hold {
 		s.undo.holds = true
-		s.busy++ // the run does not rest
+		s.busy++ // keeps the run from resting
 		if s.hold == holdNothing {
 			s.holdBack()
 		}

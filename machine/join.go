@@ -196,9 +196,9 @@ type joinRule struct {
 	early  uint8 // an edge of such a class blocks the node at once
 	breaks uint8 // an edge of one of these blocks the node at once
 	// Once all edges have resolved and neither has happened:
-	needs  uint8 // the node is ready if an edge has such a class (0: none is needed)
-	bars   uint8 // and no edge has such a class
-	blames uint8 // otherwise it is blocked if an edge has such a class, or else skipped
+	needs  uint8 // the node is ready if an edge has such a class (0: no class is needed)
+	bars   uint8 // and if no edge has such a class
+	blames uint8 // otherwise the node is blocked if an edge has such a class, and skipped if none has
 }
 
 var joinRules = [joinCount]joinRule{

@@ -21,7 +21,7 @@ type Net struct {
 	edges      []Edge  // in order of declaration, the implicit edges into the end node last
 	in         csr     // by Ref: indices into edges, in declaration order
 	out        []int32 // by Ref, with one extra entry: where the node's arcs start
-	arcs       []Arc   // the out-edges, by target, then declaration; edges into the end node have none
+	arcs       []Arc   // the out-edges, by target, then declaration; edges into the end node have no arcs
 	tiers      []int32 // by tier, with one extra entry: the first Ref of the tier
 	words      []uint64
 	order      Schedule
@@ -167,23 +167,23 @@ type Flags uint32
 
 // The flags that a State reads.
 const (
-	FlagObserver Flags = 1 << iota // does not handle a failure that reaches it
+	FlagObserver Flags = 1 << iota // the node does not handle a failure that reaches it
 	FlagTolerant                   // ContinueOnFail
-	FlagCleanup                    // Cleanup or the end node: starts in a stopping run too
-	FlagInline                     // evaluated by the engine: takes no slot, is not queued
+	FlagCleanup                    // Cleanup or the end node: the node starts in a stopping run, too
+	FlagInline                     // the engine evaluates the node, which takes no slot and is not queued
 	FlagCheck                      // user code or data decides after the join
-	FlagEarly                      // its rule may start it before all edges have resolved
+	FlagEarly                      // the rule of the node may start it before all edges have resolved
 	FlagCritical
 	FlagCancelLosers
 	FlagLateCancel
-	FlagPlain     // its output is the value that its step returns, and the engine need not check anything else
-	factHandled   // some direct dependent exists to handle its failure
-	FlagGate      // a signal from outside completes it
-	FlagAdmit     // its inputs are judged once it has its slot, before it starts
-	FlagComposite // performed by the engine, as nested runs
-	FlagMocked    // performed by its mock: see Test
-	flagBranch    // some of its in-edges are side edges, or count only if none of its routers was asked
-	flagForks     // when it completes, some of its out-edges are not satisfied, or are counted outside the target's word
+	FlagPlain     // the output of the node is the value that its step returns, and the engine need not check anything else
+	factHandled   // some direct dependent of the node exists to handle its failure
+	FlagGate      // a signal from outside completes the node
+	FlagAdmit     // the inputs of the node are judged once it has its slot, before it starts
+	FlagComposite // the engine performs the node, as nested runs
+	FlagMocked    // a mock performs the node: see Test
+	flagBranch    // some in-edges of the node are side edges, or count only if none of its routers was asked
+	flagForks     // when the node completes, some of its out-edges are not satisfied, or are counted outside the target's word
 
 	// FlagHost is the first of the coordinator's own flags, which a State does not read.
 	FlagHost Flags = 1 << 24
@@ -196,7 +196,9 @@ type Edge struct {
 	From, To Ref
 	Flags    uint8
 	standing standing
-	LabelID  int32 // labelled: the plan-wide number of the (condition, label) pair; On failure: the filter; else -1
+	// LabelID is the plan-wide number of the (condition, label) pair for a labelled edge, and the index in Net.filters for an edge given to
+	// Catch. For any other edge it is unused, usually -1.
+	LabelID int32
 }
 
 // Arc is an out-edge in the form that the settle loop reads: eight bytes, with the facts fixed at compile time.
@@ -211,10 +213,10 @@ const (
 	EdgeAlways                     // On always
 	EdgeLabelled                   // taken only if the label was selected
 	EdgeData                       // data-only
-	edgeShielded                   // a boundary judges the failure
-	edgePort                       // feeds a required port of a node with an early rule
-	edgeWide                       // its target keeps counters beside its word
-	edgeSide                       // its success is no reason for its target to run: see net_side.go
+	edgeShielded                   // a boundary judges the failure of the source
+	edgePort                       // the edge feeds a required port of a node with an early rule
+	edgeWide                       // the target keeps counters beside its word
+	edgeSide                       // the success of the source is no reason for the target to run: see net_side.go
 
 	edgeBits = 8
 	// edgeSpecial are the flags that matter when the source completed.

@@ -27,13 +27,13 @@ type sought struct {
 	descendants []uint64 // a bit by Ref; nil until steps has grown large
 }
 
-const maxSought = 256 // a bit a node each
+const maxSought = 256 // each ancestor sought takes a bit for every node
 
 // span is the interval that one search gives a node. Nodes are numbered when the search leaves them, so a node has a higher
 // number than all its ancestors.
 type span struct {
 	number int32
-	tree   int32 // the numbers from here up to the node's own belong to ancestors
+	tree   int32 // the ancestors have the numbers from tree to number, without number itself
 	low    int32 // no ancestor has a lower number
 }
 

@@ -214,7 +214,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	later := &struct {
 		ancestry
 		netHash
-	}{} // one allocation
+	}{} // both in one allocation
 	p.names, p.facts, p.declared, p.end, p.edges = make([]string, n), make([]facts, n), refs[:n:n], NoRef, b.edges
 	p.order.at, p.ancestry, p.hash = refs[n:2*n:2*n], &later.ancestry, &later.netHash
 	b.p = p
@@ -393,7 +393,7 @@ func (b *Builder) Finish() {
 			b.widen(Ref(r))
 		}
 	}
-	next := b.into.start // not needed any more
+	next := b.into.start // the memory of b.into.start, which is not needed any more
 	copy(next, p.out)
 	p.arcs = make([]Arc, p.out[len(p.facts)])
 	for r := range p.facts {
@@ -462,9 +462,9 @@ func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds =
 
 // lateKeys are the nodes whose keys come from values, and are known only once the node is checked.
 type lateKeys struct {
-	declared map[string]int32 // by node with a late key: its own group, which no other node has
-	group    map[Ref]int32    // by group: whether it belongs to a node with a late key
-	isLate   map[int32]bool   // by that group
+	declared map[string]int32 // by key: its group, for the keys with which other nodes were declared
+	group    map[Ref]int32    // by node with a late key: its own group, which no other node has
+	isLate   map[int32]bool   // by group: whether it belongs to a node with a late key
 }
 
 // SetLateKeys sets the nodes whose keys come from values, each with a group of its own. declared are the groups of the keys with which

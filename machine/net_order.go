@@ -9,7 +9,7 @@ import (
 
 // Schedule is the order in which ready nodes are taken: by priority, rank, and declaration.
 type Schedule struct {
-	rank []int64 // by Ref: the longest remaining path, itself included
+	rank []int64 // by Ref: the longest remaining path, the node included
 	pos  []int32 // by Ref: the place in the order
 	at   []Ref   // the node of each place
 }

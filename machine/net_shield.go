@@ -92,7 +92,7 @@ type shielding struct {
 func (x *shielding) judged(f Ref) bool {
 	for _, b := range x.boundaries {
 		is, sure := x.p.judgeAncestor(f, b)
-		if !sure { // many nodes may ask the same
+		if !sure { // remembers the answer, since many nodes may ask for it
 			pair := [2]Ref{f, b}
 			if is, sure = x.found[pair]; !sure {
 				if x.found == nil {

@@ -55,7 +55,7 @@ type branching struct {
 	marks   []branchMarks // by Ref
 	queue   ordset.Set    // nodes that the sweep has yet to visit, the highest Ref first
 	pending int           // how many nodes in the queue may lead to a plain edge
-	swept   []Ref         // nodes that the sweep has visited, by falling Ref
+	swept   []Ref         // nodes that the sweep has visited, in descending order of their Refs
 	leads   []uint64      // by exit of the node being visited: the classes to whose routers the exit leads
 	firsts  map[exitOf][]Ref
 	steps   int64 // edges visited
@@ -104,7 +104,7 @@ func (c *Builder) FindSides() {
 		b.queue = ordset.Make(len(b.p.facts))
 		b.leads = make([]uint64, firstLabelExit+b.p.labels)
 	}
-	if len(b.classes) > batchSize/8 { // else a sweep is cheap
+	if len(b.classes) > batchSize/8 { // otherwise a sweep is cheap
 		b.classes = slices.DeleteFunc(b.classes, b.plainly)
 	}
 	for batch := range slices.Chunk(b.classes, batchSize) {

@@ -21,7 +21,7 @@ import (
 type State struct {
 	net *Net
 	mu  *stateLock // guards everything below; a Run holds it during whole critical sections, events included
-	own stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
+	own stateLock  // mu points to own, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits *limits
@@ -86,7 +86,7 @@ type setAside struct {
 // stateStops records the stops of the run and of single nodes.
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
-	stops   StopSetup   // it fits into the padding behind stopped
+	stops   StopSetup   // stands here because it fits into the padding behind stopped
 	origins *originSets // nil until first needed; not in the aftermath: after the end a Result reads origins without the lock, while a last worker may still read the aftermath
 	*aftermath
 }
@@ -439,7 +439,7 @@ func (s *Locked) Status(r Ref) Status {
 func started(w uint64) bool {
 	switch status := statusOf(w); {
 	case status == Ready:
-		return w&wordCount != 0 && w&WordAdmitting == 0 // it will be retried
+		return w&wordCount != 0 && w&WordAdmitting == 0 // an earlier attempt has started, and another one follows
 	case status > Ready:
 		return w&WordAdmitting == 0
 	}
@@ -512,7 +512,7 @@ func (s *Locked) Token(r Ref) Token { return Token{r, int32(s.words[r] & wordCou
 
 func (s *Locked) leaveRunning(r Ref) {
 	s.busy--
-	if s.words[r]&WordAdmitting != 0 && !s.net.facts[r].is(FlagInline) { // it has not started
+	if s.words[r]&WordAdmitting != 0 && !s.net.facts[r].is(FlagInline) { // the attempt has not started
 		s.Refund(r)
 	}
 	if s.occupies(r) {
@@ -645,7 +645,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 		return nil
 	}
 	if s.net.facts[r].is(FlagAdmit) && !s.admits && (v.Fail == CauseContractInput || v.Fail == CauseModeration) {
-		s.words[r] |= WordReached // the checks that come before have passed
+		s.words[r] |= WordReached // the checks that precede the judgment of the inputs have passed
 	}
 	s.finish(r, status, bits)
 	s.settled(r)

@@ -2,7 +2,7 @@ package machine
 
 // gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time.
 type gateQueue struct {
-	refs []Ref        // includes gates that have left
+	refs []Ref        // in order, including gates that have left
 	in   map[Ref]bool // gates that have not left
 }
 

@@ -52,7 +52,7 @@ func (s *Locked) Next() (Task, bool) {
 // not begin, as with a step. While the run undoes its nodes, nothing new may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
-		return false // its nested run has ended
+		return false // the nested run of the composite has ended
 	}
 	return s.hold == holdAll && w&WordChecking == 0 && s.net.facts[r].is(FlagMocked) ||
 		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
@@ -101,7 +101,7 @@ func (s *Locked) start(r Ref) Task {
 	}
 	was := s.words[r]
 	w := was&^wordStatus | wordRunning
-	w++ // the attempt
+	w++ // counts the attempt
 	s.busy++
 	if s.admits && (w&wordCount == 1 || was&WordAdmitting != 0) && s.net.facts[r].is(FlagAdmit) {
 		s.words[r] = w | WordAdmitting

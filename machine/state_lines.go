@@ -35,14 +35,14 @@ func (x *line) queueFor(token bool) int {
 // known to lack anything, and waits in the line of one group. So a slot that moves back and forth between the lines of n nodes moves few
 // crowds, not n nodes.
 type crowd struct {
-	lines  []int32 // the lines that all its nodes must pass: for a bunch the line of its key, if the key has a limit; for a throng the lines of the groups
-	token  bool    // its nodes need tokens
+	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch the line of its key, if the key has a limit; for a throng the lines of the groups
+	token  bool    // the nodes of the crowd need tokens
 	throng *crowd  // for a bunch: its throng
 	nodes  []int32 // for a bunch: schedule positions, as a binary heap; stopped nodes are passed over
 	parts  crowds  // for a throng: its bunches
-	pos    int32   // the position of its best node, which may have been stopped since
-	in     *crowds // where it waits; nil for an empty crowd
-	index  int     // its index in there
+	pos    int32   // the position of the crowd's best node, which may have been stopped since
+	in     *crowds // where the crowd waits; nil for an empty crowd
+	index  int     // the crowd's index in the heap in
 }
 
 // crowds is a binary heap of crowds, by their best nodes.
@@ -174,7 +174,7 @@ func (s *Locked) enqueue(g int32, r Ref, token bool) {
 		c.throng.parts.add(c)
 	}
 	if c.in != &c.throng.parts {
-		return // in the line of its key
+		return // the bunch waits in the line of its key
 	}
 	c.throng.moved(c.throng.parts[0].pos)
 	if c.throng.in == nil {

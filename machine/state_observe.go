@@ -226,7 +226,7 @@ func (o *observers) feed(n *nodeSignals) {
 		return
 	}
 	for _, i := range s.net.in.row(n.ref) {
-		s.words[s.net.edges[i].From] |= wordFeeds // it has not started, and so is not terminal
+		s.words[s.net.edges[i].From] |= wordFeeds // the source has not started, and so is not terminal
 	}
 }
 
@@ -296,7 +296,7 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	if to := viewOf(w).status; o.last != nil && to != Idle { // otherwise its join was blocked, and the node may be Waiting
+	if to := viewOf(w).status; o.last != nil && to != Idle { // otherwise the join of the node was blocked, and the node may be Waiting
 		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
@@ -522,7 +522,7 @@ func (s *Locked) runStatusNow() RunStatus {
 		return RunRunning
 	}
 	if s.obs != nil && s.obs.lastRun != RunRunning {
-		return s.obs.lastRun // it no longer changes
+		return s.obs.lastRun // the last status of the run, which no longer changes
 	}
 	status, _ := s.RunStatus(s.rule)
 	return status

@@ -26,7 +26,7 @@ type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // until another node goes bad: predecessors are still running
+	originsOpen                // valid until another node goes bad: predecessors are still running
 	originsFinal
 )
 
@@ -103,7 +103,7 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	}
 	sum := h.Sum64()
 	if set, ok := x.known[sum]; ok && slices.Equal(x.parts(set), parts) {
-		return set // many nodes may have the same predecessors
+		return set // shares the set, since many nodes may have the same predecessors
 	}
 	set := originSet(-2 - 2*x.final.add(parts))
 	x.known[sum] = set
@@ -158,7 +158,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 				}
 			}
 			if len(stack) > depth {
-				continue // at is visited again when its predecessors are known
+				continue // the search visits at again when its predecessors are known
 			}
 			if all.set = x.join(parts, all.state); all.state == originsOpen {
 				x.opened = append(x.opened, at)
@@ -240,7 +240,7 @@ func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 // appended to it.
 func (s *Locked) originNames(set originSet) []string {
 	x := s.origins
-	if set >= noOrigins || set%2 != 0 { // few, or not final
+	if set >= noOrigins || set%2 != 0 { // the set has few origins, or is not final
 		return s.appendNames(nil, s.written(set))
 	}
 	if set == x.last {

@@ -21,7 +21,7 @@ func (p *Net) firstWord(r Ref) uint64 {
 
 // checkWords returns an error that names the first node with an implausible word. Labels, counters, times and the tier have been read.
 func (s *Locked) checkWords() error {
-	open, ended := 0, int32(0) // nodes that are not terminal, without the end node; nodes that are
+	open, ended := 0, int32(0) // open counts nodes that are not terminal, without the end node; ended counts terminal nodes
 	for r, w := range s.words {
 		switch {
 		case statusOf(w).Terminal():

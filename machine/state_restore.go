@@ -139,7 +139,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		}
 		s.visit(Ref(r))
 	}
-	s.ownAftermath().late = nil // earlier failures had their effect before the snapshot
+	s.ownAftermath().late = nil // the effect of earlier failures is in the snapshot
 	for i, r := range refs {
 		w := s.words[r]
 		switch {
@@ -156,12 +156,12 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 			s.busy++
 		case nodes[i].Inside && nodes[i].Status == Running:
 			s.continueComposite(r, &nodes[i])
-		case s.host.Keeps(r): // its step has started before, and is called again
+		case s.host.Keeps(r): // the step of the node has started before, and is called again
 			s.makeReady(r)
 			s.Hush(r)
 		default:
 			if nodes[i].Judging && s.net.facts[r].is(FlagAdmit) {
-				s.words[r] |= WordAdmitting // its inputs were being judged
+				s.words[r] |= WordAdmitting // the inputs of the node were being judged
 			}
 			s.makeReady(r)
 		}
@@ -207,7 +207,7 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if !s.net.facts[r].is(FlagInline) { // an item, which holds a slot of its map unless it waits
+	if !s.net.facts[r].is(FlagInline) { // the node is an item, which holds a slot of its map unless it waits
 		s.running++
 		s.acquire(r)
 	}

@@ -629,7 +629,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.badNodes++
 	s.origins = nil // origins that were final may change now
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
-		s.tier, s.pending = t, 0 // the end of the tier was not written either
+		s.tier, s.pending = t, 0 // the store has not written the end of the tier either
 	}
 	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
@@ -679,7 +679,7 @@ func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 			side |= class
 		case e.standing == standsSpare:
 			spare |= class
-		default: // of branches, other ways in, and always edges, which were asked for
+		default: // the edge belongs to a branch or another way in, or is an always edge, which the host asked for
 			rest |= class
 		}
 	}

@@ -62,12 +62,12 @@ type Slots struct {
 	share     SharedLimit           // the access to slots that other runs use, too, or nil
 	waiting   [queueCount][]waiting // queues that have nodes, or had some, in the order of their arrival
 	arrivals  uint64
-	due.Entry // its place in rates.awaited
+	due.Entry // the place of these slots in rates.awaited
 }
 
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
-	Rated() bool           // it has tokens
+	Rated() bool           // the limit has tokens
 	Lacks(token bool) bool // the run must wait for a slot, or for a token if it needs one; it joins the queue
 	Take(token bool)       // takes the slot or token that Lacks found, and ends the wait
 	GiveBack(token bool)   // returns an unneeded token if token is set, or else the slot
@@ -239,7 +239,7 @@ func (s *Locked) Hurry() {
 		for i := range x.queues {
 			x.queues[i].crowds = nil
 		}
-		s.offer(int32(g)) // to other runs: this run gives up its turn
+		s.offer(int32(g)) // offers the slots to other runs, since this run gives up its turn
 	}
 	if s.limits.crowds != nil {
 		s.limits.crowds = nil
@@ -293,7 +293,7 @@ func (s *Locked) claim(r Ref, token bool) bool {
 			x.share.Take(token)
 		}
 		if x.bucket != nil || x.share != nil {
-			s.offer(g) // more may have come at once
+			s.offer(g) // several slots or tokens may have become free at once
 		}
 	}
 	return true
@@ -409,7 +409,7 @@ func (s *Locked) offer(g int32) {
 // there is none. When no token is free, it offers a slot last to nodes that need no token, so that a claim on a shared limit
 // states what those nodes need.
 func (x *Slots) Offer() *Locked {
-	tokens := true // unless an offer has found none
+	tokens := true // false once an offer has found no token
 	for {
 		of := needSlot
 		if w := x.waiting; tokens && len(w[needToken]) > 0 && (len(w[needSlot]) == 0 || w[needToken][0].arrival < w[needSlot][0].arrival) {
@@ -593,9 +593,9 @@ func (s *Locked) Needs(r Ref, x *Slots) bool {
 type Shortage struct {
 	Slots  *Slots
 	Group  int32 // the group of the slots; -1 for the whole run
-	Token  bool  // it lacks a token, not a slot
+	Token  bool  // the node lacks a token, not a slot
 	Shared bool  // other runs share the slots: the coordinator knows more
-	Due    int64 // when the token falls due, by the run's clock; 0 if it is shared or unknown
+	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time unknown
 }
 
 // Lacking returns, without side effects, the first thing that a ready node lacks apart from the run's own slots. now is the run's

@@ -90,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.pending = 0; s.waves && s.tier < p.TierCount() { // count has decremented from 0
+	if s.pending = 0; s.waves && s.tier < p.TierCount() { // recounts, since count has decremented pending from 0
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++

@@ -175,7 +175,7 @@ func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManne
 // cause stands.
 func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	if s.words[r]&WordStopping != 0 {
-		return // the first cause stands
+		return
 	}
 	s.setStop(r, WordStopping, kind, origin)
 	s.stopping = append(s.stopping, r) // setStop has made the aftermath
@@ -208,7 +208,7 @@ func (s *Locked) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&WordChecking != 0:
-		if !s.inline.Remove(int(r)) && s.host != nil { // a worker performs its check in vain
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker performs the check, whose verdict will have no effect
 			x := s.ownAftermath()
 			x.unchecked = append(x.unchecked, r)
 		}
@@ -218,7 +218,7 @@ func (s *Locked) withdraw(r Ref) {
 	case statusOf(w) == Ready:
 		if pos := int(s.order.pos[r]); !s.inline.Remove(int(r)) && (s.ready.Remove(pos) || s.aside != nil && s.aside.fresh.Remove(pos)) {
 			s.decline(r)
-		} // or it is in a line for a slot, which will pass over it
+		} // a node in neither set is in a line for a slot, and the line will pass over it
 	case statusOf(w) == Running:
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:

@@ -44,7 +44,7 @@ func (s *Locked) Suspend(t Token) error {
 // fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // otherwise only cleanup is left, which is not held
+	if s.holds && !s.Hurries() { // otherwise only cleanup nodes are left, which are not held
 		s.holdBack()
 	}
 }
@@ -73,7 +73,7 @@ func (s *Locked) holdBack() {
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // they may have been offered slots, which passOver offers to other nodes
+		return // the ready nodes may have been offered slots, which passOver offers to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready
@@ -122,7 +122,7 @@ func (s *Locked) Rouse(r Ref) {
 	s.words[r] = was&^WordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // at once, even above the limit: the nested run already continues
+		s.running++ // takes the slot at once, even above the limit: the nested run already continues
 	}
 	s.awake()
 	s.log(r, was, Running)

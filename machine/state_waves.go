@@ -4,7 +4,7 @@ package machine
 // resolved. It is called when the current tier has settled.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
-	defer s.brink()                        // a tier's joins may have ended its last node
+	defer s.brink()                        // the joins judged here may have ended the tier's last node
 	for s.pending == 0 && s.tier <= last { // the last tier completes once
 		s.brink()
 		if s.tier >= 0 {

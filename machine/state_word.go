@@ -74,14 +74,14 @@ const (
 	WordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
 	WordReached     = 1 << 44 // the node was Ready at some time
 	WordStopping    = 1 << 45 // running, and asked to stop
-	WordSubstituted = 1 << 46 // runs with defaults in place of missing values
+	WordSubstituted = 1 << 46 // the node runs with defaults in place of missing values
 	WordPropagated  = 1 << 47 // failed because of its predecessors, without running
 	WordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
 	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: that was cut short
 	wordPlain       = 1 << 51 // see FlagPlain; undecided to running
 	WordBlocked     = 1 << 52 // the join was blocked
-	wordObserved    = 1 << 53 // it has signals
+	wordObserved    = 1 << 53 // the node has signals
 	wordFeeds       = 1 << 54 // not started: its start makes an observed successor Waiting
 	WordDormant     = 1 << 55 // a composite that can only wait: everyone but the coordinator sees Suspended
 	WordExpanded    = 1 << 63 // running: its step has returned a graph, which nested runs perform

@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // effects that run here belong to changes by other callers, who should get their errors
+	var ignored error // the errors of effects that run here: they belong to the callers whose changes caused the effects
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}

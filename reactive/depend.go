@@ -11,11 +11,11 @@ type node struct {
 	flags   nodeFlags
 	mute    int32  // > 0 while reads are not tracked
 	version uint64 // when the value last changed, by the scope's clock
-	seen    uint64 // the last evaluation that has read it
+	seen    uint64 // the number of the last evaluation that has read the node
 	subs    *link  // the nodes to notify, in the order of subscription
 	deps    *link  // the nodes that the last evaluation has read, in the order of first use
 	lastDep *link  // during an evaluation: the last node that it has read; the links after it are from the evaluation before
-	eval    uint64 // the number of that evaluation
+	eval    uint64 // the number of the node's last evaluation
 
 	// At most one of these two is set; signals and batches have neither.
 	computed evaluator
@@ -186,7 +186,7 @@ func (sc *Scope) detach(l *link) {
 		if source.subs == nil {
 			sc.hook(source)
 			if source.flags&(flagNotified|flagValue) == flagValue {
-				source.valid = sc.clock // it is up to date now, and is not notified any more
+				source.valid = sc.clock // the source is up to date now, and is not notified any more
 			}
 			source.flags &^= flagNotified
 			work = appendLink(work, source.deps)
@@ -229,7 +229,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // it has subscribers, or it would not have subscribed itself
+			} else { // the computed has subscribers: without any, it would not have subscribed itself
 				work = appendLink(work, next)
 				next = t.subs
 			}

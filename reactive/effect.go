@@ -11,11 +11,11 @@ import (
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // replaces f: wakes a waiting goroutine, which reads the value itself
+	wake     chan struct{} // replaces the function: wakes a waiting goroutine, which reads the value itself
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
-	flush    uint64      // the last flush in which it ran
-	reruns   int         // how often it ran in that flush
+	flush    uint64      // the last flush in which the effect ran
+	reruns   int         // how often the effect ran in that flush
 
 	parent     *Effect // the effect whose run made this one, or the scope's root
 	lastChild  *Effect

@@ -24,7 +24,7 @@ type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are readings of it
 	done      uint64        // the clock at the last commit
-	committed atomic.Uint64 // the same as done, for Load
+	committed atomic.Uint64 // the same as done, readable without the lock by Load
 
 	active  *node        // the innermost node whose callback runs
 	evals   uint64       // how many callbacks have begun
@@ -290,7 +290,7 @@ func (sc *Scope) run() (done bool) {
 		}()
 		switch e := sc.running; {
 		case e == nil:
-		case e.flags&flagRunning == 0: // a cleanup before its next run ended the goroutine
+		case e.flags&flagRunning == 0: // a cleanup before the effect's next run ended the goroutine
 			sc.running = nil
 			e.doom()
 		default:

@@ -108,7 +108,7 @@ func (v *Value[T]) write(x T) bool {
 		v.before = v.version
 		v.cell.put(x, sc.clock)
 	} else {
-		v.cell.slots[v.cell.newest].Load().value = x // no reader has seen this slot yet
+		v.cell.slots[v.cell.newest].Load().value = x // readers do not see this slot before the commit
 		if v.flags&flagRewritten == 0 {
 			v.flags |= flagRewritten
 			sc.written = append(sc.written, v)
@@ -151,7 +151,7 @@ type cell[T any] struct {
 
 type slot[T any] struct {
 	stamp   atomic.Uint64
-	readers atomic.Int32 // how many goroutines are reading value, if the stamp is still the one they expect
+	readers atomic.Int32 // how many goroutines are in the part of load that reads value; each reads it only if the stamp has not changed
 	value   T
 }
 
