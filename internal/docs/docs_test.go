@@ -1,4 +1,5 @@
-// Package docs checks the guides: that their Go code compiles, that their links lead somewhere, and that their tables are true.
+// Package docs checks the guides and the doc comments: that their Go code compiles, that links lead somewhere, that tables are true, and that
+// comments are short.
 package docs
 
 import (
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -80,13 +82,13 @@ func documents(t *testing.T) []string {
 
 var (
 	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
-	elision = regexp.MustCompile(`(?m)^\s*\.\.\.$`) // a line that stands for omitted code
+	elision = regexp.MustCompile(`(?m)^\s*(\.\.\.|…)$`) // a line that stands for omitted code
 )
 
 // The code of a document compiles. The declarations of all its blocks form one package, to which testdata adds the declarations that the
 // document assumes. Statements are the body of a function. Unused variables and imports are accepted.
 func TestCodeCompiles(t *testing.T) {
-	c := newChecker(t)
+	c := newChecker(t, imports)
 	common, err := os.ReadFile("testdata/common.txt")
 	require.NoError(t, err)
 	for _, file := range documents(t) {
@@ -104,7 +106,7 @@ func TestCodeCompiles(t *testing.T) {
 		var statements []string
 		for _, block := range goBlock.FindAllSubmatch(text, -1) {
 			code := elision.ReplaceAllString(string(block[1]), "")
-			if _, err := goparser.ParseFile(c.fset, "", "package guide\n"+code, 0); err == nil {
+			if c.declares(code) {
 				declared = append(declared, code)
 			} else {
 				statements = append(statements, code)
@@ -114,14 +116,7 @@ func TestCodeCompiles(t *testing.T) {
 			t.Errorf("%s: %s", name, problem)
 		}
 		for _, code := range statements {
-			var problem string
-			for _, result := range []string{"", "error", "(any, error)"} { // a block may return
-				problem = c.check(append(declared, "func _() "+result+" {\n"+code+"\npanic(0)\n}\n")...)
-				if problem == "" {
-					break
-				}
-			}
-			if problem != "" {
+			if problem := c.checkStatements(declared, code); problem != "" {
 				t.Errorf("%s: %s\nin\n%s", name, problem, code)
 			}
 		}
@@ -131,10 +126,11 @@ func TestCodeCompiles(t *testing.T) {
 // checker checks types against packages that go list has compiled.
 type checker struct {
 	fset     *token.FileSet
+	imports  string // the package clause and the imports of each file
 	importer types.Importer
 }
 
-func newChecker(t *testing.T) *checker {
+func newChecker(t *testing.T, imports string) *checker {
 	t.Helper()
 	// The go command caches the result of a test by the files that the test reads: here it reads the API of all modules.
 	for _, pattern := range []string{"../../*/api.txt", "../../*/*/api.txt"} {
@@ -155,14 +151,40 @@ func newChecker(t *testing.T) *checker {
 	}
 	imp, err := compiled.Importer(t.Context(), fset, packages...)
 	require.NoError(t, err)
-	return &checker{fset, imp}
+	return &checker{fset, imports, imp}
+}
+
+// declares reports whether code is a list of declarations, not of statements.
+func (c *checker) declares(code string) bool {
+	_, err := goparser.ParseFile(c.fset, "", "package guide\n"+code, 0)
+	return err == nil
+}
+
+// checkBlock checks a block of declarations or statements in a package with the given declarations.
+func (c *checker) checkBlock(declared []string, code string) string {
+	code = elision.ReplaceAllString(code, "")
+	if c.declares(code) {
+		return c.check(append(slices.Clip(declared), code)...)
+	}
+	return c.checkStatements(declared, code)
+}
+
+// checkStatements checks the statements of a function, which may return an error, or a value and an error.
+func (c *checker) checkStatements(declared []string, code string) (problem string) {
+	for _, result := range []string{"", "error", "(any, error)"} {
+		problem = c.check(append(slices.Clip(declared), "func _() "+result+" {\n"+code+"\npanic(0)\n}\n")...)
+		if problem == "" {
+			break
+		}
+	}
+	return problem
 }
 
 // check returns the problems of a package that consists of texts, each a list of declarations, or "" if there are none.
 func (c *checker) check(texts ...string) string {
 	var files []*ast.File
 	for _, text := range texts {
-		file, err := goparser.ParseFile(c.fset, "", imports+text, 0)
+		file, err := goparser.ParseFile(c.fset, "", c.imports+text, 0)
 		if err != nil {
 			return err.Error()
 		}
@@ -181,7 +203,7 @@ func (c *checker) check(texts ...string) string {
 
 // The checker finds errors, and accepts unused variables and imports.
 func TestChecker(t *testing.T) {
-	c := newChecker(t)
+	c := newChecker(t, imports)
 	require.Empty(t, c.check("func f() { n := 1 }"))
 	require.Contains(t, c.check("func f() { kahn.Exekute() }"), "Exekute")
 	require.Contains(t, c.check("func f() { var s string = 1 }"), "cannot use 1")
