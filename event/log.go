@@ -15,7 +15,24 @@ var levels = map[Type]slog.Level{
 	NodeTimedOut: slog.LevelWarn, NodeRetried: slog.LevelWarn, NodeBlocked: slog.LevelDebug,
 	NodePaused: slog.LevelDebug, NodeSuspended: slog.LevelInfo, NodeSignalled: slog.LevelInfo, NodeMocked: slog.LevelDebug, NodeInvalidated: slog.LevelInfo,
 	NodeCompleted: slog.LevelInfo, NodeFailed: slog.LevelError, NodeAborted: slog.LevelWarn,
-	NodeCancelled: slog.LevelWarn, NodeSkipped: slog.LevelInfo,
+	NodeCancelled: slog.LevelWarn, NodeSkipped: slog.LevelInfo, NodeCompensating: slog.LevelDebug, NodeCompensated: slog.LevelInfo,
+}
+
+// levelOf returns the level at which an event is logged.
+func levelOf(e *Event) slog.Level {
+	switch p := e.Payload.(type) {
+	case LogRecord:
+		return p.Level
+	case Compensation:
+		switch {
+		case p.Err == nil:
+		case e.Type == NodeCompensated:
+			return slog.LevelError
+		default:
+			return slog.LevelWarn // another attempt, as after node.retried
+		}
+	}
+	return levels[e.Type]
 }
 
 // LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The time is the
@@ -34,9 +51,9 @@ func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	}
 	handler := logger.Handler()
 	return func(e Event) {
-		level, message := levels[e.Type], string(e.Type)
+		level, message := levelOf(&e), string(e.Type)
 		if p, ok := e.Payload.(LogRecord); ok {
-			level, message = p.Level, p.Message
+			message = p.Message
 		}
 		ctx := context.Background()
 		if !handler.Enabled(ctx, level) {
@@ -103,6 +120,8 @@ func payloadAttrs(payload any) []slog.Attr {
 		return some(slog.String("actor", p.Actor), slog.String("comment", p.Comment), slog.String("signal_id", p.ID))
 	case Invalidation:
 		return append([]slog.Attr{slog.String("reason", p.Reason)}, p.Request.attrs()...)
+	case Compensation:
+		return append(some(slog.Bool("certain", p.Certain), errorAttr(p.Err), slog.Duration("duration", p.Duration)), p.Request.attrs()...)
 	case Completion:
 		return some(
 			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),

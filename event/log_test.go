@@ -44,6 +44,31 @@ func TestLogOfAllTypes(t *testing.T) {
 	}
 }
 
+// TestLogOfCompensations: a compensation that fails is logged as an error, another attempt as a warning, and both with their error.
+func TestLogOfCompensations(t *testing.T) {
+	var out bytes.Buffer
+	sink := event.LogTo(textLogger(&out, slog.LevelDebug))
+	failed := errors.New("no such booking")
+	for _, e := range []event.Event{
+		{Type: event.NodeCompensating, Payload: event.Compensation{Certain: true}},
+		{Type: event.NodeCompensating, Payload: event.Compensation{Certain: true, Err: failed}},
+		{Type: event.NodeCompensated, Payload: event.Compensation{Err: failed, Duration: time.Second}},
+		{Type: event.NodeCompensated, Payload: event.Compensation{Duration: time.Second}},
+		{Type: event.NodeCompensated, Payload: event.Compensation{Request: event.Request{Actor: "ann", Reason: "paid back"}}},
+	} {
+		sink(e)
+	}
+	want := `level=DEBUG msg=node.compensating run_id="" event_id=0 certain=true
+level=WARN msg=node.compensating run_id="" event_id=0 certain=true error="no such booking"
+level=ERROR msg=node.compensated run_id="" event_id=0 error="no such booking" duration=1s
+level=INFO msg=node.compensated run_id="" event_id=0 duration=1s
+level=INFO msg=node.compensated run_id="" event_id=0 actor=ann request_reason="paid back"
+`
+	if out.String() != want {
+		t.Errorf("logged:\n%s\nwant:\n%s", &out, want)
+	}
+}
+
 func ExampleLogTo() {
 	logger := slog.New(slog.NewTextHandler(stdout{}, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		switch a.Key {
