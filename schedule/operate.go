@@ -88,6 +88,9 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 		id = name + "@" + now.UTC().Format(time.RFC3339Nano) + "/now"
 		n := s.newRun(r, id, kindNow, now)
 		if _, _, err = s.store.Create(ctx, n); !errors.Is(err, store.ErrExists) {
+			if err == nil {
+				s.reportLeftOut(&n)
+			}
 			return id, err
 		}
 		now = now.Add(time.Millisecond)
@@ -125,6 +128,7 @@ func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time
 		switch _, _, err := s.store.Create(ctx, n); {
 		case err == nil:
 			created = append(created, n.ID)
+			s.reportLeftOut(&n)
 		case !taken(err):
 			return created, err
 		}

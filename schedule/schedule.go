@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -42,7 +44,9 @@ type Schedule struct {
 	Key      string
 	Priority int
 	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called
-	// again. If it is nil the run has the input "tick", the time as a text in RFC 3339, unless its graph declares only other inputs.
+	// again; New calls it once, too. The run also has the input "tick", the time as a text in RFC 3339, unless Inputs returns one of this
+	// name or the graph declares only other inputs. If Inputs fails, or the graph does not take what it returns, the tick is left out, and
+	// Service.OnError gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs it.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
@@ -267,7 +271,11 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 	if kind != "" {
 		labels[LabelKind] = kind
 	}
-	n, err := r.prepare(w, options, id, labels, tick, at)
+	inputs, err := r.inputs(w.Graph, tick)
+	var n store.NewRun
+	if err == nil {
+		n, err = r.prepare(w, options, id, labels, inputs)
+	}
 	if err != nil {
 		labels[LabelLeftOut] = "inputs: " + err.Error()
 		n = store.NewRun{ID: id, Spec: store.Spec{Workflow: r.Workflow, Labels: labels, Key: r.Key, Priority: r.Priority}}
@@ -280,19 +288,25 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 	return n
 }
 
-func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, labels map[string]string, tick time.Time, at string) (n store.NewRun, err error) {
-	inputs := map[string]any{}
-	if r.Inputs != nil {
-		err = contain(func() (err error) {
-			inputs, err = r.Inputs(tick.In(r.times.zone))
-			return err
-		})
-		if err != nil {
-			return n, err
-		}
-	} else if declares(w.Graph, "tick") {
-		inputs["tick"] = at
+// inputs returns the inputs of the run of a tick, or the error of Inputs.
+func (r *rule) inputs(g *kahn.Graph, tick time.Time) (all map[string]any, err error) {
+	all = map[string]any{}
+	if declares(g, definition.InputTick) {
+		all[definition.InputTick] = tick.UTC().Format(time.RFC3339)
 	}
+	if r.Inputs == nil {
+		return all, nil
+	}
+	err = contain(func() error {
+		given, err := r.Inputs(tick.In(r.times.zone))
+		maps.Copy(all, given)
+		return err
+	})
+	return all, err
+}
+
+// prepare returns the run of a tick. It returns an error if the graph does not take the inputs.
+func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, labels map[string]string, inputs map[string]any) (store.NewRun, error) {
 	all := append(append([]kahn.Option{}, options...), w.Options...)
 	all = append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))
 	if r.Key != "" {
@@ -302,6 +316,19 @@ func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, label
 		all = append(all, kahn.RunPriority(r.Priority))
 	}
 	return kahn.Prepare(w.Graph, all...)
+}
+
+// check returns an error if the graph does not take the inputs of the next tick. It returns nil if Inputs fails, since a later call may succeed.
+func (r *rule) check(w *kahn.Workflow, options []kahn.Option) error {
+	tick := r.times.Next(time.Now())
+	inputs, err := r.inputs(w.Graph, tick)
+	if err != nil {
+		return nil
+	}
+	if _, err = r.prepare(w, options, tickID(r.name, tick), nil, inputs); err != nil {
+		return fmt.Errorf("%w %q: its runs cannot begin: inputs: %w", ErrBadSchedule, r.name, err)
+	}
+	return nil
 }
 
 // contain calls a function of the host, and returns its panic as an error.

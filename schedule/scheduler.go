@@ -43,10 +43,14 @@ const tendEvery = 10 * time.Second
 
 // New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the
 // schedules; if several have the same name, the first creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule],
-// or [kahn.ErrBadOption] if the store is not a ScheduleStore.
+// also if a graph does not take the inputs of a schedule's next tick. It matches [kahn.ErrBadOption] if runner is nil or the store is not a
+// ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
+	}
+	if runner == nil {
+		return nil, fmt.Errorf("%w: schedule.New without a Runner", kahn.ErrBadOption)
 	}
 	var ok bool
 	if s.store, ok = service.Store.(store.ScheduleStore); !ok {
@@ -69,6 +73,9 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 			return nil, fmt.Errorf("%w %q: it is there twice", ErrBadSchedule, r.name)
 		case s.workflows[r.Workflow] == nil:
 			return nil, fmt.Errorf("%w %q: the service has no workflow %q", ErrBadSchedule, r.name, r.Workflow)
+		}
+		if err := r.check(s.workflows[r.Workflow], runner.Options); err != nil {
+			return nil, err
 		}
 		s.own[r.name] = &owned{r, data}
 	}
@@ -111,9 +118,21 @@ func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.Sch
 			return err
 		}
 		if err = s.store.PutSchedule(ctx, x.Schedule, create); !errors.Is(err, store.ErrScheduleChanged) {
+			if err == nil {
+				s.reportLeftOut(create)
+			}
 			return err
 		}
 	}
+}
+
+// reportLeftOut reports a new run that will not begin, because its inputs could not be made.
+func (s *Scheduler) reportLeftOut(n *store.NewRun) {
+	if n == nil || n.Spec.Labels[LabelLeftOut] == "" {
+		return
+	}
+	s.report(n.ID, store.Queue{Workflow: n.Spec.Workflow},
+		fmt.Errorf("%w %q: the run %s will be left out: %s", ErrBadSchedule, n.Spec.Labels[LabelSchedule], n.ID, n.Spec.Labels[LabelLeftOut]))
 }
 
 // taken reports whether a tick already has a run that has begun, is about to begin, or has requests.
@@ -324,7 +343,7 @@ func (s *Scheduler) tend(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		if err := s.look(ctx); err != nil && ctx.Err() == nil {
-			s.report(fmt.Errorf("schedules: %w", err))
+			s.report("", store.Queue{}, fmt.Errorf("schedules: %w", err))
 		}
 		select {
 		case <-ctx.Done():
@@ -335,10 +354,10 @@ func (s *Scheduler) tend(ctx context.Context) {
 	}
 }
 
-func (s *Scheduler) report(err error) {
+func (s *Scheduler) report(run string, q store.Queue, err error) {
 	if onError := s.service.OnError; onError != nil {
 		failed := contain(func() error {
-			onError("", store.Queue{}, err)
+			onError(run, q, err)
 			return nil
 		})
 		if failed != nil {
@@ -346,7 +365,7 @@ func (s *Scheduler) report(err error) {
 		}
 		return
 	}
-	slog.Warn("a schedule does not go on", "error", err)
+	slog.Warn("a tick is left out, or a schedule does not continue", "error", err)
 }
 
 // look creates the missing ticks.

@@ -129,6 +129,12 @@ func TestTicks(t *testing.T) {
 			}
 			return nil, err
 		}}}}
+		reported := new(diary)
+		x.OnError = func(run string, q store.Queue, err error) {
+			require.ErrorIs(t, err, schedule.ErrBadSchedule)
+			_, reason, _ := strings.Cut(err.Error(), " will be left out: ")
+			reported.note("%s at %s %s: %s", q.Workflow, clock(), run, reason)
+		}
 		_, end := start(t, db, x, with(func(s *schedule.Schedule) {
 			s.Inputs = func(tick time.Time) (map[string]any, error) {
 				switch hour := tick.Hour(); hour {
@@ -150,6 +156,33 @@ func TestTicks(t *testing.T) {
 		require.Equal(t, []string{"01:00 failed", "02:00 cancelled inputs: no rates", "03:00 cancelled inputs: panic: no rates"}, list[:3])
 		require.True(t, strings.HasPrefix(list[3], "04:00 cancelled inputs: "), list[3])
 		require.Equal(t, []string{"05:00 completed", "06:00 pending"}, list[4:])
+		told := reported.take()
+		require.Len(t, told, 3, "each tick that is left out is reported once, when it is created")
+		require.Equal(t, []string{
+			"report at 01:00 hourly@2000-01-01T02:00:00Z: inputs: no rates", "report at 02:00 hourly@2000-01-01T03:00:00Z: inputs: panic: no rates",
+		}, told[:2])
+		require.True(t, strings.HasPrefix(told[2], "report at 03:00 hourly@2000-01-01T04:00:00Z: inputs: "), told[2])
+	})
+	bubble(t, "RunNow and Backfill report runs whose inputs cannot be made", func(t *testing.T) {
+		db, reported := new(store.Memory), new(diary)
+		x := reports(new(diary), 0)
+		x.OnError = func(run string, _ store.Queue, err error) { reported.note("%s", run) }
+		s, end := start(t, db, x, with(func(s *schedule.Schedule) {
+			s.Inputs = func(tick time.Time) (map[string]any, error) {
+				if tick.Minute() == 30 || tick.Year() < 2000 {
+					return nil, errors.New("no rates")
+				}
+				return nil, nil
+			}
+		}))
+		time.Sleep(30 * time.Minute)
+		id, err := s.RunNow(t.Context(), "hourly")
+		require.NoError(t, err)
+		ids, err := s.Backfill(t.Context(), "hourly", time.Now().Add(-2*time.Hour), time.Now())
+		require.NoError(t, err)
+		require.Equal(t, []string{"hourly@1999-12-31T23:00:00Z", "hourly@2000-01-01T00:00:00Z"}, ids)
+		require.Equal(t, []string{id, ids[0]}, reported.take())
+		end()
 	})
 	bubble(t, "jitter is a function of name and tick", func(t *testing.T) {
 		db, d := new(store.Memory), new(diary)
@@ -168,6 +201,73 @@ func TestTicks(t *testing.T) {
 		require.Less(t, minutes[23], "30")
 		require.Greater(t, len(slices.Compact(minutes)), 5)
 	})
+}
+
+// TestTickBesideInputs: the tick's time is an input beside the schedule's own, unless they have one of its name or the graph does not take it.
+func TestTickBesideInputs(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		declared []kahn.Input
+		given    map[string]any
+		want     string
+	}{
+		"a graph that takes any input": {nil, map[string]any{"region": "eu"}, "eu 2000-01-01T01:00:00Z"},
+		"no other inputs":              {nil, nil, "<nil> 2000-01-01T01:00:00Z"},
+		"a tick of its own":            {nil, map[string]any{"tick": "mine"}, "<nil> mine"},
+		"a graph that declares tick":   {[]kahn.Input{{Name: "tick"}, {Name: "region"}}, map[string]any{"region": "eu"}, "eu 2000-01-01T01:00:00Z"},
+		"a graph without tick":         {[]kahn.Input{{Name: "region"}}, map[string]any{"region": "eu"}, "eu <nil>"},
+	} {
+		bubble(t, name, func(t *testing.T) {
+			g, d := (&kahn.Graph{Name: "report", Inputs: row.declared}).Add(kahn.Node{ID: "a"}), new(diary)
+			_, end := start(t, new(store.Memory), kahn.Service{Workflows: []kahn.Workflow{{Graph: g, Step: func(_ context.Context, s *kahn.Step) (any, error) {
+				region, _ := s.Root("region")
+				tick, _ := s.Root("tick")
+				d.note("%v %v", region, tick)
+				return nil, nil
+			}}}}, with(func(s *schedule.Schedule) {
+				s.Inputs = func(time.Time) (map[string]any, error) { return row.given, nil }
+			}))
+			time.Sleep(61 * time.Minute)
+			end()
+			require.Equal(t, []string{row.want}, d.take())
+		})
+	}
+}
+
+// TestInputsOfNew: New refuses a schedule whose graph does not take the inputs of the next tick, and accepts one whose Inputs fails.
+func TestInputsOfNew(t *testing.T) {
+	t.Parallel()
+	give := func(names ...string) func(time.Time) (map[string]any, error) {
+		return func(time.Time) (map[string]any, error) {
+			all := map[string]any{}
+			for _, name := range names {
+				all[name] = 1
+			}
+			return all, nil
+		}
+	}
+	for name, row := range map[string]struct {
+		inputs func(time.Time) (map[string]any, error)
+		want   string // "" if New accepts the schedule
+	}{
+		"none":     {nil, `missing root input: "region"`},
+		"misspelt": {give("regoin"), `"regoin"`},
+		"right":    {give("region"), ""},
+		"failing":  {func(time.Time) (map[string]any, error) { return nil, errors.New("no rates") }, ""},
+		"panic":    {func(time.Time) (map[string]any, error) { panic("no rates") }, ""},
+	} {
+		g := (&kahn.Graph{Name: "report", Inputs: []kahn.Input{{Name: "region"}, {Name: "tick", Optional: true}}}).Add(kahn.Node{ID: "a"})
+		x := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: g}}}
+		_, err := schedule.New(new(kahn.Runner), x, with(func(s *schedule.Schedule) { s.Inputs = row.inputs }))
+		if row.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorIs(t, err, schedule.ErrBadSchedule, name)
+		require.ErrorContains(t, err, row.want, name)
+		var inputs *kahn.InputError
+		require.ErrorAs(t, err, &inputs, name)
+	}
 }
 
 func TestMissed(t *testing.T) {
@@ -391,6 +491,8 @@ func TestBadSchedules(t *testing.T) {
 	x.Store = new(store.Memory)
 	_, err := schedule.New(new(kahn.Runner), x, hourly, hourly)
 	require.ErrorIs(t, err, schedule.ErrBadSchedule)
+	_, err = schedule.New(nil, x, hourly)
+	require.ErrorIs(t, err, kahn.ErrBadOption)
 	x.Store = struct{ store.QueueStore }{new(store.Memory)}
 	_, err = schedule.New(new(kahn.Runner), x, hourly)
 	require.ErrorIs(t, err, kahn.ErrBadOption)
