@@ -172,8 +172,8 @@ func (w *worker) perform() (more bool) {
 // crashed finishes an attempt that has panicked.
 func (w *worker) crashed() (more bool) {
 	res := attemptResult{err: w.caught, kind: CausePanic}
-	if w.run.plan.node(w.task.Ref).Test != nil {
-		res.kind = CauseConditionError
+	if w.run.plan.node(w.task.Ref).Test != nil { // it may have panicked because a failed node has no output
+		res.err, res.kind = w.run.slip(w.task.Ref, w.caught), CauseConditionError
 	}
 	w.caught, w.now = nil, w.run.now()
 	return w.finish(res, true)

@@ -416,8 +416,16 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
-// of its items failed, it returns the [*MapError] that lists them.
-func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
+// of its items failed, it returns the [*MapError] that lists them. For a node that is no ancestor it returns nil, and logs a warning by Log.
+func (s *Step) UpstreamErr(id string) error {
+	v := s.View()
+	if v.data == nil {
+		if _, ok := v.ancestor(id); !ok {
+			s.Log(slog.LevelWarn, "UpstreamErr: "+s.run.plan.notAncestor(s.ref, id).Error())
+		}
+	}
+	return v.Err(id)
+}
 
 // Root returns a root input of the run. In a composite, and in the items of a map, it returns a parameter of the composite instead: an
 // input of the run is available there only if the composite has it as a parameter.
