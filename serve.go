@@ -60,6 +60,10 @@ type Service struct {
 	// error persists, OnError is called again after a while. It is called from several goroutines. Its first argument is the id of the run,
 	// or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store.
 	// The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
+	//
+	// OnError is also called once in each Serve with each warning about a version of a workflow, which [Result.Warnings] has, too: those of
+	// [Plan.Warnings] without triggers, a Key or a Memo without an option that uses it, and [ErrGateOutlasts]. It is called once, too, if
+	// keys have a KeyLimit or a KeyRate and no node has a Key. The texts of these errors include "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -109,7 +113,7 @@ const (
 // After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight continue
 // until Shutdown: their contexts have the values of ctx, but do not end with it. Before it performs anything, Serve returns the errors of
 // [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a negative
-// Poll, with a version twice, with two owners, or with an option for a single run. The error matches [ErrStore] if the store cannot be used any
+// Poll or one of less than 1 ms, with a version twice, with two owners, or with an option for a single run. The error matches [ErrStore] if the store cannot be used any
 // more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the schema; Serve returns it when its runs have
 // ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
@@ -120,6 +124,7 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if err != nil {
 		return err
 	}
+	v.warnOfPlans(s.Workflows)
 	over := rn.shutdownBegun()
 	defer v.withdraw()
 	defer v.startRetaining(ctx)()
@@ -189,6 +194,8 @@ type serving struct {
 	announced store.Announcement
 	turns     store.TurnStore // nil if the store does not implement it
 	bounded   bool            // keys have bounds
+	limited   bool            // the Runner or an option bounds the attempts of each key
+	keyed     bool            // a node of the workflows has a key
 
 	// Only the loop uses the fields below.
 	announceAt time.Time     // when the next announcement is due
@@ -212,6 +219,8 @@ type version struct {
 	plan *Plan
 	Workflow
 	*workload
+	warnings []error     // about the plan
+	outlasts atomic.Bool // a gate whose deadline lies beyond the run's Timeout has been reported
 }
 
 // workload counts the runs of a workflow that are in flight here or being started, in all versions.
@@ -243,6 +252,8 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		return nil, fmt.Errorf("%w: Serve: KeyRuns %d is negative", ErrBadOption, s.KeyRuns)
 	case s.PruneEvery < 0:
 		return nil, fmt.Errorf("%w: Serve: PruneEvery %v", ErrBadOption, s.PruneEvery)
+	case unitless(s.Poll) || unitless(s.PruneEvery) || unitless(s.RestAfter):
+		return nil, fmt.Errorf("%w: Serve: Poll %v, PruneEvery %v, RestAfter %v: a time below 1 ms; is its unit missing?", ErrBadOption, s.Poll, s.PruneEvery, s.RestAfter)
 	case s.Poll == 0:
 		s.Poll = defaultPoll
 		if notifies {
@@ -280,6 +291,9 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	return v, nil
 }
 
+// unitless reports whether a time is so short that its unit was probably forgotten, as in 30 for 30*time.Second.
+func unitless(d time.Duration) bool { return 0 < d && d < time.Millisecond }
+
 // add adds a version of a workflow.
 func (v *serving) add(w Workflow) error {
 	p, err := w.Graph.compiled()
@@ -292,6 +306,9 @@ func (v *serving) add(w Workflow) error {
 	}
 	if c.runID != "" || c.inputs != nil || c.fired != nil || c.from != nil || c.redrive || c.fork || c.signals != nil {
 		return fmt.Errorf("%w: Serve: workflow %s has an option that is about one run alone", ErrBadOption, quoteID(p.name))
+	}
+	if unitless(c.leaseTime) {
+		return fmt.Errorf("%w: Serve: workflow %s: Lease: the time %v is below 1 ms; is its unit missing?", ErrBadOption, quoteID(p.name), c.leaseTime)
 	}
 	of := v.loads[p.name]
 	switch {
@@ -328,7 +345,7 @@ func (v *serving) add(w Workflow) error {
 	if err != nil {
 		return err
 	}
-	x := &version{p, w, of}
+	x := &version{plan: p, Workflow: w, workload: of, warnings: append(slices.Clone(p.warnings), c.unused(p)...)}
 	for _, part := range plans {
 		q := store.Queue{Workflow: p.name, Plan: part.Hash()}
 		if other := v.versions[q]; other != nil && other != x {
@@ -348,6 +365,8 @@ func (v *serving) add(w Workflow) error {
 		v.announced.Owner = c.owner
 	}
 	v.announced.TTL = max(v.announced.TTL, c.leaseTime)
+	v.limited = v.limited || c.keyLimit > 0 || c.keyRate != Rate{} || c.pool.boundsKeys()
+	v.keyed = v.keyed || p.keyed != nil
 	return nil
 }
 
@@ -702,7 +721,9 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 		return
 	}
 	<-run.Done()
-	switch res, err := run.Wait(); {
+	res, err := run.Wait()
+	v.warnOfGates(v.versions[r.Queue()], res)
+	switch {
 	case errors.Is(err, ErrStore):
 		v.fail(&r.Run, failures, err)
 	case errors.Is(err, ErrUndecoded): // the run is due, since a request waits
@@ -748,6 +769,32 @@ func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.report(r.ID, r.Queue(), err)
 }
 
+// warnOfPlans reports the warnings about the plans, and a bound of keys that no node has.
+func (v *serving) warnOfPlans(list []Workflow) {
+	for _, w := range list {
+		p, _ := w.Graph.compiled() // add has checked the error
+		q := store.Queue{Workflow: p.name, Plan: p.Hash()}
+		for _, warning := range v.versions[q].warnings {
+			v.warn(q, warning)
+		}
+	}
+	if v.limited && !v.keyed {
+		v.say("", store.Queue{}, fmt.Errorf("serve: warning: %w: KeyLimit or KeyRate bounds nothing, unless steps return graphs: no node of the workflows has a Key", ErrBadOption),
+			"a served workflow has a warning")
+	}
+}
+
+// warnOfGates reports gates that outlast a run, once for each version of a workflow.
+func (v *serving) warnOfGates(x *version, res *Result) {
+	if i := slices.IndexFunc(res.Warnings, func(w error) bool { return errors.Is(w, ErrGateOutlasts) }); i >= 0 && !x.outlasts.Swap(true) {
+		v.warn(store.Queue{Workflow: x.plan.name, Plan: x.plan.Hash()}, res.Warnings[i])
+	}
+}
+
+func (v *serving) warn(q store.Queue, warning error) {
+	v.say("", q, fmt.Errorf("serve workflow %s, plan %s: warning: %w", quoteID(q.Workflow), quoteID(q.Plan), warning), "a served workflow has a warning")
+}
+
 // report passes the error to the host.
 func (v *serving) report(run string, q store.Queue, err error) {
 	switch {
@@ -758,9 +805,14 @@ func (v *serving) report(run string, q store.Queue, err error) {
 	default:
 		err = fmt.Errorf("serve: %w", err)
 	}
+	v.say(run, q, err, "a stored run is not performed")
+}
+
+// say calls OnError, or logs the error under the message.
+func (v *serving) say(run string, q store.Queue, err error, message string) {
 	tell := v.service.OnError
 	if tell == nil {
-		tell = func(_ string, _ store.Queue, err error) { slog.Warn("a stored run is not performed", "error", err) }
+		tell = func(_ string, _ store.Queue, err error) { slog.Warn(message, "error", err) }
 	}
 	if failed := contain(func() error { tell(run, q, err); return nil }); failed != nil {
 		slog.Error("Service.OnError has failed", "error", failed, "told", err)

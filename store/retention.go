@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Retention says how long runs are kept after their ends.
+// Retention says how long runs are kept after their ends. For is at least 1 ms.
 type Retention struct {
 	Workflow string              // the workflow of the runs; empty means all workflows
 	Statuses []machine.RunStatus // the terminal statuses of the runs; none means all terminal statuses
@@ -21,6 +21,9 @@ func CheckRetention(list []Retention) error {
 	for i, r := range list {
 		if r.For <= 0 {
 			return fmt.Errorf("%w: Retention %d keeps runs for %v, not for a time above 0", machine.ErrBadValue, i+1, r.For)
+		}
+		if r.For < time.Millisecond {
+			return fmt.Errorf("%w: Retention %d keeps runs for %v: is its unit missing?", machine.ErrBadValue, i+1, r.For)
 		}
 		q := PruneQuery{EndedBefore: time.Now(), Statuses: r.Statuses}
 		if err := q.Check(); err != nil {
