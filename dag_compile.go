@@ -554,8 +554,13 @@ func (c *compiler) checkGate(n *node, bad report) {
 		bad(ErrBadValue, "", "a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout")
 	}
 	if n.Gate != nil {
-		if n.Gate.Timeout < 0 {
+		switch {
+		case n.Gate.Timeout < 0:
 			bad(ErrBadValue, "Gate.Timeout", "Gate.Timeout %v is negative", n.Gate.Timeout)
+		case lacksUnit(n.Gate.Timeout):
+			bad(ErrBadValue, "Gate.Timeout", "Gate.Timeout %v: is its unit missing?", n.Gate.Timeout)
+		case n.Gate.Timeout == 0 && n.Gate.OnTimeout == GateLabel:
+			bad(ErrBadValue, "Gate.OnTimeout", "Gate.OnTimeout %v without a Gate.Timeout: the gate would wait forever", GateLabel)
 		}
 		if text, is := wrong(enumField{"Gate.OnTimeout", int(n.Gate.OnTimeout), gateTimeoutNames.Names()}); is {
 			bad(ErrBadValue, "Gate.OnTimeout", "%s", text)

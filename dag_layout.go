@@ -46,6 +46,26 @@ func (c *compiler) number() {
 	}
 }
 
+// warnOfNode warns of fields of a node that are valid but probably mistakes.
+func (c *compiler) warnOfNode(n *node, r machine.Ref) {
+	for _, t := range []struct {
+		field string
+		d     time.Duration
+	}{{"Timeout", n.Timeout}, {"OverallTimeout", n.OverallTimeout}} {
+		if lacksUnit(t.d) {
+			c.warn(problemOf(n.ID, t.field, "%w: %s %v: is its unit missing?", ErrBadValue, t.field, t.d))
+		}
+	}
+	for _, kind := range []string{KindGate, KindCondition, KindTrigger, KindEnd} {
+		if n.Kind != kind && strings.EqualFold(n.Kind, kind) {
+			c.warn(problemOf(n.ID, "Kind", "%w: Kind %s is not %q, and has no meaning of its own", ErrBadValue, quoteID(n.Kind), kind))
+		}
+	}
+	if n.Cleanup && len(c.p.names) > 1 && len(c.b.Row(int(c.p.decl[r]))) == 0 && !c.isPruned {
+		c.warn(problemOf(n.ID, "Cleanup", "%w: a cleanup node that follows no node starts before the others have ended", ErrBadValue))
+	}
+}
+
 // resolve derives the node's facts from its fields and the graph's defaults.
 func (c *compiler) resolve(r machine.Ref) {
 	n, d := c.p.node(r), &c.force.Defaults
@@ -63,6 +83,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	}
 	f.Skip = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
 	f.Upstream = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
+	c.warnOfNode(n, r)
 	if !n.Retry.isZero() {
 		c.warnOfRetry(n.ID, n.Retry)
 		c.setRetry(r, n.Retry.withDefaults(), false)

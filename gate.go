@@ -24,9 +24,9 @@ import (
 // answers, or until [Run.Leave].
 type Gate struct {
 	// Timeout is how long the gate waits. The wall clock counts, so time also passes while the run is not in memory.
-	// Zero means forever.
+	// Zero means forever. Compile refuses a time above 0 and below 1 µs, which lacks its unit.
 	Timeout time.Duration
-	// OnTimeout says what happens when Timeout has passed. Default: [GateFail].
+	// OnTimeout says what happens when Timeout has passed. Default: [GateFail]. [GateLabel] needs a Timeout.
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -186,7 +187,7 @@ func TestGrowthOfChoices(t *testing.T) {
 				g.Add(kahn.Node{ID: fmt.Sprint("n", i), In: []kahn.Edge{{From: "g", Label: choices[i]}}})
 			}
 			g.Add(kahn.Node{ID: "late", In: []kahn.Edge{{From: "g", Label: "timeout"}}}, kahn.Node{ID: "no", In: []kahn.Edge{{From: "g", Label: "Yes"}}})
-			g.Add(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: append(choices, "timeout"), OnTimeout: onTimeout}})
+			g.Add(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: append(choices, "timeout"), OnTimeout: onTimeout, Timeout: time.Hour}})
 			bytes, _ := allocated(func() {
 				_, err := g.Compile()
 				require.NoError(t, err)

@@ -186,11 +186,16 @@ func (r Retry) slip() (field, text string) {
 	switch {
 	case r.MaxAttempts == 0 && !r.isZero():
 		return "MaxAttempts", "MaxAttempts is not set: there is a single attempt"
+	case lacksUnit(r.InitialDelay):
+		return "InitialDelay", fmt.Sprintf("InitialDelay %v: is its unit missing?", r.InitialDelay)
 	case r.MaxAttempts > 1 && r.MaxDelay > 0 && r.MaxDelay < r.InitialDelay:
 		return "MaxDelay", fmt.Sprintf("MaxDelay %v is shorter than InitialDelay %v, and bounds every delay", r.MaxDelay, r.InitialDelay)
 	}
 	return "", ""
 }
+
+// lacksUnit reports whether a time in a graph is so short that its unit was probably forgotten, as in 30 for 30*time.Second.
+func lacksUnit(d time.Duration) bool { return 0 < d && d < time.Microsecond }
 
 // warnOfRetry adds a warning about the policy of a node, or if id is empty about the default policy of the graph.
 func (c *compiler) warnOfRetry(id string, r Retry) {

@@ -259,6 +259,8 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 // Warnings reports parts of the graph that are valid but probably mistakes:
 //   - guards that ask for nodes or inputs that they cannot see, see [Expression] ([ErrBadExpression]);
 //   - retry policies without MaxAttempts, or with a MaxDelay shorter than InitialDelay, and groups that bound nothing ([ErrBadValue]);
+//   - timeouts and delays below 1 µs, whose unit is probably missing, and cleanup nodes that follow no node ([ErrBadValue]);
+//   - kinds such as "Gate", which differ only in case from a kind with a meaning ([ErrBadValue]);
 //   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
 //   - conditions, and gates with declared choices, whose answer no node uses ([ErrNoMatch]);
 //   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);

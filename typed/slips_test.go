@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -169,7 +170,7 @@ func TestSlips(t *testing.T) {
 			return typed.Do0(b, "x", ret(1)).With(typed.Options{Kind: kahn.KindGate})
 		}, kahn.ErrBadValue, `Kind "gate" has a meaning of its own`},
 		"label of a time that is up": {func(b *typed.Block) typed.Val[int] {
-			return typed.Gate[int](b, "x").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: 1}})
+			return typed.Gate[int](b, "x").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: time.Hour}})
 		}, kahn.ErrBadValue, `by OnTimeout label, and its value is no text`},
 		"nil fallback": {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "x", ret(1)).Fallback(nil) }, kahn.ErrBadValue, "Fallback"},
 		"undo of an input": {func(b *typed.Block) typed.Val[int] {

@@ -114,7 +114,7 @@ func (x Maker) delay(n int) time.Duration {
 		return time.Duration(1+x.Rand.IntN(5)) * x.Tick
 	}
 	if x.Fine {
-		return time.Duration(1 + x.Rand.IntN(n*int(ms)))
+		return max(time.Microsecond, time.Duration(1+x.Rand.IntN(n*int(ms)))) // a shorter time counts as one without a unit
 	}
 	return time.Duration(1+x.Rand.IntN(n)) * ms
 }
