@@ -75,8 +75,8 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 // has; one of another graph is reported with an error that matches [kahn.ErrGraphChanged]. Of the options [kahn.Encoding],
 // [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] matter.
 //
-// The report has the error of each run, which is as for [kahn.Redrive], or matches [kahn.ErrTransition] if another process has redriven the
-// run since it was listed: the run is left as it is. Redrive itself returns an error if the runs cannot be listed, or if ctx ends: then the
+// The report has the error of each run, as for [kahn.Redrive]. The error matches [kahn.ErrTransition] if another process has redriven the run
+// since it was listed: the run is left as it is. Redrive itself returns an error if the runs cannot be listed, or if ctx ends: then the
 // report lists the runs that were done before, and has no Next; the call for the same page may be repeated.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
@@ -180,9 +180,9 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 }
 
 // Fork forks runs of a store: without Filter.Statuses all that have ended. Each fork begins with the results that its run and the graph have
-// in common, but for the named nodes and what follows them, see [kahn.Fork]. id returns the id of the fork of a run; it should return the
-// same one each time, so that a call that is repeated makes no second fork. Options are as for [kahn.Fork]; [kahn.Describe] describes all
-// forks.
+// in common, without those of the named nodes and their descendants, see [kahn.Fork]. id returns the id of the fork of a run; it should
+// return the same one each time, so that a call that is repeated makes no second fork. Options are as for [kahn.Fork]; [kahn.Describe]
+// describes all forks.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
 		return Report{}, kahn.ErrNoGraph

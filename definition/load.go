@@ -24,8 +24,8 @@ type Loader struct {
 	File string
 	// Limits bound the document. A field that is 0 has its default.
 	Limits Limits
-	// Kinds are the kinds of nodes that the host performs, by name. Any other kind is then a problem. So is a config that violates the
-	// schema of its kind, if Prepare sets the Schemas of the graph. Nil: any kind is accepted.
+	// Kinds are the kinds of nodes that the host performs, by name. Any other kind is then a problem. If Prepare sets the Schemas of the
+	// graph, a config that violates the schema of its kind is a problem, too. Nil: any kind is accepted.
 	Kinds map[string]Kind
 	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. For a document with
 	// problems it gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.

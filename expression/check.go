@@ -236,7 +236,7 @@ func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any
 	c.strange = append(c.strange, c.errorf(n, "%s", text))
 }
 
-// didYouMean returns the end of a message about an unknown word: a suggestion, if one of the choices is similar.
+// didYouMean returns the end of a message about an unknown word: a suggestion if one of the choices is similar, otherwise "".
 func didYouMean(word string, choices []string) string {
 	if meant, ok := nearest.Name(word, choices); ok {
 		return "; did you mean \"" + meant + "\"?"

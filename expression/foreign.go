@@ -47,7 +47,7 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// names makes the error name the word at a place, if instead returns a replacement for it.
+// If instead returns a replacement for the word at a place, names makes the error name that word.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {

@@ -59,7 +59,7 @@ func (c *call) lines() lines {
 	return l
 }
 
-// chosen returns an event as a line, if the request asks for it.
+// If the request asks for an event, chosen returns it as a line.
 func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 	level := levelOf(e)
 	if level < l.least || !beneath(e.Path, l.path) {

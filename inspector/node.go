@@ -38,8 +38,7 @@ type nodeReply struct {
 	Actions   []string     `json:"actions"`            // possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks
-	// Gone is when the process of a stored run was last heard of, if the run should be running and no process
-	// performs it.
+	// Gone is set if a stored run should be running and no process performs it: it is when the run's process was last heard of.
 	Gone string `json:"gone,omitempty"`
 }
 

@@ -71,8 +71,7 @@ type runRow struct {
 	Ended   string     `json:"ended,omitempty"`
 	// Millis is how long a run took that has ended, was left or has lost its process; nil while the run continues.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Gone is when the process of a stored run was last heard of, if the run should be running and no process
-	// performs it.
+	// Gone is set if a stored run should be running and no process performs it: it is when the run's process was last heard of.
 	Gone string `json:"gone,omitempty"`
 	// Counts has the number of the graph's nodes in each status, Nodes is the number of all, and Done the number of
 	// ended nodes.
@@ -94,7 +93,7 @@ type runRow struct {
 	Note   string `json:"note,omitempty"`
 	// Requests are the requests for a stored run that it has not taken, and the last few that it has refused.
 	Requests []requestRow `json:"requests,omitempty"`
-	// Queue is the queue of a stored run, if no live process serves it.
+	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
 	// Left means that the run was left as it stood, and may continue elsewhere.
 	Left bool `json:"left,omitempty"`
@@ -287,7 +286,7 @@ func (row *runRow) addWaits(run subject) {
 	}
 }
 
-// addError adds the first failure of an ended run, if the client may see it.
+// addError adds the first failure of an ended run if the client may see that failure.
 func (c *call) addError(row *runRow, run subject) {
 	if len(row.Failed) == 0 {
 		return
@@ -299,7 +298,7 @@ func (c *call) addError(row *runRow, run subject) {
 	}
 }
 
-// eventAt returns the event with an id, if the run has reached it.
+// eventAt returns the event with an id if the run has reached that event.
 func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false

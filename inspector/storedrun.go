@@ -80,7 +80,7 @@ func (s *storedRun) heard() time.Time {
 // lost reports whether the run should be running and no process performs it: its process has died.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
-// gone returns when the run's process was last heard of, if the run is lost; otherwise "".
+// If the run is lost, gone returns when the run's process was last heard of; otherwise it returns "".
 func (s *storedRun) gone() string {
 	if !s.lost() {
 		return ""

@@ -78,7 +78,7 @@ type undoneReply struct {
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
 	ByHand   bool   `json:"by_hand,omitempty"` // the node was undone by hand
-	// For clients that may view_data: who undid it by hand, with their comment, and why undoing failed.
+	// For clients that may view_data: who undid the node by hand, with their comment, and why undoing failed.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	Error   string `json:"error,omitempty"`

@@ -24,7 +24,7 @@ func (h *handler) seesStored(r *http.Request, run *store.Run) bool {
 	return h.Visible == nil || h.sees(r, RunInfo{run.ID, run.Workflow, run.Labels})
 }
 
-// seesTarget reports whether the client may know of the run that the request names, if it names one.
+// seesTarget reports whether the client may know of the run that the request names. It returns true if the request names no run.
 func (c *call) seesTarget() bool {
 	switch run := c.target.(type) {
 	case *kahn.Run:

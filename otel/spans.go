@@ -182,7 +182,7 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo appends a link to the span of a node, if the node was performed.
+// linkTo appends a link to the span of a node if the node was performed.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links
@@ -194,7 +194,7 @@ func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, s
 	return append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(status.String())}})
 }
 
-// linksTo returns links to the spans of a step's predecessors, if they were performed.
+// linksTo returns links to the spans of a step's predecessors, without those that were not performed.
 func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	for _, p := range s.Predecessors() {
 		links = x.linkTo(links, p.Path, p.Status, s.Queued())

@@ -228,7 +228,7 @@ func (s *state) fail(f failure) {
 	}
 }
 
-// output adds a text to the output of a node, if the node is live.
+// If a node is live, output adds a text to the node's output.
 func (s *state) output(path, text string) {
 	n, ok := s.live[path]
 	if undo, is := s.undoing[path]; is {

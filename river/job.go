@@ -38,7 +38,8 @@ const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
 
-// QueueOf returns the queue of the runs of a plan, from the name of its graph and its hash. It begins with the readable part of the name.
+// QueueOf returns the queue of the runs of a plan. workflow is the name of the graph, and plan the plan's hash. The queue's name begins with
+// the readable part of workflow.
 func QueueOf(workflow, plan string) string {
 	return queueName("kahn_", maxReadable, workflow, workflow+"\n"+plan)
 }

@@ -217,7 +217,7 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, if the run waits for it. Since the step was performed, answer repeats a failed transaction
+// answer completes the job, and posts the reply if the run waits for it. Since the step was performed, answer repeats a failed transaction
 // until the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {

@@ -61,8 +61,8 @@ func (r *Request) Ended() (e Ended, err error) {
 	return e, nil
 }
 
-// FindCycle returns the chain of runs through which awaited awaits run, as in [Ended].Cycle; nil if there is none. awaits returns the runs that a
-// run awaits, in any order; if it returns an error the search ends. It is for implementations of [Awaiter].
+// FindCycle returns the chain of runs through which the run awaited awaits run, as in [Ended].Cycle, or nil if there is no such chain. awaits
+// returns the runs that a run awaits, in any order; if it returns an error the search ends. It is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
 	from := map[string]string{awaited: ""} // by run: the run that awaits it, through which the search found it
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {

@@ -70,7 +70,7 @@ const (
 const (
 	// grantPatience is how long after a request the wish for further slots counts when the parts of others are computed.
 	grantPatience = 2 * time.Second
-	// grantTurn is how long a holder may use its slots while others have none, if there are fewer slots than holders.
+	// If there are fewer slots than holders, grantTurn is how long a holder may use its slots while other holders have none.
 	grantTurn = time.Second
 )
 
@@ -202,8 +202,9 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair returns the part of a holder: what it wants, if there are slots for all wishes. Otherwise no holder has more than a holder that wants
-// more. Slots that do not divide evenly stay where they are; if there are fewer slots than holders, the holders take turns.
+// fair returns a holder's share of the slots. If there are slots for all wishes, the share is what the holder wants. Otherwise no holder has
+// more than a holder that wants more. Slots that do not divide evenly stay where they are; if there are fewer slots than holders, the holders
+// take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

@@ -146,8 +146,8 @@ type Redriving struct {
 	Anew            bool `json:"anew,omitempty"`
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	KeepDescendants bool `json:"keep_descendants,omitempty"`
-	// These two repeat no nodes: the first one repeats compensations that have failed, the second one records that what the nodes did was undone
-	// by hand.
+	// The next two fields repeat no nodes. RepeatCompensations repeats compensations that have failed; CompensatedByHand records that the
+	// effects of nodes were undone by hand.
 	RepeatCompensations bool `json:"repeat_compensations,omitempty"`
 	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }

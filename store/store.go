@@ -83,9 +83,9 @@ type Commit struct {
 	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and when the run
 	// continues with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`
-	// Run replaces the run's record, if it is not nil.
+	// Run, if not nil, replaces the run's record.
 	Run json.RawMessage `json:"run,omitempty"`
-	// Compensation replaces how far the run has come with undoing what its nodes did, if it is not nil.
+	// Compensation, if not nil, replaces how far the run has come with undoing what its nodes did.
 	Compensation *machine.Compensation `json:"compensation,omitempty"`
 	// Usage replaces what the run has used, unless it is empty.
 	Usage map[string]float64 `json:"usage,omitempty"`

@@ -31,7 +31,7 @@ const crashNodes = 130
 // first fault it finds. Faults are an outcome that depends on the kills, a step that was repeated although its end was stored, and a failed
 // process. command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
 //
-// Each step appends a line to a log, which is on the disk before the step continues; the log shows which steps were repeated, and in which order.
+// Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
 	res, err := kahn.Execute(context.Background(), crashGraph(), func(_ context.Context, s *kahn.Step) (any, error) { return crashValue(s), nil })
 	if err != nil {
@@ -278,8 +278,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a moment
-// later. A test must notice the state that a process leaves if it is killed between the parts.
+// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, first the consequences and a moment later the ends.
+// A test must notice the state that a process leaves if it is killed between the parts.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {

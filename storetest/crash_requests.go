@@ -223,7 +223,7 @@ func (p *poster) post() {
 	}
 }
 
-// postTwice posts a request, and sometimes once more.
+// postTwice posts a request, and sometimes posts it again.
 func (p *poster) postTwice(ctx context.Context, q store.Request) error {
 	if posted, err := p.db.Post(ctx, p.run, q); err != nil || !posted {
 		return errors.Join(err, same("the request is posted", posted, err == nil))

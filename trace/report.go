@@ -22,7 +22,7 @@ type Report struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
-	// StopRequest says who asked to stop the run, and why; RedriveRequest does the same for its redrive. Nil: nobody did.
+	// StopRequest says who asked to stop the run, and why; RedriveRequest says the same about a redrive. Nil: there was no such request.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 

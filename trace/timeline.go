@@ -40,7 +40,7 @@ type life struct {
 	seen, composite        bool
 }
 
-// span is an attempt, from its start to its node's retry, suspension or end.
+// span is an attempt, from its start to the retry, suspension or end of the node.
 type span struct {
 	node       int
 	attempt    int

@@ -23,8 +23,8 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// browse opens a link in the browser, if there is one. The link has a token, and other users of the machine can see the arguments of
-// programs. So browse writes a file that only this user can read and that redirects to the link, and opens the file. end removes the file.
+// If there is a browser, browse opens a link in it. The link has a token, and other users of the machine can see the arguments of programs.
+// So browse writes a file that only this user can read and that redirects to the link, and opens the file. end removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)

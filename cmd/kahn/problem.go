@@ -177,7 +177,7 @@ func (c *checker) addProblem(p *definition.Problem) {
 	c.add(problem{Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Message: message, Suggestion: p.Suggestion})
 }
 
-// addAt adds a problem with its position, and its suggestion to its message.
+// addAt adds a problem at a position, and appends the suggestion of the problem to the message.
 func (c *checker) addAt(at definition.Position, p problem) {
 	p.Line, p.Column = at.Line, at.Column
 	if p.Suggestion != "" {

@@ -243,8 +243,7 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// within returns the position of an offset in a text, if the text stands in the file unescaped. Otherwise it returns the position of the
-// text.
+// If a text stands in the file unescaped, within returns the position of an offset in the text; otherwise the position of the text.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
 	for quote := range 2 { // unquoted, and after a quote

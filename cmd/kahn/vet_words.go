@@ -130,7 +130,7 @@ func programError(query string, err error) (message string, at int) {
 	return message, at
 }
 
-// templateNames are all functions of templates, including those of package text/template.
+// templateNames are all functions of templates, including the functions of package text/template.
 var templateNames = func() []string {
 	names := []string{
 		"and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf", "println", "slice", "urlquery",

@@ -127,7 +127,7 @@ var colours = []string{
 	"thread_state_running", "thread_state_sleeping", "good", "bad", "terrible", "grey", "white", "yellow",
 }
 
-// checkNesting checks that of two complete events in a track one begins after the end of the other, or lies within it.
+// checkNesting checks every two complete events in a track: one must begin after the end of the other, or lie within it.
 func (f *File) checkNesting() error {
 	tracks := map[track][]*Event{}
 	for i := range f.TraceEvents {

@@ -40,7 +40,7 @@ type Poller struct {
 }
 
 // Watch calls tell when the next call of Look finds the name, and whenever the version of the name has changed; an empty name stands for
-// all names. stop ends the watch; a call of tell may still be running then.
+// all names. stop ends the watch; when stop returns, a call of tell may still be running.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()

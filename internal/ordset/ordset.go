@@ -45,7 +45,7 @@ func Words(n int) (total int) {
 	}
 }
 
-// MakeIn is Make for a set that uses the given words, if they are enough. They must be zero.
+// MakeIn is Make for a set that uses the given words if there are enough of them. They must be zero.
 func MakeIn(space []uint64, n int) Set {
 	var s Set
 	total := 0

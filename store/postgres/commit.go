@@ -85,8 +85,8 @@ func sizeOf(c *store.Commit) int {
 	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
-// errChanged answers a commit that was not written because its run, or its lease, has changed since the run was loaded. The commit is judged once
-// more.
+// errChanged answers a commit that was not written because its run, or its lease, has changed since the run was loaded. The commit is judged
+// again.
 var errChanged = errors.New("the run has changed again and again")
 
 // performCommits performs commits of different runs.
@@ -168,7 +168,7 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		default:
 			c.err = err
 		}
-		// The run may have changed, even if there was no answer: it is loaded before the commit is judged once more.
+		// The run may have changed, even if there was no answer: it is loaded before the commit is judged again.
 		m.stage.drop()
 		s.forget(m.lease)
 	}

@@ -278,8 +278,8 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// listenOnce listens as long as a connection lasts, and reports whether there was one. Polling finds requests that are posted while there is
-// none, and so does the look when the next connection begins.
+// listenOnce listens as long as a connection lasts, and reports whether there was one. Requests that are posted while there is no connection
+// are found by polling, and by the look when the next connection begins.
 func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listened bool) {
 	opening, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

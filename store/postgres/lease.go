@@ -254,8 +254,8 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed, and, if some were not changed, the
-// runs whose leases last: their rows must have been locked.
+// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If some leases were not changed,
+// it also returns the runs whose leases last: the rows of these runs must have been locked.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
 		return nil, nil, nil

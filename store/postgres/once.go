@@ -21,11 +21,11 @@ type Step interface {
 }
 
 // Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
-// stored in the same transaction, under the step's idempotency key: when the step is called again, because it is retried or its process has died,
-// Once returns the stored result and does not call f. So f's writes take effect exactly once. A step may have one such part.
+// stored in the same transaction, under the step's idempotency key: if the step is called again, because it is retried or its process has
+// died, Once returns the stored result and does not call f. So f's writes take effect exactly once. A step may have one such part.
 //
-// If f returns an error, Once rolls the transaction back and returns the error. The error matches [store.ErrFenced], and f has no effect, if
-// another process takes over the run before f or while f runs. The result is encoded as JSON; [store.Sealed] does not encrypt it.
+// If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before f or while f
+// runs, f has no effect and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it.
 //
 // While f runs, only other calls of the same step wait for the transaction, in any process; the server's idle_in_transaction_session_timeout
 // bounds how long a process that is stopped within f holds them up. Once holds a connection of the pool while f runs. If calls of Once hold all

@@ -282,7 +282,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	return true, w.writeAside(r.number, c)
 }
 
-// columns adds the values of a node's row: all values, or only the ones that the statement for counters takes.
+// columns adds the values of a node's row: all values, or only the values that the statement for counters takes.
 func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
 	n := &ch.next
 	if whole {

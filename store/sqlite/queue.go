@@ -317,8 +317,8 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// deadQuery is the statement of Unclaimable. It jumps from one workflow to the next by the index kahn_runs_due, and then from one plan to the
-// next, so that the lengths of the queues do not matter, and counts the runs of the queues that no living process performs. NULL ends a search.
+// deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to the
+// next, so the lengths of the queues do not matter. It counts the runs of the queues that no living process performs. NULL ends a search.
 // SQLite uses only the first column of an index to compare pairs, so that one search for both would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
