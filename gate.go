@@ -12,16 +12,16 @@ import (
 )
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is the gate's
-// output, and routes like the value of a condition. [Plan.Hash] covers a Gate, except its Check: another Timeout makes another graph.
+// output, and routes like the value of a condition; approve and approved also mean true, reject and rejected false. [Plan.Hash] covers a Gate,
+// except its Check: another Timeout makes another graph.
 //
 // A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If one of these is approved, approve, true or
 // yes, in any case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of the eight words, all
 // eight are choices. Any other answer is refused with a [*ChoiceError], and the gate continues to wait. A choice without an edge takes no branch.
 // A gate with an edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
 //
-// While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on the node, and then
-// returns a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run] begun with [Start] stays in memory until [Run.Signal]
-// answers, or until [Run.Leave].
+// While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on it, and then returns a
+// Result in status [RunSuspended] with a [Snapshot]. A [Run] begun with [Start] stays in memory until [Run.Signal] answers, or until [Run.Leave].
 type Gate struct {
 	// Timeout is how long the gate waits. The wall clock counts, so time also passes while the run is not in memory.
 	// Zero means forever. Compile refuses a time above 0 and below 1 µs, which lacks its unit.

@@ -43,9 +43,9 @@ var (
 // matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
 //
 // A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered with
-// [ErrUnusable], are not repeated. Then the run is left, as by [Run.Leave], with an error that matches [ErrStore], and the Result shows the
-// stored state. The run fails with [CauseStoreError] if another owner has it, or if the write contradicts the stored state or is rejected. If
-// the store rejects a step's output with [ErrRejected], the run is left, and its next life fails the node with [CauseStoreRejected].
+// [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore], and the Result
+// shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too, and its next life fails the node with
+// [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner has it, or if the store refuses a write for any other reason.
 //
 // The end of the caller's context leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
 // [CancelWithContext] cancels the run instead. docs/durable.md says what the next life repeats.

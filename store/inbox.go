@@ -20,12 +20,13 @@ import (
 // requests in the order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken. So a crash
 // neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
 //
-// A request waits until a transaction answers it. A transaction that ends the run refuses all requests that still wait. A run that has begun and
-// has a waiting request is due, whatever its last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. Only a
-// KindCancel makes a run due that has not begun. A run that replaces another one, see [Replace], gets none of its requests.
-//
-// A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits the run is due, and Prune does not
-// remove it. Only the store bounds the sizes and the number of requests; a run keeps its requests until it is pruned.
+// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The requests behind it are performed,
+// and their answers are stored with its answer: until then their Status is RequestWaiting, too. A transaction that ends the run refuses all
+// requests that still wait. A run that has begun and has a waiting request is due, whatever its last commit says: its WakeAt, as Acquire, Load
+// and List return it, is not later than now. Only a KindCancel makes a run due that has not begun; signals do not make it begin before
+// [NewRun].NotBefore. A run that replaces another one, see [Replace], gets none of its requests. A run that has ended takes only redrives, and a
+// run that has not ended refuses them. While a redrive waits the run is due, and Prune does not remove it. Only the store bounds the sizes and
+// the number of requests; a run keeps its requests until it is pruned.
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under this id
