@@ -75,8 +75,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned does what prepareKahn does, with a History of one run. With a prefix, that run was of a graph whose nodes have other
-// names, so that only the means of their kinds are known.
+// prepareLearned does what prepareKahn does, with a History of one run. With a prefix, the nodes of that run have other names, so that only
+// the means of their kinds are known.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}

@@ -37,8 +37,8 @@ func prepareHeimdalr(j job) (func() error, error) {
 			roots = append(roots, ids[node])
 		}
 	}
-	// Adds edges from the end to the beginning: the library checks each edge for a cycle by visiting all descendants of its target, which
-	// it caches until an edge below changes.
+	// The edges are added from the end to the beginning. The library checks each edge for a cycle: it visits all descendants of the edge's
+	// target, and caches them until an edge below changes.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]
 		if err := d.AddEdge(ids[e[0]], ids[e[1]]); err != nil {

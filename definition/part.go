@@ -193,7 +193,7 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 }
 
 // closes reports whether the error is a cycle whose closing edge is in the document where the error says. An unread edge may have moved the
-// others.
+// other edges.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
 	if !errors.As(err, &problem) {

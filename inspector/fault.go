@@ -18,7 +18,7 @@ type fault struct {
 	Action Action `json:"action,omitempty"`
 	// Choices are the values that would have been accepted.
 	Choices []string `json:"choices,omitempty"`
-	// Answered says who answered a gate first, if it has been answered already.
+	// If a gate has been answered already, Answered says who answered it first.
 	Answered *answered `json:"answered,omitempty"`
 }
 

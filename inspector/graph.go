@@ -217,7 +217,7 @@ func isItem(parent, path string) bool {
 // stateReply has the statuses of all nodes of a graph.
 type stateReply struct {
 	Run runRow `json:"run"`
-	// Prefix is the graph's, see graphReply: it changes when a composite begins, and with each iteration of a loop.
+	// Prefix is the prefix of the graph, see graphReply: it changes when a composite begins, and with each iteration of a loop.
 	Prefix string `json:"prefix,omitempty"`
 	// Event is the id of the last event when the nodes were read. The nodes are at least as new.
 	Event uint64 `json:"event"`

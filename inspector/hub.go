@@ -342,8 +342,8 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes sends the pages of a run the changes in it. If the run is shown for the first time, these are the changes since its first
-// page joined.
+// nodes sends the pages of a run the changes in it. If the run is shown for the first time, nodes sends the changes since the first page of
+// the run joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {

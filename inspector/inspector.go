@@ -54,7 +54,7 @@ const (
 
 // Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner has the runs that are shown live and that actions apply to: its unfinished runs, and the runs that it remembers.
+	// Runner has the runs that are shown live and to which actions apply: its unfinished runs, and the runs that it remembers.
 	Runner *kahn.Runner
 	// Store has runs of other processes, and runs that the Runner has forgotten. They are shown in the state that the store has. If the
 	// Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the snapshot has the state.

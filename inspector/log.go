@@ -27,7 +27,7 @@ type logLine struct {
 
 type logReply struct {
 	Lines []logLine `json:"lines"`
-	// After is the parameter for the next page; More means that it already has lines.
+	// After is the parameter for the next page; More means that the next page already has lines.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
 	// Before, in a response to before, is the parameter for the preceding page; 0 if there is none.

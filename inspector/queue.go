@@ -34,8 +34,7 @@ type queues struct {
 // queueTime is how long the queues are cached: many pages ask repeatedly, and a store may have to count many runs.
 const queueTime = 2 * time.Second
 
-// unclaimable returns the queues that no live process serves, sorted. It returns none if the store does not know
-// them.
+// unclaimable returns the queues that no live process serves, sorted. It returns none if the store cannot list such queues.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	from, ok := h.Store.(store.QueueStore)
 	if !ok {
@@ -75,8 +74,8 @@ func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Runs <= 0 })
 }
 
-// queueOf returns the queue of a run if no live process serves it. It returns nil if one does, the run has ended, or this
-// process performs it.
+// queueOf returns the queue of a run if no live process serves it. It returns nil if a live process serves the queue, the run has ended, or
+// this process performs the run.
 func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queueRow {
 	at, found := slices.BinarySearchFunc(unclaimable, run.Queue(), func(q store.QueueState, of store.Queue) int { return q.Compare(of) })
 	if !found || run.Status.Terminal() {

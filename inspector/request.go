@@ -72,7 +72,7 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first rejects an answer that was posted after another waiting answer for the node. The run would refuse it, too, but later.
+// first rejects an answer that was posted after another waiting answer for the node. The run would refuse the answer, too, but later.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()

@@ -29,7 +29,7 @@ type storedRow struct {
 	// Waiting are the first few nodes that wait for a signal; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
-	// Gone is set for a running run that no process performs: it is the last sign of life of its process.
+	// Gone is set for a running run that no process performs: it is when the run's process was last heard of.
 	Gone string `json:"gone,omitempty"`
 }
 

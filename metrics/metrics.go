@@ -80,7 +80,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	}
 }
 
-// stop ends the running attempt of a node. It reports whether there was one.
+// stop ends the running attempt of a node. It reports whether an attempt was running.
 func (m *Metrics) stop(x *run, n *node) bool {
 	if n.started.IsZero() {
 		return false

@@ -168,7 +168,7 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// share returns how many of n entries fit into a number of lines. If not all fit, one line is for their count.
+// share returns how many of n entries fit into a number of lines. If not all entries fit, one line is for the number of the other entries.
 func share(n, lines int) int {
 	if n <= lines {
 		return n

@@ -135,7 +135,7 @@ func (f *feed) read(ctx context.Context, src Source, after uint64) {
 	f.end(f.pass(ctx, src, after))
 }
 
-// pass adds the events of a source to the feed. It returns the error that ended them.
+// pass adds the events of a source to the feed. It returns the error that ended the events.
 func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	defer contain(&err) // on its own goroutine a panic would crash the process
 	for e, failed := range src.Events(ctx, after) {

@@ -30,7 +30,7 @@ type Awaiter interface {
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
 	Node string `json:"node"` // the path of the node, and the Node of the request that answers
-	// Run is the id of the awaited run. A node awaits one run: this one replaces the former one, and "" withdraws it.
+	// Run is the id of the awaited run. A node awaits one run: Run replaces the run that the node awaited before, and "" withdraws the await.
 	Run string `json:"run,omitempty"`
 }
 

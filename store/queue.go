@@ -40,7 +40,7 @@ type QueueStore interface {
 // store/postgres implements it; other stores need not.
 type DueNotifier interface {
 	QueueStore
-	// NotifiesDue reports whether the watch reports such runs. If it does, a process needs to ask for runs that are due only now and then.
+	// NotifiesDue reports whether the watch reports such runs. If it does, a process need ask for due runs only now and then.
 	NotifiesDue() bool
 }
 

@@ -37,7 +37,7 @@ type texts struct {
 	blobs      bool       // there is a BlobStore
 }
 
-// textsIn returns texts for values of the given types. Without a BlobStore these refuse references and keep everything else inline.
+// textsIn returns texts for values of the given types. Without a BlobStore the texts refuse references and keep everything else inline.
 func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
 	over := inlineBytes
 	if blobs == nil {

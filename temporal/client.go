@@ -45,7 +45,7 @@ type Workflow struct {
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is the client's; it reads what Temporal keeps beside a workflow. Nil means the SDK's default.
+	// DataConverter is the client's data converter; it reads what Temporal keeps beside a workflow. Nil means the SDK's default.
 	DataConverter converter.DataConverter
 	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. With them a Store, Temporal's
 	// own page and its command line find runs by graph and status. The namespace must have these attributes, see

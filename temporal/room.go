@@ -105,7 +105,7 @@ func compressed(data []byte) int {
 	return b.Len()
 }
 
-// answerWeight returns the weight of an answer. It counts the value twice, because the gate keeps it as its output, too.
+// answerWeight returns the weight of an answer. The value counts twice, because it also becomes the output of the gate.
 func answerWeight(gate string, size int) int { return weight(gate, 2*size) }
 
 // answered adds the weight of an answer to the room.

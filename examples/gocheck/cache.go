@@ -84,7 +84,8 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 		return "unsafe", nil
 	}
 	var text bytes.Buffer
-	// Written without the positions of the file set, which change with every comment: only errors about the package itself need them.
+	// The export is written without the positions of the file set: they change with every comment, and only errors about the package itself
+	// need them.
 	if err := gcexportdata.Write(&text, token.NewFileSet(), checked); err != nil {
 		return nil, err
 	}

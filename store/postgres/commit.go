@@ -21,7 +21,7 @@ type commit struct {
 	c       store.Commit
 	applied store.Applied
 
-	// The fields below are set while it is performed.
+	// The fields below are set while the commit is performed.
 	run   *run
 	stage *stage
 	apart bool     // the commit is written alone: another transaction has locked its run, or other runs await its end
@@ -168,7 +168,7 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		default:
 			c.err = err
 		}
-		// The run may have changed, even if there was no answer: it is loaded before the commit is judged again.
+		// The run may have changed, even if there was no answer, so the run is loaded before the commit is judged again.
 		m.stage.drop()
 		s.forget(m.lease)
 	}

@@ -64,8 +64,8 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T,
 	return result, about("once", step.RunID(), describe(err))
 }
 
-// claim returns the number of the step's run, whose lease must hold, and the stored result of the step. If there is none, it makes a row for it;
-// another call that does the same waits until this transaction has ended.
+// claim returns the number of the step's run, whose lease must hold, and the stored result of the step. If there is no result, claim makes a
+// row for it; another call for the same step waits until this transaction has ended.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRow(ctx, s.sql("SELECT r.run, r.epoch = $2 AND "+leased+" FROM $S.runs r WHERE r.id = $1"), step.RunID(), int64(step.Epoch())).Scan(&run, &held)

@@ -27,7 +27,7 @@ func (s *Store) known(l store.Lease) *run {
 	return nil
 }
 
-// forget drops the remembered state of the run of a lease. The next commit loads it.
+// forget drops the remembered state of the run of a lease. The next commit loads the state again.
 func (s *Store) forget(l store.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -84,8 +84,8 @@ type Options struct {
 	BusyTimeout time.Duration
 	// MaxBytes bounds the size of the database without its log. 0 means no bound.
 	MaxBytes int64
-	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a
-	// database must have the same one.
+	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a database must
+	// have the same Now.
 	Now string
 	// Poll is the interval at which the store looks for requests of other processes, DefaultPoll if it is 0. It is at least 1 ms.
 	Poll time.Duration
