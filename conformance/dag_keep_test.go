@@ -131,3 +131,26 @@ func TestPlanResolvesNodesOfItsOwn(t *testing.T) {
 	_, err = p.Execute(context.Background(), func(context.Context, *kahn.Step) (any, error) { return nil, nil })
 	require.NoError(t, err)
 }
+
+// A change of any field of the default policy is in the next plan.
+func TestChangedDefaultPolicyIsCompiled(t *testing.T) {
+	t.Parallel()
+	g := graph(after("a"))
+	for _, change := range []func(r *kahn.Retry){
+		func(r *kahn.Retry) { r.MaxAttempts = 2 },
+		func(r *kahn.Retry) { r.InitialDelay = time.Second },
+		func(r *kahn.Retry) { r.Multiplier = 3 },
+		func(r *kahn.Retry) { r.MaxDelay = time.Minute },
+		func(r *kahn.Retry) { r.Jitter = kahn.JitterNone },
+		func(r *kahn.Retry) { r.MaxRetryAfter = time.Hour },
+		func(r *kahn.Retry) { r.RetryOn = []kahn.CauseKind{} },
+		func(r *kahn.Retry) { r.RetryOn = []kahn.CauseKind{kahn.CauseTimeout} },
+	} {
+		change(&g.Defaults.Retry)
+		p, err := g.Compile()
+		require.NoError(t, err)
+		fresh := graph(after("a"))
+		fresh.Defaults = g.Defaults
+		require.Equal(t, compiled(t, fresh).Node(0).Retry, p.Node(0).Retry)
+	}
+}

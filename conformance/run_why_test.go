@@ -151,6 +151,9 @@ func TestWhy(t *testing.T) {
 			{"a", kahn.WhyStopping, "it is left to finish: run cancelled", nil},
 			{"tidy", kahn.WhyCleanup, "it cleans up", func(t *testing.T, y kahn.Why) { require.Equal(t, 50*ms, since(y.Until)) }},
 		}},
+		{name: "stopping because of a failure", after: 10 * ms, g: graph(kahn.Node{ID: "a", Do: stuck}, kahn.Node{ID: "b", Critical: true, Do: fails(5 * ms)}), asked: []asked{
+			{"a", kahn.WhyStopping, "", func(t *testing.T, y kahn.Why) { require.Equal(t, []string{"b"}, y.Cause.Origins) }},
+		}},
 		{name: "timed out", after: 10 * ms, g: graph(kahn.Node{ID: "a", Timeout: 5 * ms, Do: stuck}, kahn.Node{ID: "b", Timeout: 50 * ms, Do: stuck}), asked: []asked{
 			{"a", kahn.WhyStopping, "it was asked to stop: timed out", func(t *testing.T, y kahn.Why) {
 				require.Equal(t, []any{kahn.CauseTimeout, 5*time.Second + 5*ms}, []any{y.Cause.Kind, since(y.Until)})

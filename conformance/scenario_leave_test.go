@@ -437,6 +437,13 @@ func TestScenarioGroupsInside(t *testing.T) {
 			sub.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
 			return subgraph("S", sub)
 		}()}, "f:F S:ok S/x:ok"},
+		{"a group of its own around a member that has not begun", []kahn.Node{in(fails("f")), func() kahn.Node {
+			n := subgraph("T", graph(in(slow("x"))))
+			n.After = []string{"a"}
+			sub := graph(slow("a"), n)
+			sub.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+			return subgraph("S", sub)
+		}()}, "f:F S:ok S/a:ok S/T:ok S/T/x:ok"},
 		{"an item is no member, the map is", []kahn.Node{in(slow("x")), func() kahn.Node {
 			n := in(mapped("M", numbers(2), kahn.Map{ToleratedCount: 1}))
 			n.Do = func(ctx context.Context, s *kahn.Step) (any, error) {

@@ -157,8 +157,11 @@ func TestScenarioTrigger(t *testing.T) {
 		}
 	})
 
+	text := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger, TestExpr: "size"})
+	text.Evaluator = fluent
 	for name, g := range map[string]*kahn.Graph{
 		"a step":       graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger, Do: takes(0)}),
+		"a test":       text,
 		"a composite":  graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger, Sub: graph()}),
 		"a catch edge": graph(trigger("T"), kahn.Node{ID: "A", In: []kahn.Edge{{From: "T", On: kahn.OnFailure}}}),
 	} {
