@@ -39,9 +39,9 @@ const noPredicates = "functions that evaluate an expression for each member are 
 // token matches the parser's message about an unexpected token, with the token's kind and text.
 var token = regexp.MustCompile(`^unexpected token (\w+)\("((?:[^"\\]|\\.)*)"\)`)
 
-// refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is there or earlier, the error
-// names the bracket. Otherwise it is the parser's error in this package's words; an unknown message of the parser follows words of this
-// package.
+// refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or before it,
+// the error names the bracket. Otherwise it is the parser's error in this package's words; an unknown message of the parser follows words of
+// this package.
 func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired

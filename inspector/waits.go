@@ -245,7 +245,7 @@ type storedWait struct {
 	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not taken
 }
 
-// addWaits adds the waits to the rows of stored runs. A run that cannot be loaded has none in its row.
+// addWaits adds the waits to the rows of stored runs. The row of a run that cannot be loaded gets no waits.
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {

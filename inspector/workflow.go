@@ -54,7 +54,7 @@ func (h *handler) forkOf(run subject) *Workflow {
 	return nil
 }
 
-// actionsOf returns the actions that a run's status allows. The client may lack the permission for them.
+// actionsOf returns the actions that a run's status allows. The client may lack the permission for some of them.
 func (h *handler) actionsOf(run subject) []string {
 	list := []string{}
 	s, isStored := run.(*storedRun)
@@ -116,8 +116,8 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 
 var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
 
-// goOn makes this process perform a stored run. If it does so already, the request from now on names the Runner's run, and the error is
-// errHere.
+// goOn makes this process perform a stored run. If this process performs the run already, the request from now on names the Runner's run, and
+// the error is errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // the second of two requests for one run finds the run in this process
 	if err != nil {

@@ -101,7 +101,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	return errors.Join(append(missed, err, ctx.Err())...)
 }
 
-// failed reports whether a command ran and failed, as tests that find a bug do. Other errors mean that it did not start.
+// failed reports whether a command ran and failed, as tests that find a bug do. Other errors mean that the command did not start.
 func failed(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)

@@ -68,10 +68,10 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 ) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
 }
 
-// dueText selects due runs of some queues, in the order of the turns of their keys, and the runs that become due next. It reads at most one more
-// run of each part than a page needs, and the parts of no more keys than a page may have. Each row has the number of the last turn of its key,
-// the time until the run is due, how many runs of a key the page has, whether there are more keys, and two flags about the unended runs of
-// the queues: whether one has a key, and whether one has a key or a priority.
+// dueText selects due runs of some queues, in the order of the turns of their keys, and the runs that become due next. It reads at most one
+// more run of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the last turn of
+// its key, the time until the run is due, how many runs of a key the page has, whether there are more keys, and two flags about the unended
+// runs of the queues: whether one has a key, and whether one has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "

@@ -250,7 +250,7 @@ func (s *Store) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter begins a call for which Close waits, unless the store was closed. The caller calls s.workers.Done when it ends.
+// enter begins a call for which Close waits, unless the store was closed. The caller calls s.workers.Done when the call of the store ends.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

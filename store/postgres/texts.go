@@ -57,7 +57,7 @@ const (
 )
 
 // commitText returns the statement of a batch of commits. It locks the rows of the runs that no other transaction has locked, whose leases hold,
-// whose sequences are the ones before the commits, and whose requests that the commits answer were posted. It writes these runs and their nodes,
+// whose sequences directly precede the commits, and whose requests that the commits answer were posted. It writes these runs and their nodes,
 // and returns their numbers.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:

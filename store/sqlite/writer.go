@@ -144,7 +144,8 @@ func (w *writer) handOver() {
 }
 
 // perform performs requests in the open transaction. If one of them fails, perform repeats each request in a transaction of its own. If the
-// transaction cannot be committed, all requests fail: the disk may have it nevertheless, and only the callers may repeat their requests.
+// transaction cannot be committed, all requests fail. The disk may have the transaction nevertheless, so only the callers may repeat their
+// requests.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {
