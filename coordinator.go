@@ -711,7 +711,7 @@ func (a *asking) view() View {
 	return View{judge: true, data: &ViewData{ID: n.ID, Config: n.Config, Fired: a.of.v.Fired, Trigger: a.of.v.Trigger, RunStatus: RunRunning, asks: a}}
 }
 
-// node returns what the View shows of a node, if the node is an ancestor.
+// node returns what the View shows of an ancestor; ok is false for any other node.
 func (a *asking) node(id string) (n NodeData, ok bool) {
 	ref, ok := a.of.plan.sees(a.ref, id)
 	if ok {

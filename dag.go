@@ -531,7 +531,7 @@ func (g *Graph) Merges() []string {
 	return slices.Sorted(maps.Keys(g.merges))
 }
 
-// changed takes no lock: callers must not change a graph concurrently with anything else.
+// changed takes no lock: callers must not change a graph while another goroutine uses it.
 func (g *Graph) changed() {
 	g.version++
 	if g.fresh {
@@ -683,8 +683,8 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
-// notInput returns an error if no run of the graph can have a root input with this name, else nil. A graph that does not
-// declare its Inputs takes any, and the nested runs of a map or a loop have inputs of their own.
+// notInput returns an error if no run of the graph can have a root input with this name, and nil otherwise. A graph that does not declare
+// its Inputs takes any, and the nested runs of a map or a loop have inputs of their own.
 func (p *Plan) notInput(name string) error {
 	if len(p.inputs) == 0 || p.input(name) != nil {
 		return nil
@@ -767,8 +767,7 @@ func (c *compiler) checkKey(n *node, bad report) {
 	}
 }
 
-// bindKeys finds what each KeyFrom names: a parameter, or else a root input. It warns of a Key that looks like a
-// template.
+// bindKeys finds what each KeyFrom names: a parameter or, if there is none, a root input. It warns of a Key that looks like a template.
 func (c *compiler) bindKeys() {
 	p := c.p
 	for _, r := range p.declared {

@@ -92,7 +92,7 @@ type transaction struct {
 	widest  int           // the largest number of rows that one end has needed
 	*writing
 
-	// Set when the transaction is taken out of the outbox:
+	// The fields below are set when the transaction is taken out of the outbox.
 	commit   store.Commit
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
 	places   []place         // the places of these nodes
@@ -112,8 +112,8 @@ type undoRecord struct {
 	state *undoState
 }
 
-// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that the loop's record
-// does not grow with each iteration, nor the map's with its list.
+// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that no iteration makes
+// the loop's record longer, and no list the map's record.
 type collected struct {
 	key       string
 	path      string // the path of the node, for errors
@@ -469,7 +469,7 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// announce logs the first event of this life, if the store does not have one.
+// announce logs the first event of this life unless the store has it.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil && !r.cfg.fork {
@@ -855,7 +855,7 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// tellRoot records the readiness of a root that is about to begin, if inTurn has dropped it.
+// If inTurn has dropped the readiness of a root, tellRoot records it before the root begins.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)

@@ -127,9 +127,8 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices returns the answers that a gate accepts or a condition may give: the declared ones, else the labels of its
-// out-edges, and the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no
-// branch.
+// choices returns the answers that a gate accepts or a condition may give: the declared choices, or otherwise the labels of its out-edges,
+// with the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no branch.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
 		ref, _ = p.whole.find(p.names[ref])

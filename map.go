@@ -120,7 +120,7 @@ type items struct {
 	stored bool            // the store has been given the list; the run's lock guards stored
 }
 
-// keep takes the list of a map that ended in an earlier life, if the snapshot has it.
+// keep takes the list of a map that ended in an earlier life from the snapshot, which may lack it.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return

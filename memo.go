@@ -880,8 +880,7 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a node, or nil if its output came from its fallback after all. The caller holds the run's
-// lock.
+// hitOf returns the hit of a node, or nil if the node's fallback produced the output. The caller holds the run's lock.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit

@@ -276,8 +276,8 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need
-// none. within is, in test mode, the double of the node that expands into the plan, if any.
+// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need none. within is the
+// double of the node that expands into the plan; nil without test mode.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {

@@ -386,7 +386,7 @@ func (r *Run) flushSignalled(now int64) {
 	}
 }
 
-// reachGate settles a gate that the run has reached if the gate has its answer, or else makes it wait.
+// reachGate settles a gate that the run has reached if its answer is known, and otherwise makes the gate wait.
 func (r *Run) reachGate(ref machine.Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)
@@ -415,8 +415,8 @@ var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's
 // mostOutlasting bounds the warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result, once for each declared gate, if the run ends before the gate's deadline. The times are on the
-// run's clock.
+// If the run ends before a gate's deadline, warnOfGate adds a warning to the Result, once for each declared gate. The times are on the run's
+// clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {

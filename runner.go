@@ -607,7 +607,7 @@ func (d *deferrals) untilRequest(id string) {
 	}
 }
 
-// request ends the deferral of a run for which a request was posted, if untilRequest was called for it.
+// request ends the deferral of a run for which untilRequest was called, when a request is posted for the run.
 func (d *deferrals) request(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

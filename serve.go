@@ -586,7 +586,7 @@ type leasedKeys struct {
 	full []string // sorted
 }
 
-// leasedKeys queries the store for the number of leased runs by key, if keys have bounds.
+// If keys have bounds, leasedKeys queries the store for the number of leased runs by key.
 func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	if !v.bounded {
 		return k, nil

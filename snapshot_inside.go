@@ -49,7 +49,7 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// holdInside matches the inside of a composite with the plan, if the composite has an inside.
+// holdInside matches the inside of a composite with the plan. It returns nil if the composite has neither an inside nor a list.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
