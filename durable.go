@@ -172,7 +172,7 @@ func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 // change records that the node's record must be replaced. The other methods record why.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins, after this many earlier ones.
+// begin records that an attempt begins. before is the number of earlier attempts.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan

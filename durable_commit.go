@@ -253,7 +253,7 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, as of a chain: one object instead of five.
+// fewChanges is the memory for the lists of a short transaction, such as the transactions of a chain: one object instead of five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord

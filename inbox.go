@@ -116,7 +116,7 @@ func (in *inbox) restore(ahead []store.TakenRequest) {
 // holds reports whether there are answers that the store does not have yet.
 func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
 
-// answersAhead returns these answers.
+// answersAhead returns the answers that the store does not have yet.
 func (in *inbox) answersAhead() []store.TakenRequest {
 	if in == nil {
 		return nil

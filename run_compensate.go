@@ -358,7 +358,7 @@ func (u *undo) armTimeout(now int64) {
 	}
 }
 
-// perform calls the compensation, after its start is stored if there is a store.
+// perform calls the compensation. With a store, it waits until the start of the attempt is stored.
 func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()

@@ -264,7 +264,8 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is such a run.
+// statusInside returns the status of a node of a nested run: the one whose paths have the given prefix within this run. runs is false if
+// there is no such run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {

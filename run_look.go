@@ -492,8 +492,9 @@ func (g *gathered) param(name string) (any, bool) {
 
 // SnapshotNode is the state of a node in a [Snapshot]: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a store, Output and the Value of its
-	// Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the node runs. Sub is nil.
+	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a
+	// store, Output and the Value of its Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the
+	// node runs. Sub is nil.
 	NodeResult
 	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts; nil if it accepts any.
 	Wait    *Wait
@@ -722,7 +723,7 @@ func (s *stopState) errorOf(kind CauseKind) *storedError {
 	return nil
 }
 
-// history returns [NodeResult.History] of a node that was attempted more than once, else nil.
+// history returns [NodeResult.History] of a node that was attempted more than once, and nil for any other node.
 func (n *nodeState) history() (list []Attempt) {
 	if len(n.Errs) == 0 && n.Began.IsZero() {
 		return nil

@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges that satisfy is.
+// edges adds the in-edges for which the function is returns true.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {

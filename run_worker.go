@@ -455,7 +455,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn performs the attempt of such a node without the memo.
+// performOwn performs the attempt of a node that needs more than a call of the host's step function, without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {

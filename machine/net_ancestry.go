@@ -181,7 +181,7 @@ func (x *ancestry) label(p *Net) {
 	x.steps.Add(3 * int64(len(p.edges)))
 }
 
-// walk is one of the two searches.
+// walk is the state of one search. Each net has two searches.
 type walk struct {
 	in         *csr // by Ref: the predecessors
 	spans      []span
