@@ -138,7 +138,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // in a life in which only nodes in composites continued, there is no wave
+	c.tiers = c.waves || c.part // a life in which only nodes in composites continued has no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // any event may be the last of such a stream

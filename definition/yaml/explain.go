@@ -173,7 +173,7 @@ func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
 		return rest // the value ends with the line
 	}
-	depth := 0 // of brackets inside the value
+	depth := 0 // how deep text is in brackets inside the value
 	for i, c := range rest {
 		switch c {
 		case '{', '[':
