@@ -770,7 +770,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		n, at := &tx.nodes[i], tx.places[i]
 		e := &tx.entries[tx.find(at)]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
-			continue // only the end of a step that has returned its output can be taken back
+			continue // only an output that a step has returned can be refused
 		}
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {

@@ -760,7 +760,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.extras[ref].Crashes = crashes // undoes conclude's change, since the attempt has not ended yet
+		r.extras[ref].Crashes = crashes // undoes the change by amend, since the attempt has not ended yet
 		r.release(w.now)
 		return w.fallback()
 	default:
