@@ -282,7 +282,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 	if found < goneBatch {
 		last = newest(after.status + 1)
 	}
-	for _, run := range slices.Sorted(maps.Keys(gone)) { // the order in which recoverSteps locks the rows of runs
+	for _, run := range slices.Sorted(maps.Keys(gone)) { // sorted, since recoverSteps locks the rows of runs in this order
 		for _, token := range gone[run] {
 			if err == nil {
 				err = c.refuse(ctx, tx, &stepArgs{Run: run, Token: token}, errGone)
