@@ -115,9 +115,8 @@ func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 const defaultLabel = "default"
 
 // labelsOf resolves the output of a condition to labels. A bool becomes "true" or "false", a string itself, trimmed, and a list of strings
-// several labels. A map or struct has the label of its first field among branch, label and result that is a string or a bool. An output with
-// a method BranchLabels() []string has the labels that it returns; if there are none, it takes the default branch. Any other value has no
-// label.
+// several labels. A map or struct has the label of its first field among branch, label and result that is a string or a bool. An output with a
+// method BranchLabels() []string has the labels that it returns; if there are none, it takes the default branch. Anything else has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -202,7 +201,7 @@ func scalarLabel(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// structField finds an exported field by its JSON name or, if no field has that name, by its Go name in any case.
+// structField finds an exported field by its JSON name, or else by its Go name in any case.
 func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -223,7 +222,7 @@ var (
 		"rejected": false, "reject": false, "false": false, "no": false,
 	}
 
-	// The words of each class in the order in which messages list them.
+	// The same words in the order in which messages list them.
 	aliasWords     = []string{"true", "yes", "false", "no"}
 	gateAliasWords = []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
 )
@@ -272,7 +271,7 @@ func (r *router) answer(value any, labels []string, taken []int32) string {
 	}
 }
 
-// answerText renders an answer: the labels, or the value if there are no labels.
+// answerText renders an answer: its labels, or its value if it has none.
 func answerText(value any, labels []string) string {
 	if len(labels) == 0 {
 		if isNull(value) {
@@ -292,8 +291,9 @@ func (r *router) names(ids []int32) string {
 	return strings.Join(list, ", ")
 }
 
-// route returns the ids of the labels that the given labels match: exactly, or otherwise by alias class. If none matches, it returns the
-// default's id. matched reports whether there is a match or a default; for a condition without labelled edges it is true.
+// route returns the ids of the labels that the given labels match: exactly, else by alias class. If none matches, it
+// returns the default's id. matched reports whether there is a match or a default; for a condition without labelled
+// edges it is true.
 func (r *router) route(labels []string) (taken []int32, matched bool) {
 	if len(r.labels) == 0 {
 		return nil, true
@@ -335,7 +335,7 @@ type unusedAnswer struct{}
 
 // Error says what would use the answer.
 func (unusedAnswer) Error() string {
-	return "nobody uses its answer: none of its edges has a label or a Param, and no guard or test names it"
+	return "nothing uses its answer: none of its edges has a label or a Param, and no guard or test names it"
 }
 
 // Is reports whether target is [ErrNoMatch].
@@ -508,7 +508,7 @@ type fieldChecker struct {
 	warns bool
 }
 
-// look adds the checker that an expression may have.
+// look adds the checker of an expression, if it has one.
 func (l *lowered) look(field string, e Expression, warns bool) {
 	if c, ok := e.(checker); ok {
 		l.checkers = append(l.checkers, fieldChecker{field, c, warns})

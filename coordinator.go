@@ -711,7 +711,7 @@ func (a *asking) view() View {
 	return View{judge: true, data: &ViewData{ID: n.ID, Config: n.Config, Fired: a.of.v.Fired, Trigger: a.of.v.Trigger, RunStatus: RunRunning, asks: a}}
 }
 
-// node returns what the View shows of an ancestor; ok is false for any other node.
+// node returns what the View shows of a node, if the node is an ancestor.
 func (a *asking) node(id string) (n NodeData, ok bool) {
 	ref, ok := a.of.plan.sees(a.ref, id)
 	if ok {
@@ -720,7 +720,7 @@ func (a *asking) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// misses keeps the error of a guard or a condition that has asked for a node that is no ancestor.
+// misses keeps the error of a guard or a condition that has asked for a node that is not an ancestor.
 func (a *asking) misses(id string) {
 	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
 		a.err = p.notAncestor(a.ref, id)

@@ -53,7 +53,7 @@ type Graph struct {
 	}
 	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without it, such a guard fails when it is
 	// evaluated, and GuardErrors applies. An Evaluator may list the names in an expression, see [Expression]: then a WhenExpr that
-	// names an undeclared input, or a node that is no ancestor, is a problem with StrictGuards and a warning without. Recommended
+	// names an undeclared input, or a node that is not an ancestor, is a problem with StrictGuards and a warning without. Recommended
 	// for new graphs.
 	StrictGuards bool
 	// Schemas compiles the schemas of nodes into contracts. A graph needs it if an InputSchema or OutputSchema is not itself a [Contract].
@@ -531,7 +531,7 @@ func (g *Graph) Merges() []string {
 	return slices.Sorted(maps.Keys(g.merges))
 }
 
-// changed takes no lock: callers must not change a graph while another goroutine uses it.
+// changed takes no lock: callers must not change a graph concurrently with anything else.
 func (g *Graph) changed() {
 	g.version++
 	if g.fresh {
@@ -683,8 +683,8 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
-// notInput returns an error if no run of the graph can have a root input with this name, and nil otherwise. A graph that does not declare
-// its Inputs takes any, and the nested runs of a map or a loop have inputs of their own.
+// notInput returns an error if no run of the graph can have a root input with this name, else nil. A graph that does not
+// declare its Inputs takes any, and the nested runs of a map or a loop have inputs of their own.
 func (p *Plan) notInput(name string) error {
 	if len(p.inputs) == 0 || p.input(name) != nil {
 		return nil
@@ -743,7 +743,7 @@ func (c *compiler) checkOver(r machine.Ref) {
 		}
 	}
 	if p.input(n.Map.Over) != nil {
-		c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the root input %s, which is no parameter of a node that has Ports or follows others: list it among the Ports", ErrBadValue,
+		c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the root input %s, which is not a parameter of a node that has Ports or follows others: list it among the Ports", ErrBadValue,
 			quoteID(n.Map.Over))
 		return
 	}
@@ -767,13 +767,14 @@ func (c *compiler) checkKey(n *node, bad report) {
 	}
 }
 
-// bindKeys finds what each KeyFrom names: a parameter or, if there is none, a root input. It warns of a Key that looks like a template.
+// bindKeys finds what each KeyFrom names: a parameter, or else a root input. It warns of a Key that looks like a
+// template.
 func (c *compiler) bindKeys() {
 	p := c.p
 	for _, r := range p.declared {
 		n := p.node(r)
 		if strings.Contains(n.Key, "{{") {
-			c.warn(problemOf(n.ID, "Key", "%w: Key %s is no template: all runs share it as it stands; name the value in KeyFrom", ErrBadValue, quoteID(n.Key)))
+			c.warn(problemOf(n.ID, "Key", "%w: Key %s is not a template: all runs share it as it stands; name the value in KeyFrom", ErrBadValue, quoteID(n.Key)))
 		}
 		if n.KeyFrom == "" {
 			continue

@@ -753,7 +753,7 @@ func (ps *problems) keep(err error) {
 	ps.list = append(ps.list, err)
 }
 
-// inside adds the problems that a node's sub-graph may have.
+// inside adds the problems of a node's sub-graph, if it has any.
 func (ps *problems) inside(id string, err error) {
 	if sub, ok := err.(*GraphError); ok {
 		for _, p := range sub.Problems {

@@ -234,9 +234,8 @@ type membership struct {
 	name  string
 }
 
-// undeclared returns the memberships in undeclared groups: a node of g, or of a graph in g, names the group, and neither the node's graph
-// nor a graph around it, up to g, declares the group. Each membership appears once, with the first path that leads to the node. known has
-// the results so far.
+// undeclared returns the memberships in undeclared groups: a node of g, or of a graph in g, names the group, and neither the node's graph nor
+// a graph around it, up to g, declares the group. Each membership appears once, with the first path to it. known has the results so far.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
@@ -484,8 +483,8 @@ func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	return in
 }
 
-// mergeGroup chooses how the edges of one parameter are merged: by the strategy that the edges name, otherwise by the node's; without
-// either, the last value wins.
+// mergeGroup chooses how the edges of one parameter are merged: by the strategy that the edges name, else the node's,
+// else the last value wins.
 func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)
 	explicit := ""
@@ -586,7 +585,7 @@ func (x *compiledGraph) changed() bool {
 	return x.g.version != x.version || !x.baked.of(x.g)
 }
 
-// force holds the settings that apply to a graph: a setting of the graph itself, otherwise the setting of the nearest graph around it.
+// force holds the settings that apply to a graph: its own, else those of the graphs around it.
 type force struct {
 	Defaults
 	evaluator evaluator
@@ -836,7 +835,7 @@ func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 
 const untilField = "Loop.UntilExpr"
 
-// parseUntil parses UntilExpr if the node is a loop with such a text.
+// parseUntil parses the text that ends a loop, if the node is a loop with such a text.
 func (c *compiler) parseUntil(n *node) Expression {
 	if n.Loop == nil || n.Loop.UntilExpr == "" {
 		return nil

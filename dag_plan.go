@@ -70,7 +70,7 @@ type Plan struct {
 	lacks      []string                  // groups that a graph around this one must declare
 	naming     map[string][]machine.Ref  // by group: the composites whose graphs lack the group, in order
 
-	// Only the plan of a run in test mode has these fields, see testMode.
+	// Only the plan of a run in test mode has these, see testMode.
 	tested  *Plan     // the plan that this one was copied from
 	doubles []*double // by Ref
 
@@ -87,7 +87,7 @@ type shared struct {
 type inputs struct {
 	params []param
 	ports  map[string]*Port
-	// byName holds the indices into params, for a node with too many parameters to search one by one; it is nil for any other node.
+	// byName holds the indices into params, for a node with too many to search one by one; else it is nil.
 	byName map[string]int
 }
 
@@ -565,7 +565,7 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// No lock is held, since user code may call Goexit: concurrent callers compute the same hash.
+	// User code may call Goexit, so there is no lock: concurrent callers compute the same hash.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
@@ -625,7 +625,7 @@ type hashedField struct {
 	name  string
 }
 
-// hashedFields returns all fields of a struct except the named ones.
+// hashedFields returns the fields of a struct except those named.
 func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	for i := range t.NumField() {
 		if name := t.Field(i).Name; !slices.Contains(but, name) {

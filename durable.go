@@ -66,7 +66,7 @@ type durable struct {
 	heldBack    []*Run                 // runs of the tree that begin nothing until the committer takes the outbox
 	roots       map[*Run]*ordset.Set   // ready roots that the outbox does not have, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
-	forked      string                 // the id of the run that this one was forked from; "" if it is no fork
+	forked      string                 // the id of the run that this one was forked from; "" if it is not a fork
 	inbox       *inbox                 // nil if the store takes no requests
 	awaits      map[string]string      // by path of a node: the run that the store was asked in this life to await for it
 }
@@ -92,7 +92,7 @@ type transaction struct {
 	widest  int           // the largest number of rows that one end has needed
 	*writing
 
-	// The fields below are set when the transaction is taken out of the outbox.
+	// Set when the transaction is taken out of the outbox:
 	commit   store.Commit
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
 	places   []place         // the places of these nodes
@@ -112,8 +112,8 @@ type undoRecord struct {
 	state *undoState
 }
 
-// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that no iteration makes
-// the loop's record longer, and no list the map's record.
+// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that the loop's record
+// does not grow with each iteration, nor the map's with its list.
 type collected struct {
 	key       string
 	path      string // the path of the node, for errors
@@ -172,7 +172,7 @@ func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 // change records that the node's record must be replaced. The other methods record why.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins. before is the number of earlier attempts.
+// begin records that an attempt begins, after this many earlier ones.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan
@@ -469,7 +469,7 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// announce logs the first event of this life unless the store has it.
+// announce logs the first event of this life, if the store does not have one.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil && !r.cfg.fork {
@@ -855,7 +855,7 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// If inTurn has dropped the readiness of a root, tellRoot records it before the root begins.
+// tellRoot records the readiness of a root that is about to begin, if inTurn has dropped it.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)

@@ -253,7 +253,7 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, such as the transactions of a chain: one object instead of five.
+// fewChanges is the memory for the lists of a short transaction, as of a chain: one object instead of five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -638,7 +638,7 @@ func (c *config) checkEvents() error {
 		return fmt.Errorf("%w: StoreEvents is for a durable run: see Durable", ErrBadOption)
 	}
 	if _, ok := c.store.(store.EventStore); !ok {
-		return fmt.Errorf("%w: StoreEvents: %T keeps no events: it is no store.EventStore", ErrBadOption, c.store)
+		return fmt.Errorf("%w: StoreEvents: %T does not implement store.EventStore", ErrBadOption, c.store)
 	}
 	if err := store.CheckEvents(c.codec); err != nil {
 		return fmt.Errorf("%w: StoreEvents: %w", ErrBadOption, err)
@@ -652,7 +652,7 @@ func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 		return nil, nil
 	}
 	if _, ok := r.cfg.store.(store.EventStore); !ok {
-		return nil, fmt.Errorf("%w: the events of run %s are stored, and %T keeps none: it is no store.EventStore", ErrBadOption, quoteID(r.ID()), r.cfg.store)
+		return nil, fmt.Errorf("%w: the events of run %s are stored, and %T does not implement store.EventStore", ErrBadOption, quoteID(r.ID()), r.cfg.store)
 	}
 	if err := store.CheckEvents(r.cfg.codec); err != nil {
 		return nil, fmt.Errorf("%w: the events of run %s are stored: %w", ErrBadOption, quoteID(r.ID()), err)
@@ -770,7 +770,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		n, at := &tx.nodes[i], tx.places[i]
 		e := &tx.entries[tx.find(at)]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
-			continue // only an output that a step has returned can be refused
+			continue // only the end of a step that has returned its output can be taken back
 		}
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {

@@ -74,7 +74,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 			return file, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
 		if n.Hash != "" && n.ID != key {
-			return file, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
+			return file, fmt.Errorf("%w: stored node %s: the record belongs to %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
 		switch {
 		case n.Listed:
@@ -101,7 +101,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		f.take(key)
 	}
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
-		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
+		return file, fmt.Errorf("%w: stored run %s: its nodes refer to event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
 	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no node's record has the ids of deltas and logs
 	if err := file.addTaken(taken); err != nil {
@@ -508,7 +508,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	switch {
 	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // no process has created it
 	case file.Forked != forked:
-		return nil, fmt.Errorf("%w: %s, which is no fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
+		return nil, fmt.Errorf("%w: %s, which is not a fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
 	default:
 		r.cfg.fork = false
 		if x, err = r.restoreStored(stored); err != nil {

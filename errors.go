@@ -410,8 +410,8 @@ func inspectError(err error) (f errorFacts) {
 		case *noEffectError:
 			f.noEffect = true
 		default:
-			// Comparing interfaces panics only for two values of one uncomparable type, and these two errors are pointers or comparable
-			// structs.
+			// Comparing interfaces panics only for two values of one uncomparable type, which these errors do not
+			// have.
 			f.external = f.external || e == ErrCallAborted
 			f.deadline = f.deadline || e == context.DeadlineExceeded
 		}
@@ -479,7 +479,7 @@ func instead(written string, choices []string) string {
 // maxListed bounds how many names are collected for a message about an unknown name.
 const maxListed = 10_000
 
-// didYouMean returns the end of a message about an unknown name: a suggestion, or "" if no choice is similar.
+// didYouMean returns the end of a message about an unknown name: a suggestion, if one of the choices is similar.
 func didYouMean(name string, choices []string) string {
 	if meant, ok := nearest.Name(name, choices); ok {
 		return "; did you mean " + quoteID(meant) + "?"

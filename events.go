@@ -735,7 +735,7 @@ func (x *deltaCounts) set(path string, n int) {
 // isEmpty reports whether no node has emitted anything.
 func (x *deltaCounts) isEmpty() bool { return len(x.nodes)+len(x.loops) == 0 }
 
-// addTo adds the counts to the counts of a snapshot, in which each span has one path.
+// addTo adds the counts to a snapshot's: a span has one path.
 func (x *deltaCounts) addTo(counts map[string]int) {
 	maps.Copy(counts, x.nodes)
 	for of, spans := range x.loops {

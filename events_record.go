@@ -640,7 +640,7 @@ func (r *Run) endedPayload() event.RunEnd {
 	return p
 }
 
-// traceID returns the option TraceID or, without the option, the run's id in the form of a W3C trace id: the digits of a UUID.
+// traceID returns the option TraceID, or else the run's id in the form of a W3C trace id: the digits of a UUID.
 func (r *Run) traceID() string {
 	r = r.outermost()
 	if known := r.trace.Load(); known != nil {

@@ -347,7 +347,7 @@ func (r *Run) origin() (from *restoration, err error) {
 	given := r.cfg.inputs
 	if r.cfg.store != nil {
 		if r.cfg.from != nil && !r.cfg.fork {
-			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (Redrive(nil) redrives the run in the store)", ErrBadOption)
+			return nil, fmt.Errorf("%w: a run continues from its store or from a snapshot, not from both (Redrive(nil) redrives the run in the store)", ErrBadOption)
 		}
 		if given != nil { // otherwise the inputs may be in the stored run
 			if err := r.plan.checkInputs(given, given); err != nil {

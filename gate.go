@@ -118,7 +118,7 @@ func (e *ChoiceError) Error() string {
 	case e.null:
 		answer = e.Answer
 	case e.form != "":
-		answer = fmt.Sprintf("%s of type %s, which is no label", e.Answer, e.form)
+		answer = fmt.Sprintf("%s of type %s, which is not a label", e.Answer, e.form)
 	}
 	return fmt.Sprintf("node %s: %v: %s; choose one of %s%s", quoteID(e.Node), ErrChoice, answer, quoteList(e.Choices),
 		didYouMean(e.Answer, e.Choices))
@@ -127,8 +127,9 @@ func (e *ChoiceError) Error() string {
 // Is reports whether target is [ErrChoice].
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
-// choices returns the answers that a gate accepts or a condition may give: the declared choices, or otherwise the labels of its out-edges,
-// with the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no branch.
+// choices returns the answers that a gate accepts or a condition may give: the declared ones, else the labels of its
+// out-edges, and the words that mean the same, see withAliases. Nil means any answer. A choice without an edge takes no
+// branch.
 func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
 		ref, _ = p.whole.find(p.names[ref])
@@ -342,7 +343,7 @@ func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
 		if !ok {
 			continue
 		}
-		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // the label of such an edge is no branch, see checkTerms
+		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // the label of such an edge is not a branch, see checkTerms
 			continue
 		}
 		f(i, from, e.Label)

@@ -327,8 +327,8 @@ func (r *Run) noteLessons() {
 	}
 }
 
-// teach passes the recorded durations, of which there may be none, to the run's History. The run is an outermost one. teach takes the run's
-// lock, but not while it waits for the History, which other runs use, too.
+// teach passes the recorded durations to the run's History, if there are any. The run is an outermost one. teach takes the run's lock, but not
+// while it waits for the History, which other runs use, too.
 //
 //go:noinline
 func (r *Run) teach() {

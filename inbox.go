@@ -26,9 +26,9 @@ import (
 // before the run begins, since the codec decodes their values. It takes stops in the critical section in which the run begins, since the cleanup
 // nodes and the end node of a continued run must still run. A run that is cancelled before it has ever begun ends at once.
 //
-// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: its key or its blob may not have
-// arrived. Later requests do not wait for this signal. But a store takes answers in the order of the requests, so it gets their answers
-// later. Until then the record of the run has them, so that the next life does not perform these requests again.
+// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: its key or its blob may not have arrived.
+// The requests behind it do not wait for it. But a store takes answers in the order of the requests, so it gets their answers later. Until then
+// the record of the run has them, so that the next life does not perform these requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, not yet taken
@@ -116,7 +116,7 @@ func (in *inbox) restore(ahead []store.TakenRequest) {
 // holds reports whether there are answers that the store does not have yet.
 func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
 
-// answersAhead returns the answers that the store does not have yet.
+// answersAhead returns these answers.
 func (in *inbox) answersAhead() []store.TakenRequest {
 	if in == nil {
 		return nil
@@ -136,7 +136,7 @@ func (in *inbox) end(c *store.Commit) {
 	in.ahead = nil
 }
 
-// unreadable returns the error of a run that rests while unreadable requests wait, and nil for any other run.
+// unreadable returns the error of a run that rests while requests wait that could not be read, else nil.
 func (in *inbox) unreadable() error {
 	if in == nil || len(in.unread) == 0 {
 		return nil
@@ -658,7 +658,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns when the run has work without a signal. If the run was left while it had more to do than to wait, that is at once.
+// wakeAt returns when the run has work without a signal: at once, if it was left while it had more to do than to
+// wait.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():

@@ -27,7 +27,7 @@ import (
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If
 	// it might be an undeclared root input, and the run has no such input, the node fails with [CauseContractInput]. Any other
-	// missing value, or null, is an empty list, unless a required port skips the node; a value that is no list fails the node with
+	// missing value, or null, is an empty list, unless a required port skips the node; a value that is not a list fails the node with
 	// [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit bounds how many items are performed at the same time. A suspended item does not count. An item with a Sub
@@ -120,7 +120,7 @@ type items struct {
 	stored bool            // the store has been given the list; the run's lock guards stored
 }
 
-// keep takes the list of a map that ended in an earlier life from the snapshot, which may lack it.
+// keep takes the list of a map that ended in an earlier life, if the snapshot has it.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return

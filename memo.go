@@ -435,7 +435,7 @@ func (f *FileRef) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	if x.Path == "" || len(x.Content.Key) != hex.EncodedLen(sha256.Size) {
-		return fmt.Errorf("%w: it is no file: %s", ErrBadValue, valueText(string(data)))
+		return fmt.Errorf("%w: it is not a file: %s", ErrBadValue, valueText(string(data)))
 	}
 	f.Path, f.SHA256 = x.Path, x.Content.Key
 	return nil
@@ -880,7 +880,8 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a node, or nil if the node's fallback produced the output. The caller holds the run's lock.
+// hitOf returns the hit of a node, or nil if its output came from its fallback after all. The caller holds the run's
+// lock.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit

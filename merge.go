@@ -129,8 +129,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf returns a port of an output. Without a key, it is the port with the name of the edge's label or, if the output has no such port,
-// "output".
+// portOf returns a port of an output. Without a key it is the port named like the edge's label, if the output has
+// such a port, else "output".
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -162,8 +162,8 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether an edge from the node may have this key. If the node declares no ports, any key may be read, otherwise only a port or
-// a path into a port's value.
+// has reports whether an edge from the node may have this key. If the node declares no ports, it may have any key; else a port, or a
+// path into a port's value.
 func (p *ports) has(key string) bool {
 	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
 		return true
@@ -176,8 +176,8 @@ func (p *ports) has(key string) bool {
 	return false
 }
 
-// follow finds a key or, if the value has no such key, follows it as a path, split at its dots, into maps and the exported fields of
-// structs. At each step it first tries the whole remaining path as a key.
+// follow finds a key, or else follows it as a path, split at its dots, into maps and the exported fields of structs. At each
+// step it first tries the whole remaining path as a key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -192,8 +192,7 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// member is lookup that also finds exported fields of structs: by their JSON names or, if no field has that name, by their Go names in any
-// case.
+// member is lookup that also finds exported fields of structs: by their JSON names, or else by their Go names in any case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true
@@ -286,7 +285,7 @@ func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, o
 	case machine.DeliverOutput:
 		label := e.Label
 		if e.Flags&machine.EdgeLabelled == 0 {
-			label = "" // the edge leads into the end node, and its label is no branch
+			label = "" // the edge leads into the end node, and its label is not a branch
 		}
 		return portOf(output, e.Key, label)
 	case machine.DeliverError:
@@ -635,7 +634,7 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 		case from.IsValid() && from.Type().AssignableTo(item.Type()):
 			item.Set(from)
 		case v == nil:
-			return false, fmt.Errorf("%w: item %d is null: UpstreamItems tells which items of a map have no value, and why", ErrType, i)
+			return false, fmt.Errorf("%w: item %d is null: UpstreamItems reports which items of a map have no value, and why", ErrType, i)
 		default:
 			if ok, err := convert(v, item); err != nil || !ok {
 				return false, cmp.Or(err, fmt.Errorf("%w: item %d is %T instead of %v", ErrType, i, v, item.Type()))

@@ -276,8 +276,8 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need none. within is the
-// double of the node that expands into the plan; nil without test mode.
+// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need
+// none. within is, in test mode, the double of the node that expands into the plan, if any.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
@@ -417,7 +417,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref
 		case path != name:
 			return fmt.Errorf("%w: %s; did you mean %s?", ErrUnknownGate, quoteID(name), quoteID(path))
 		case within != "":
-			return fmt.Errorf("%w: %s is inside of %s, which %s", ErrUnknownGate, quoteID(name), quoteID(within), why)
+			return fmt.Errorf("%w: %s is inside %s, which %s", ErrUnknownGate, quoteID(name), quoteID(within), why)
 		}
 	}
 	gates := p.choose(prefix, func(r machine.Ref) bool {

@@ -766,7 +766,7 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes at a path: one item if the path has its number, all items otherwise.
+// instances returns the nodes at a path: one item if the path has its number, else all items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

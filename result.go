@@ -330,7 +330,7 @@ func (r *Run) branchesOf(ref machine.Ref) (labels []string) {
 	return labels
 }
 
-// attempts returns the history of a node that was attempted more than once, and nil for any other node. The caller holds the run's lock.
+// attempts returns the history of a node that was attempted more than once, else nil. The caller holds the run's lock.
 func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
@@ -460,8 +460,8 @@ func (r *Run) textsMade() *sync.Map {
 	return r.texts.Load()
 }
 
-// nodeError returns the error of a terminal node that neither completed nor was skipped, and nil for any other node. It reads only words and
-// records of terminal nodes, and extras. The caller holds the run's lock unless the run has ended or the node failed by itself.
+// nodeError returns the error of a terminal node that did not complete and was not skipped, else nil. It reads only words and records of
+// terminal nodes, and extras. The caller holds the run's lock unless the run has ended or the node failed by itself.
 func (r *Run) nodeError(ref machine.Ref) error {
 	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
 	w := s.Word(ref)

@@ -162,7 +162,7 @@ func (r Retry) validate() (field string, err error) {
 	case r.MaxAttempts < 0:
 		return "MaxAttempts", fmt.Errorf("%w: retry: MaxAttempts %d is negative", ErrBadValue, r.MaxAttempts)
 	case r.Multiplier < 0 || math.IsNaN(r.Multiplier) || math.IsInf(r.Multiplier, 0):
-		return "Multiplier", fmt.Errorf("%w: retry: Multiplier %v is no factor", ErrBadValue, r.Multiplier)
+		return "Multiplier", fmt.Errorf("%w: retry: Multiplier %v is not a valid factor", ErrBadValue, r.Multiplier)
 	case r.Jitter >= jitterCount:
 		text, _ := wrong(enumField{"Jitter", int(r.Jitter), jitterNames.Names()})
 		return "Jitter", fmt.Errorf("%w: retry: %s", ErrBadValue, text)

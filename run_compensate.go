@@ -65,7 +65,7 @@ type undo struct {
 	stored Compensation // the status of the undo in the store
 }
 
-// compensate performs the compensation of a node: by the node's own function or, if it has none, by byKind.
+// compensate performs the compensation of a node: its own function, or else byKind.
 func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	x := s.node().Undo
 	if x.do != nil {
@@ -266,7 +266,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// taken records that the turn has come of a node that an earlier life began to undo. For any other node it does nothing.
+// taken records that the turn of a node has come, if an earlier life began to undo it.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -358,7 +358,7 @@ func (u *undo) armTimeout(now int64) {
 	}
 }
 
-// perform calls the compensation. With a store, it waits until the start of the attempt is stored.
+// perform calls the compensation, after its start is stored if there is a store.
 func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()

@@ -201,8 +201,8 @@ func (f *errorFacts) hint() time.Duration {
 	return max(f.rate.after, 0)
 }
 
-// draw draws the random number for the delay before another attempt. If none may follow, it does nothing. draw is called before it is known
-// whether the failure is retried. The source is user code, so the caller does not hold the lock.
+// draw draws the random number for the delay before another attempt, if one may follow. It is called before it is known whether the failure
+// is retried. The source is user code, so the caller does not hold the lock.
 func (w *worker) draw(res attemptResult, c *conclusion) {
 	most, counted := w.run.plan.retryOf(w.task.Ref, w.run.cfg.defaultRetry).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
@@ -670,8 +670,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes before any other change in this life. A node for which saves reports true begins an attempt that calls
-// only its Fallback.
+// endDoomed ends the doomed nodes before anything else happens in this life. A node for which saves reports true begins an attempt that
+// calls only its Fallback.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run

@@ -264,8 +264,7 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node of a nested run: the one whose paths have the given prefix within this run. runs is false if
-// there is no such run.
+// statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is such a run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -387,7 +386,7 @@ func (r *Run) flushSignalled(now int64) {
 	}
 }
 
-// reachGate settles a gate that the run has reached if its answer is known, and otherwise makes the gate wait.
+// reachGate settles a gate that the run has reached if the gate has its answer, or else makes it wait.
 func (r *Run) reachGate(ref machine.Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)
@@ -416,8 +415,8 @@ var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's
 // mostOutlasting bounds the warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// If the run ends before a gate's deadline, warnOfGate adds a warning to the Result, once for each declared gate. The times are on the run's
-// clock.
+// warnOfGate adds a warning to the Result, once for each declared gate, if the run ends before the gate's deadline. The times are on the
+// run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {

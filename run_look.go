@@ -101,7 +101,7 @@ type Inside struct {
 }
 
 // Inside returns the current inside of a composite, or of a node that was expanded: its running nested run, or the last one. The error
-// matches [ErrBadValue] if path leads to a node that is no composite; other errors are as for [Run.Node].
+// matches [ErrBadValue] if path leads to a node that is not a composite; other errors are as for [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -122,7 +122,7 @@ func (r *Run) Inside(path string) (Inside, error) {
 	case p != nil:
 		return Inside{Plan: p}, nil
 	}
-	return Inside{}, fmt.Errorf("%w: %s is no composite", ErrBadValue, quoteID(path))
+	return Inside{}, fmt.Errorf("%w: %s is not a composite", ErrBadValue, quoteID(path))
 }
 
 // around holds the data that one look at a run copies under the run's lock.
@@ -492,9 +492,8 @@ func (g *gathered) param(name string) (any, bool) {
 
 // SnapshotNode is the state of a node in a [Snapshot]: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a
-	// store, Output and the Value of its Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the
-	// node runs. Sub is nil.
+	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a store, Output and the Value of its
+	// Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the node runs. Sub is nil.
 	NodeResult
 	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts; nil if it accepts any.
 	Wait    *Wait
@@ -723,7 +722,7 @@ func (s *stopState) errorOf(kind CauseKind) *storedError {
 	return nil
 }
 
-// history returns [NodeResult.History] of a node that was attempted more than once, and nil for any other node.
+// history returns [NodeResult.History] of a node that was attempted more than once, else nil.
 func (n *nodeState) history() (list []Attempt) {
 	if len(n.Errs) == 0 && n.Began.IsZero() {
 		return nil

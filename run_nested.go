@@ -25,7 +25,7 @@ type composite struct {
 	stored int32          // how many outputs of before.all the store has been given
 }
 
-// iterationText is the output of iteration of-1 as the codec has written it.
+// iterationText is the codec's text of the output of the iteration before the one numbered of.
 type iterationText struct {
 	of  int
 	raw json.RawMessage
@@ -408,7 +408,7 @@ type tree struct {
 	steps   int64             // counts visited runs; tests use it to check that the work is linear
 	deltas  deltaCounts
 
-	// The fields below are for a tree with one slot.
+	// For a tree with one slot.
 	coming bool   // a started worker has not taken its first task yet
 	gated  []*Run // runs with gates that they have not reached
 }

@@ -243,7 +243,7 @@ func (r *Run) boundWaits() {
 	}
 }
 
-// boundWait bounds the wait of a suspended cleanup node in a stopped run. For any other node it does nothing.
+// boundWait bounds the wait of a node in a stopped run, if it is a waiting cleanup node.
 func (r *Run) boundWait(ref machine.Ref) {
 	x := r.extras[ref]
 	if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {

@@ -169,8 +169,8 @@ func (r *Run) end(a *alarm) {
 	}
 }
 
-// disarm stops an alarm. It does nothing if the alarm is nil. The timer of a Coordinator may already have fired. Then its callback still
-// runs, but does nothing; it does not touch *t, which may hold the next alarm by then.
+// disarm stops an alarm, if there is one. The timer of a Coordinator may already have fired. Then its callback still runs, but does
+// nothing; it does not touch *t, which may hold the next alarm by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {

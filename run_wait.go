@@ -301,8 +301,8 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// answered records the answer to a signal that came as a request of the inbox. The caller holds the run's lock, in the critical section in
-// which the signal takes effect.
+// answered records the answer to the request of the inbox, if the signal came from one. The caller holds the run's lock, in the critical
+// section in which the signal takes effect.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)

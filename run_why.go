@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges for which the function is returns true.
+// edges adds the in-edges that satisfy is.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -649,7 +649,7 @@ func (y Why) String() string {
 		return "it is attempted again" + y.until() + " after: " + errorText(y.Err)
 	case WhySignal:
 		if y.Wait == nil && nodes != "" {
-			return "inside of it " + nodes + " waits for a signal"
+			return "inside it " + nodes + " waits for a signal"
 		}
 		return "it waits for a signal"
 	}

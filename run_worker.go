@@ -455,7 +455,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn performs the attempt of a node that needs more than a call of the host's step function, without the memo.
+// performOwn performs the attempt of such a node without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {
@@ -760,7 +760,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.extras[ref].Crashes = crashes // undoes the change by amend, since the attempt has not ended yet
+		r.extras[ref].Crashes = crashes // undoes conclude's change, since the attempt has not ended yet
 		r.release(w.now)
 		return w.fallback()
 	default:

@@ -406,7 +406,7 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 var (
 	// ErrDuplicateRun is returned for a run of a Runner if a run with the same id has not ended, and for a fork if its id is the id of
 	// another run.
-	ErrDuplicateRun = errors.New("the id is that of another run")
+	ErrDuplicateRun = errors.New("the id belongs to another run")
 	// ErrShutdown is returned for a run that is started after Shutdown.
 	ErrShutdown = errors.New("the runner was shut down")
 )
@@ -607,7 +607,7 @@ func (d *deferrals) untilRequest(id string) {
 	}
 }
 
-// request ends the deferral of a run for which untilRequest was called, when a request is posted for the run.
+// request ends the deferral of a run for which a request was posted, if untilRequest was called for it.
 func (d *deferrals) request(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -373,7 +373,7 @@ func (r *Run) joinPool() {
 	}
 }
 
-// If the pool bounds keys, shareKey connects the slots of a key to the slots of other runs.
+// shareKey connects the slots of a key to the slots of other runs, if the pool bounds keys.
 func (r *Run) shareKey(lines *machine.Slots, key string) {
 	if p := r.cfg.pool; p.boundsKeys() {
 		r.join(lines, p.key(key))

@@ -143,7 +143,7 @@ func (s *Shared) granter() (*granter, error) {
 	case s.Lease < 0 || s.Lease > 0 && s.Lease < minGrantLease:
 		wrong = fmt.Sprintf("Lease %v is less than %v", s.Lease, minGrantLease)
 	case !utf8.ValidString(s.Name) || strings.Contains(s.Name, "\x00") || len(s.Name) > maxGrantText:
-		wrong = fmt.Sprintf("Name %s is no text of up to %d bytes", quoteID(s.Name), maxGrantText)
+		wrong = fmt.Sprintf("Name %s is not a text of up to %d bytes", quoteID(s.Name), maxGrantText)
 	}
 	if wrong != "" {
 		return nil, fmt.Errorf("%w: Runner.Shared: %s", ErrBadOption, wrong)

@@ -472,7 +472,7 @@ func signalOnce(c chan struct{}) {
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
-		v.outdated = fmt.Errorf("nothing new is begun, and Serve returns when the runs at work here have ended: %w", err)
+		v.outdated = fmt.Errorf("nothing new is begun, and Serve returns when the runs in flight here have ended: %w", err)
 		v.report("", store.Queue{}, v.outdated)
 		return nil
 	}
@@ -586,7 +586,7 @@ type leasedKeys struct {
 	full []string // sorted
 }
 
-// If keys have bounds, leasedKeys queries the store for the number of leased runs by key.
+// leasedKeys queries the store for the number of leased runs by key, if keys have bounds.
 func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	if !v.bounded {
 		return k, nil

@@ -266,7 +266,7 @@ func refuseUndecided(nodes []nodeState) error {
 	if len(list) > 1 {
 		more = fmt.Sprintf(" and %d more", len(list)-1)
 	}
-	return fmt.Errorf("%w: nobody knows whether what node %s%s did is undone: repeat the compensation, or declare it done, before a redrive, or give DespiteHandlers if the node is to be "+
+	return fmt.Errorf("%w: it is unknown whether what node %s%s did is undone: repeat the compensation, or declare it done, before a redrive, or give DespiteHandlers if the node is to be "+
 		"performed again all the same", ErrCompensation, quoteID(list[0]), more)
 }
 

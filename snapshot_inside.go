@@ -49,7 +49,7 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// holdInside matches the inside of a composite with the plan. It returns nil if the composite has neither an inside nor a list.
+// holdInside matches the inside of a composite with the plan, if the composite has an inside.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -89,7 +89,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 		inner = list.plan
 	}
 	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
-		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+		return nil, fmt.Errorf("%w: snapshot: what is inside node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	if h, err = holdGraph(inner, ref, n, prefix); err != nil {
 		return nil, err

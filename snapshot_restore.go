@@ -321,7 +321,8 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// If a redrive has kept descendants, restoreEpochs sets the epochs in which nodes have ended, also in nested runs that have ended.
+// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It does so in nested runs that have ended,
+// too.
 func (h *held) restoreEpochs() {
 	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
@@ -410,7 +411,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may claim more re-entries.
+	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may claim more.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
@@ -626,7 +627,7 @@ func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expande
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
-		return fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+		return fmt.Errorf("%w: snapshot: what is inside node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	kept := *n
 	kept.Inside = kept.Inside.clone() // the copy may be needed for longer than the file
@@ -689,7 +690,7 @@ func (h *held) waiting() (n int) {
 }
 
 // endBackoffs makes nodes ready whose backoff has ended, or whose time an older version has not kept. It bounds each remaining backoff by
-// the node's policy: the clock that computed the time may have been wrong, and no other event ends the backoff of a cleanup node.
+// the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of a cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {

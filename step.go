@@ -416,7 +416,7 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
-// of its items failed, it returns the [*MapError] that lists them. For a node that is no ancestor it returns nil, and logs a warning by Log.
+// of its items failed, it returns the [*MapError] that lists them. For a node that is not an ancestor it returns nil, and logs a warning by Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
 	if v.data == nil {
@@ -758,9 +758,9 @@ func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	s := StepOf(ctx)
 	switch {
 	case s == nil:
-		return RunPending, fmt.Errorf("%w: AwaitRun with a context that is no step's", ErrBadValue)
+		return RunPending, fmt.Errorf("%w: AwaitRun with a context that is not a step's", ErrBadValue)
 	case run == "" || !utf8.ValidString(run):
-		return RunPending, fmt.Errorf("%w: AwaitRun: %s is no id of a run", ErrBadValue, quoteID(run))
+		return RunPending, fmt.Errorf("%w: AwaitRun: %s is not a run id", ErrBadValue, quoteID(run))
 	}
 	for _, e := range s.awaited() {
 		if e.Run != run {

@@ -407,7 +407,7 @@ func RunPriority(n int) Option {
 	})
 }
 
-// described returns a copy of the Spec that the options give, and makes it the config's own: other configs may share the previous Spec.
+// described returns a copy of the Spec that the options give, and makes it the config's own: other configs may share the one before.
 func (c *config) described() *store.Spec {
 	var s store.Spec
 	if c.spec != nil {

@@ -310,9 +310,9 @@ func (r *Run) firedBefore(x *firedState) error {
 	case x == nil && own == nil:
 		return nil
 	case x == nil:
-		return fmt.Errorf("%w: Fire(%s) for a run that goes on and was not fired", ErrBadOption, quoteID(own.trigger))
+		return fmt.Errorf("%w: Fire(%s) for a run that continues and was not fired", ErrBadOption, quoteID(own.trigger))
 	case own != nil && (own.trigger != x.Trigger || r.cfg.prune != x.Prune):
-		return fmt.Errorf("%w: Fire(%s), %v, for a run that goes on and was fired with %s, %v", ErrBadOption,
+		return fmt.Errorf("%w: Fire(%s), %v, for a run that continues and was fired with %s, %v", ErrBadOption,
 			quoteID(own.trigger), r.cfg.prune, quoteID(x.Trigger), x.Prune)
 	}
 	f := &fired{trigger: x.Trigger}

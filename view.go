@@ -502,7 +502,7 @@ func (s *Step) early() *early {
 	return x
 }
 
-// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node id, and nil otherwise.
+// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node id; else nil.
 func (s *Step) tooEarly(id, param string) error {
 	var x *early
 	if c := s.given(); c != nil {

@@ -66,7 +66,7 @@ func handOn(step stepFunc) *contestant {
 	}}
 }
 
-const featureTimeout = time.Hour // the timeout of steps that return at once
+const featureTimeout = time.Hour // of steps that return at once
 
 // asksDone asks for the channel of its context, as a step that waits for something does.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {

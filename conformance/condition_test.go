@@ -38,7 +38,7 @@ func TestRouting(t *testing.T) {
 		{"several, some unknown", []string{"a", "x"}, []string{"a", "default"}, []string{"a"}},
 		{"several, all unknown", []string{"y", "x"}, []string{"a", "default"}, []string{"default"}},
 		{"none", nil, []string{"a", "default"}, []string{"default"}},
-		{"a number is no label", 7, []string{"7", "default"}, []string{"default"}},
+		{"a number is not a label", 7, []string{"7", "default"}, []string{"default"}},
 		{"map", map[string]any{"label": "b", "branch": "a"}, []string{"a", "b"}, []string{"a"}},
 		{"map, second choice", map[string]any{"result": "c", "label": "b"}, []string{"c", "b"}, []string{"b"}},
 		{"map, the first that is a label", map[string]any{"branch": 7, "result": true}, []string{"true"}, []string{"true"}},

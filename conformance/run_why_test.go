@@ -125,7 +125,7 @@ func TestWhy(t *testing.T) {
 				require.Equal(t, []any{"token", "info"}, []any{y.Wait.Token, y.Wait.Info})
 				require.Nil(t, y.Choices)
 			}},
-			{"S", kahn.WhySignal, "inside of it S/in waits for a signal", nil},
+			{"S", kahn.WhySignal, "inside it S/in waits for a signal", nil},
 			{"S/in", kahn.WhySignal, "it waits for a signal", func(t *testing.T, y kahn.Why) { require.Equal(t, "S/in", y.Wait.Node) }},
 		}},
 		{name: "held by a wait", after: 10 * ms, opts: []kahn.Option{kahn.SuspendStop}, g: graph(gate("gate"), kahn.Node{ID: "a", Do: takes(5 * ms)}, kahn.Node{ID: "b", After: []string{"a"}}), asked: []asked{

@@ -109,7 +109,7 @@ func TestScenarioGates(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		for _, name := range []string{"X", "", "A", "S[0]"} { // S is no map
+		for _, name := range []string{"X", "", "A", "S[0]"} { // S is not a map
 			if err := run.Signal(context.Background(), name, 1); !errors.Is(err, kahn.ErrUnknownGate) {
 				t.Errorf("Signal(%q) = %v", name, err)
 			}

@@ -402,7 +402,7 @@ func TestScenarioInside(t *testing.T) {
 		c.once(t, "S/a", "S/T/x", "S/T/y", "M[0]", "M[1]", "M[2]")
 	})
 
-	inBubble(t, "a gate beside a composite is no step", func(t *testing.T) {
+	inBubble(t, "a gate beside a composite is not a step", func(t *testing.T) {
 		r := pause(t, graph(subgraph("S", graph(after("x"))), gate("G")), takes(0), kahn.Limit(1))
 		r.expect("S:ok G:suspended", "suspended")
 	})

@@ -456,16 +456,16 @@ func TestSharedBadBounds(t *testing.T) {
 	t.Parallel()
 	db, g := new(store.Memory), new(kahn.Graph).Add(kahn.Node{ID: "a"})
 	for want, s := range map[string]kahn.Shared{
-		"there is no Store":                     {Limit: 1},
-		"does not implement store.GrantStore":   {Store: plainStore{db}, Limit: 1},
-		"Limit -1 is negative":                  {Store: db, Limit: -1, KeyLimit: 1},
-		"KeyLimit -2 is negative":               {Store: db, KeyLimit: -2},
-		"there is no bound":                     {Store: db},
-		"Lease -1s is less than 1s":             {Store: db, Limit: 1, Lease: -time.Second},
-		"Lease 10ms is less than 1s":            {Store: db, Limit: 1, Lease: 10 * time.Millisecond},
-		"Runner.Shared.Rate: bad value":         {Store: db, Rate: kahn.Rate{Starts: 1}},
-		"Runner.Shared.KeyRate: bad value":      {Store: db, KeyRate: kahn.Rate{Starts: -1, Per: time.Second}},
-		`Name "a\x00" is no text of up to 200 `: {Store: db, Limit: 1, Name: "a\x00"},
+		"there is no Store":                        {Limit: 1},
+		"does not implement store.GrantStore":      {Store: plainStore{db}, Limit: 1},
+		"Limit -1 is negative":                     {Store: db, Limit: -1, KeyLimit: 1},
+		"KeyLimit -2 is negative":                  {Store: db, KeyLimit: -2},
+		"there is no bound":                        {Store: db},
+		"Lease -1s is less than 1s":                {Store: db, Limit: 1, Lease: -time.Second},
+		"Lease 10ms is less than 1s":               {Store: db, Limit: 1, Lease: 10 * time.Millisecond},
+		"Runner.Shared.Rate: bad value":            {Store: db, Rate: kahn.Rate{Starts: 1}},
+		"Runner.Shared.KeyRate: bad value":         {Store: db, KeyRate: kahn.Rate{Starts: -1, Per: time.Second}},
+		`Name "a\x00" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\x00"},
 	} {
 		rn := &kahn.Runner{Shared: &s}
 		for range 2 {

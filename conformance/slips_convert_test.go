@@ -64,7 +64,7 @@ func TestValuesFromJSON(t *testing.T) {
 	rootAs[float64](t, 3, nil, "wrong type: int instead of float64")
 	rootAs[time.Duration](t, 3.0, nil, "wrong type: float64 instead of time.Duration")
 	rootAs[[]string](t, []any{"a", 7}, nil, `wrong type: item 1 is int instead of string`)
-	rootAs[[]string](t, []any{"a", nil}, nil, `wrong type: item 1 is null: UpstreamItems tells which items of a map have no value, and why`)
+	rootAs[[]string](t, []any{"a", nil}, nil, `wrong type: item 1 is null: UpstreamItems reports which items of a map have no value, and why`)
 }
 
 // A map's output is a list of what its step returned, unless an item has no value.
@@ -101,7 +101,7 @@ func TestMapOverARootInput(t *testing.T) {
 		return g
 	}
 	_, err := over(kahn.Node{After: []string{"a"}}).Compile()
-	require.ErrorContains(t, err, `node "m": bad value: Map.Over names the root input "rows", which is no parameter of a node that has Ports or follows others: list it among the Ports`)
+	require.ErrorContains(t, err, `node "m": bad value: Map.Over names the root input "rows", which is not a parameter of a node that has Ports or follows others: list it among the Ports`)
 	for _, n := range []kahn.Node{{}, {After: []string{"a"}, Ports: []kahn.Port{{Name: "rows"}}}} {
 		for driver, drive := range drivers {
 			res, err := drive(t, over(n), nop, kahn.Inputs(map[string]any{"rows": []any{1.0, 2.0}}))

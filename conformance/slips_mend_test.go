@@ -56,7 +56,7 @@ func TestErrorsNameTheMend(t *testing.T) {
 // The error about an answer that is not a label names the answer's type, and does not make it look like one of the choices.
 func TestAnswersWithoutLabelAreTold(t *testing.T) {
 	t.Parallel()
-	const text = `node "k": no such choice: 3 of type int, which is no label; choose one of "3"`
+	const text = `node "k": no such choice: 3 of type int, which is not a label; choose one of "3"`
 	g := graph(kahn.Node{ID: "k", Test: func(kahn.View) (any, error) { return 3, nil }}, kahn.Node{ID: "a", In: []kahn.Edge{{From: "k", Label: "3"}}})
 	for driver, drive := range drivers {
 		res, err := drive(t, g, nop)

@@ -27,7 +27,7 @@ type silent struct{}
 
 func (silent) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
 
-const unusedText = "nobody uses its answer: none of its edges has a label or a Param, and no guard or test names it"
+const unusedText = "nothing uses its answer: none of its edges has a label or a Param, and no guard or test names it"
 
 // If a graph is valid but probably a mistake, its plan and the Result of each run have a warning, with every driver.
 func TestWarningsOfGraphs(t *testing.T) {

@@ -374,7 +374,7 @@ func factor[T any](key string, at func(*T) *float64) field[T] {
 		show: func(e *encoder, from *T) (Value, bool) {
 			f := *at(from)
 			if !(f >= 0 && f <= math.MaxFloat64) {
-				e.add(Position{}, ErrValue, "%v is no number that is not negative", f)
+				e.add(Position{}, ErrValue, "%v is not a number of at least 0", f)
 			}
 			return Value{Type: Number, Text: strconv.FormatFloat(f, 'g', -1, 64)}, f != 0
 		},

@@ -83,7 +83,7 @@ func (e *encoder) data(x any) Value {
 			}
 			return Value{Type: Number, Text: string(x)}
 		}
-		e.add(Position{}, ErrValue, "%s is no number", quote(string(x)))
+		e.add(Position{}, ErrValue, "%s is not a number", quote(string(x)))
 		return Value{}
 	}
 	switch v := reflect.ValueOf(x); v.Kind() {
@@ -100,7 +100,7 @@ func (e *encoder) data(x any) Value {
 		return Value{Type: Number, Text: strconv.FormatUint(v.Uint(), 10)}
 	case reflect.Float32, reflect.Float64:
 		if math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0) {
-			e.add(Position{}, ErrValue, "%v is no number of JSON", v.Float())
+			e.add(Position{}, ErrValue, "%v is not a JSON number", v.Float())
 		}
 		return Value{Type: Number, Text: floatText(v.Float())}
 	case reflect.Slice, reflect.Array:

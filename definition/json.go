@@ -36,7 +36,7 @@ func parse(data []byte, limits Limits) (*Value, error) {
 	p.space()
 	if p.value(&root, 1) {
 		if p.space(); p.pos < len(p.text) {
-			p.fail(ErrSyntax, "the document goes on after its end")
+			p.fail(ErrSyntax, "text follows the end of the document")
 		}
 	}
 	return &root, p.result()

@@ -29,7 +29,7 @@ type Kind struct {
 
 // ownKinds are the kinds with a meaning of their own, independent of the host.
 var ownKinds = map[string]Kind{
-	kahn.KindEnd:       {Description: "Sums up the run: its output is that of the run."},
+	kahn.KindEnd:       {Description: "Sums up the run: its output is the output of the run."},
 	kahn.KindCondition: {Description: "Takes one of its branches: its test, or its step, answers with the label."},
 	kahn.KindGate:      {Description: "Waits for an answer from outside, which is the label of the branch to take."},
 	kindExpression:     {Description: "Computes its output by its expression."},

@@ -171,7 +171,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return e.marshal(func(w *writer, wave *int) { w.envelope(&e, phase, wave) })
 }
 
-// marshal encodes the event. envelope writes the part before the payload; wave is the tier, or nil if the event has none.
+// marshal encodes the event. envelope writes the part before the payload; wave is the tier if the event has one, else nil.
 func (e *Event) marshal(envelope func(w *writer, wave *int)) ([]byte, error) {
 	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {

@@ -75,7 +75,7 @@ func (c *compiler) checkStatuses(status, with ast.Node) {
 	for _, word := range words {
 		switch s, isText := word.(*ast.StringNode); {
 		case isText && !slices.Contains(statuses, s.Value):
-			c.strange = append(c.strange, c.errorf(word, "%.40q is no status%s (there is %s)", s.Value, didYouMean(s.Value, statuses), strings.Join(statuses, ", ")))
+			c.strange = append(c.strange, c.errorf(word, "%.40q is not a status%s (there is %s)", s.Value, didYouMean(s.Value, statuses), strings.Join(statuses, ", ")))
 		case !isText && c.kinds[word] != "" && c.kinds[word] != "text":
 			c.strange = append(c.strange, c.errorf(word, "a status is a text, which no %s equals", c.kinds[word]))
 		}

@@ -73,7 +73,7 @@ func compute(op string, a, b any, ints func(x, y int64) (int64, bool), floats fu
 	}
 	result := floats(float(m), float(n))
 	if math.IsNaN(result) || math.IsInf(result, 0) {
-		return nil, mismatch("%v %s %v is no number", m, op, n)
+		return nil, mismatch("%v %s %v is not a number", m, op, n)
 	}
 	return result, nil
 }
@@ -291,13 +291,13 @@ func whole(e *evaluation, v any) (any, error) {
 	if s, ok := text(v); ok {
 		n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 		if err != nil {
-			return nil, mismatch("%.40q is no integer of 64 bits", s)
+			return nil, mismatch("%.40q is not an integer of 64 bits", s)
 		}
 		return n, nil
 	}
 	n, err := rounding(math.Trunc)(nil, []any{v})
 	if f, ok := n.(float64); ok {
-		return nil, mismatch("%v is no integer of 64 bits", f)
+		return nil, mismatch("%v is not an integer of 64 bits", f)
 	}
 	return n, err
 }
@@ -309,7 +309,7 @@ func fraction(e *evaluation, v any) (any, error) {
 	if s, ok := text(v); ok {
 		f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, mismatch("%.40q is no number", s)
+			return nil, mismatch("%.40q is not a number", s)
 		}
 		return f, nil
 	}

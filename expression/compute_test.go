@@ -97,8 +97,8 @@ func TestComputing(t *testing.T) {
 func TestComputingWrongTypes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"1 / 0":                           "1 / 0 is no number",
-		"0 / 0":                           "0 / 0 is no number",
+		"1 / 0":                           "1 / 0 is not a number",
+		"0 / 0":                           "0 / 0 is not a number",
 		"1 % 0":                           "division by zero",
 		"1.5 % 2":                         "integers",
 		"1e308 * 10":                      "no number",
@@ -113,7 +113,7 @@ func TestComputingWrongTypes(t *testing.T) {
 		`join(["a"], 1)`:                  "separator",
 		`int("1.5")`:                      "no integer",
 		`int("99999999999999999999")`:     "64 bits",
-		`int(1e300)`:                      "1e+300 is no integer of 64 bits",
+		`int(1e300)`:                      "1e+300 is not an integer of 64 bits",
 		`int(-9223372036854775808.0 * 2)`: "64 bits",
 		`float("x")`:                      "no number",
 		`float("inf")`:                    "no number",

@@ -64,7 +64,7 @@
 // their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal. The error matches
 // [kahn.ErrType] if an expression orders them, or compares structs as a whole. Where a truth value is needed, [kahn.Truthy]
 // decides. What fails whatever the values are, such as $nodes.id.status + 1, is a problem of the graph: Check returns it. So is a status
-// that is compared with what is no status, or that stands where a truth value is needed.
+// that is compared with what is not a status, or that stands where a truth value is needed.
 //
 // Arithmetic on integers yields an int64 if the result fits one, and otherwise a float64; a division yields an integer if it has no
 // remainder. The error matches [kahn.ErrType] if an expression divides by zero or a result is not a number.

@@ -375,7 +375,7 @@ func (c *call) signal() (any, error) {
 
 // wasAnswered rejects an answer to a node that another client has answered.
 func (c *call) wasAnswered(path string, d *kahn.Decision) error {
-	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, d)}
+	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "another answer came first", Answered: c.decision(path, d)}
 	if d.Actor != "" {
 		f.Message = fmt.Sprintf("%s has answered", clip(d.Actor, 100))
 	}

@@ -134,11 +134,11 @@ const (
 	Config ValueKind = "config"
 	Info   ValueKind = "info" // what a step passed to kahn.Suspend
 	Error  ValueKind = "error"
-	Line   ValueKind = "line"   // a line of the log
-	Answer ValueKind = "answer" // an answer to a gate; Name is "comment" for its comment, or for a request's comment
-	Reason ValueKind = "reason" // the reason of a skip: the step's message, the condition's answer, or the guard's text
-	Key    ValueKind = "key"    // the key of a node, or of an item of a map
-	Label  ValueKind = "label"  // the label of a stored run, by Name
+	Line   ValueKind = "line"   // of the log
+	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, or for a request's comment
+	Reason ValueKind = "reason" // of a skip: the step's message, the condition's answer, or the guard's text
+	Key    ValueKind = "key"    // of a node, or of an item of a map
+	Label  ValueKind = "label"  // of a stored run, by Name
 )
 
 const (
@@ -182,7 +182,7 @@ func Handler(o Options) http.Handler {
 	}
 	for i, name := range o.Hosts {
 		if hostname(name) == "" || strings.ContainsAny(name, "/@?# ") {
-			h.defect = fmt.Sprintf("Options.Hosts[%d], %.60q, is no name of a host", i, name)
+			h.defect = fmt.Sprintf("Options.Hosts[%d], %.60q, is not a host name", i, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Start)) {

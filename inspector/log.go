@@ -372,7 +372,7 @@ func (c *call) timeline() (any, error) {
 	_, last := c.target.EventRange()
 	if s := c.stored(); s != nil && last == 0 {
 		reply.Spans, reply.Truncated = s.spans(zero, c.query.numbers["limit"])
-		reply.Note = "The store does not tell when the attempts were queued."
+		reply.Note = "The store does not record when the attempts were queued."
 		return reply, nil
 	}
 	var failed error

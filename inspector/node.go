@@ -63,7 +63,7 @@ type attempt struct {
 	Start  string  `json:"start,omitempty"`
 	End    string  `json:"end,omitempty"`
 	Error  string  `json:"error,omitempty"`
-	Delay  float64 `json:"delay_ms,omitempty"` // the delay before the next attempt
+	Delay  float64 `json:"delay_ms,omitempty"` // before the next attempt
 }
 
 // neighbour is a node at the other end of an edge, with the state of the edge.

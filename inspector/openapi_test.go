@@ -195,7 +195,7 @@ func conforms(all, schema object, v any, at string) []string {
 	case "string":
 		text, ok := v.(string)
 		if !ok {
-			return bad("%v is no string", v)
+			return bad("%v is not a string", v)
 		}
 		if list, ok := schema["enum"].([]any); ok && !slices.Contains(list, any(text)) {
 			return bad("%q is none of %v", text, list)
@@ -206,7 +206,7 @@ func conforms(all, schema object, v any, at string) []string {
 		}
 	case "integer", "number":
 		if _, ok := v.(float64); !ok {
-			return bad("%v is no number", v)
+			return bad("%v is not a number", v)
 		}
 	case "array":
 		list, ok := v.([]any)

@@ -89,7 +89,7 @@ func parseQuery(params []param, raw string) (query, error) {
 		n := p.Default
 		if len(list) > 0 {
 			if n, err = strconv.Atoi(list[0]); err != nil || n < p.Least || n > p.Most {
-				return q, badQuery("the parameter %s is no whole number from %d to %d", p.Name, p.Least, p.Most)
+				return q, badQuery("the parameter %s is not a whole number from %d to %d", p.Name, p.Least, p.Most)
 			}
 		}
 		q.numbers[p.Name] = n
@@ -104,10 +104,10 @@ func badQuery(format string, args ...any) *fault {
 // parseBody decodes the body of a request, one JSON object without unknown members, into a pointer.
 func parseBody(data []byte, into any) error {
 	if !utf8.Valid(data) {
-		return badBody("the body is no UTF-8")
+		return badBody("the body is not UTF-8")
 	}
 	if trimmed := bytes.TrimLeft(data, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
-		return badBody("the body is no JSON object")
+		return badBody("the body is not a JSON object")
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

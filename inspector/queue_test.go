@@ -105,7 +105,7 @@ func TestUnclaimable(t *testing.T) {
 	f := d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored?queue=lost", "")
 	require.Equal(t, []any{"bad_query", []string{"unclaimable"}}, []any{f.Code, f.Choices})
 	for _, cursor := range []string{"?", "bm9uZQ", queueCursor{queues[second], "none"}.String()} {
-		require.Contains(t, d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored"+queried("queue", "unclaimable", "after", cursor), "").Message, "no cursor of this list", cursor)
+		require.Contains(t, d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored"+queried("queue", "unclaimable", "after", cursor), "").Message, "not a cursor of this list", cursor)
 	}
 }
 

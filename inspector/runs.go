@@ -129,7 +129,7 @@ func parseCursor(text string) (arrival, error) {
 	at, id, ok := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(at, 36, 64)
 	if err != nil || !ok {
-		return arrival{}, badQuery("the parameter before is no cursor")
+		return arrival{}, badQuery("the parameter before is not a cursor")
 	}
 	return arrival{at: time.Unix(0, n), id: id}, nil
 }

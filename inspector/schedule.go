@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	nextTicks = 5 // how many next ticks of each schedule are shown
+	nextTicks = 5 // of each schedule
 	lastRuns  = 10
 )
 

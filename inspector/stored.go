@@ -106,7 +106,7 @@ func (c *call) listStored() (any, error) {
 
 var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: "Options.Store is nil"}
 
-var errNoCursor = badQuery("the parameter after is no cursor of this list")
+var errNoCursor = badQuery("the parameter after is not a cursor of this list")
 
 // listFault returns what the client sees of an error of the store's list. A malformed cursor is the client's error.
 func (c *call) listFault(err error) error {

@@ -257,7 +257,7 @@ func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 	case err != nil:
 		return kahn.Inside{}, err
 	case !x.Composite:
-		return kahn.Inside{}, fmt.Errorf("%w: %.60q is no composite", kahn.ErrBadValue, path)
+		return kahn.Inside{}, fmt.Errorf("%w: %.60q is not a composite", kahn.ErrBadValue, path)
 	}
 	in := kahn.Inside{Plan: x.Plan, Prefix: x.Prefix, Iteration: x.Iteration}
 	if x.nodes != nil {
@@ -465,9 +465,9 @@ func (s *storedRun) tenureNote() string {
 	case s.held == heldBySome:
 		return "Another process performs the run."
 	case s.lost():
-		return "No process performs the run. It goes on when one does."
+		return "No process performs the run. It continues when one does."
 	case s.Status() == kahn.RunRunning:
-		return "The store does not tell whether a process performs the run now."
+		return "The store does not record whether a process performs the run now."
 	}
 	return ""
 }

@@ -147,7 +147,7 @@ func (c *crasher) crash(write int, applied bool, want outcome) (died string, err
 			return died, fmt.Errorf("the run has ended as %v, expected %v", stored.Status, want.res.Status)
 		}
 	} else if res == nil {
-		return died, fmt.Errorf("it does not go on: %w", err)
+		return died, fmt.Errorf("it does not continue: %w", err)
 	} else if err := sameOutcome(res, want.res, ""); err != nil {
 		return died, err
 	}

@@ -138,7 +138,7 @@ func TestCrashesFind(t *testing.T) {
 		"another graph in each process": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			inputs++
 			return new(kahn.Graph).Add(kahn.Node{ID: "a", Config: inputs}), func(context.Context, *kahn.Step) (any, error) { return nil, nil }
-		}, nil, "it does not go on"},
+		}, nil, "it does not continue"},
 		"an effect that is repeated without a crash": {func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			return chain(func(_ context.Context, s *kahn.Step) (any, error) { p.Effect(s.ID(), "pay"); return nil, nil })
 		}, nil, `without a crash: the effect "pay" is performed under the keys "a" and "b"`},

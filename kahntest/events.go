@@ -138,7 +138,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // a life in which only nodes in composites continued has no wave
+	c.tiers = c.waves || c.part // in a life in which only nodes in composites continued, there is no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // any event may be the last of such a stream
@@ -360,7 +360,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 		}
 	case event.Recovery:
 		if i > 0 && p.From != e.ID-1 {
-			return fmt.Errorf("it goes on after event %d", p.From)
+			return fmt.Errorf("it continues after event %d", p.From)
 		}
 		c.crash = true
 	case event.StatusChange:

@@ -170,7 +170,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 type undoLife struct {
 	attempts int // that have begun
 	over     bool
-	failed   bool // all attempts failed, so undoing may be repeated
+	failed   bool // all attempts failed: it may be repeated
 }
 
 // compensation checks an event of the undoing of a node: the node has ended, its successors have been undone before, and the attempts are

@@ -167,7 +167,7 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 		if len(open) == 0 {
 			at, ok := c.Due()
 			if !ok {
-				return nil, fmt.Errorf("the run is at work, and waits for nothing")
+				return nil, fmt.Errorf("the run is running, and waits for nothing")
 			}
 			c.Advance(at)
 			continue

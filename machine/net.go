@@ -144,7 +144,7 @@ func (p *Net) EdgesFrom(to, from Ref) []int32 {
 // Out returns the out-edges of a node, by target, without edges into the end node.
 func (p *Net) Out(r Ref) []Arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
-// NoRef is no node.
+// NoRef is not a node.
 const NoRef Ref = -1
 
 // facts are the properties of a node that the State needs, fixed at compile time.

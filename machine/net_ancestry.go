@@ -55,7 +55,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// judge answers from the spans alone. sure is false if the spans do not decide.
+// judge answers from the spans alone, if they decide.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]
@@ -84,7 +84,7 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// known returns the descendants of a, or nil if they have not been computed.
+// known returns the descendants of a if they have been computed, else nil.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -181,7 +181,7 @@ func (x *ancestry) label(p *Net) {
 	x.steps.Add(3 * int64(len(p.edges)))
 }
 
-// walk is the state of one search. Each net has two searches.
+// walk is one of the two searches.
 type walk struct {
 	in         *csr // by Ref: the predecessors
 	spans      []span

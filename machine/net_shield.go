@@ -25,8 +25,8 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// handles reports whether the target of the edge exists to handle the failure of its source, whatever other nodes do. Failure modes react to
-// a failure that no edge handles.
+// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens.
+// Failure modes react to a failure that no edge handles.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {
 		return false

@@ -160,8 +160,8 @@ func crowdName(key, groups []int32, token bool) []byte {
 	return name
 }
 
-// enqueue makes a node wait that lacks a slot or a token of a group: with its crowd if the crowd waits already, and otherwise in the group's
-// line. The caller then offers slots that may be free, see passOn.
+// enqueue makes a node wait that lacks a slot or a token of a group: with its crowd, if that waits already, or else in the group's line.
+// The caller then offers slots that may be free, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)

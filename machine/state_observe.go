@@ -309,8 +309,8 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
-// restored notes the nodes whose words a restoration has replaced. It does nothing if the State was not observed before. Nodes keep their
-// marks, and the change of a word is a transition like any other.
+// restored notes the nodes whose words a restoration has replaced, if the State was observed before. Nodes keep their marks, and the
+// change of a word is a transition like any other.
 func (o *observers) restored(before []uint64) {
 	for i, was := range before {
 		w := &o.st.words[i]

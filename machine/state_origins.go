@@ -41,7 +41,7 @@ type originSets struct {
 	open  joins // with the numbers -3, -5, ...
 	known map[uint64]originSet
 
-	// The fields below describe the set that was written out last: see originNames.
+	// The set written out last: see originNames.
 	last      originSet
 	lastNames []string
 	lastDecl  int32 // the declaration index of its last element

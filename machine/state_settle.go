@@ -326,7 +326,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 	}
 }
 
-// decision returns what an undecided node's join decides, given the node's word and its extra counters, which may be nil.
+// decision returns what an undecided node's join decides, given the node's word and its extra counters, if any.
 func (s *Locked) decision(r Ref, w uint64, x *wide) decision {
 	f := &s.net.facts[r]
 	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
@@ -480,7 +480,7 @@ func (s *Locked) cancelClass(r Ref) bool {
 	return statusOf(w) == Cancelled || kindOf(w) == CauseUpstreamCancelled
 }
 
-// maybeEnd starts the end node once all other nodes are terminal.
+// maybeEnd starts the end node once everything else is terminal.
 func (s *Locked) maybeEnd() {
 	if s.undo != nil && !s.isOver() {
 		return

@@ -393,8 +393,8 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// offer makes the best node in the line of a group contend again, if a slot or token is free: the best node of this run or, if none waits,
-// of the run that has waited longest.
+// offer makes the best node in the line of a group contend again, if a slot or token is free: the best node of this run, or
+// else of the run that has waited longest.
 func (s *Locked) offer(g int32) {
 	x := s.limits.groups[g].Slots
 	if x == nil || s.offerOwn(g) == lineMoved {

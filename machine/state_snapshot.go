@@ -82,7 +82,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	}
 	for _, r := range slices.Sorted(maps.Keys(x.Keys)) {
 		if s.known(r) != nil {
-			return nil, fmt.Errorf("state snapshot: %w: what has a key is no node", ErrBadValue)
+			return nil, fmt.Errorf("state snapshot: %w: what has a key is not a node", ErrBadValue)
 		}
 		s.BindKey(r, x.Keys[r])
 	}
@@ -154,14 +154,14 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	}
 	for r, origin := range x.Origins {
 		if s.known(r) != nil || origin != NoRef && s.known(origin) != nil {
-			return fmt.Errorf("%w: the origin of a stop is no node", ErrBadValue)
+			return fmt.Errorf("%w: the origin of a stop is not a node", ErrBadValue)
 		}
 	}
 	after := s.ownAftermath()
 	after.origin = maps.Clone(x.Origins)
 	for _, r := range x.Stopping {
 		if s.known(r) != nil {
-			return fmt.Errorf("%w: what stops is no node", ErrBadValue)
+			return fmt.Errorf("%w: what stops is not a node", ErrBadValue)
 		}
 	}
 	after.stopping = slices.Clone(x.Stopping)

@@ -119,8 +119,9 @@ func worst(failure, cancel bool) RunStatus {
 	return RunCompleted
 }
 
-// byLeaves judges by the leaves, the nodes without successors; the end node is not counted. If all completed or were skipped, the run has
-// completed. Otherwise it was cancelled if any node was cancelled and none failed. In any other case it failed.
+// byLeaves judges by the leaves, the nodes without successors; the end node is not counted. If all completed or were
+// skipped, the run has completed. Otherwise it was cancelled if any node was cancelled and none failed, and else it
+// failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {

@@ -161,7 +161,7 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	s.maybeEnd()
 }
 
-// stopRunning asks a running node to stop, or with StopDraining lets it finish its attempt, which is the node's last.
+// stopRunning asks a running node to stop, or with StopDraining lets it finish its attempt, its last.
 func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManner) {
 	switch w := s.words[r]; {
 	case manner != StopDraining || w&WordAdmitting != 0: // a node that is not admitted has not started

@@ -130,7 +130,7 @@ func (x *run) event(e event.Event) {
 		if !n.queued.IsZero() {
 			m.of(attemptQueue, x, n.kind, "").observe(e.Time.Sub(n.queued))
 		}
-		if e.Attempt > max(1, n.attempt) { // otherwise the node enters the same attempt again, after an answer
+		if e.Attempt > max(1, n.attempt) { // otherwise its attempt is entered again, after an answer
 			m.of(nodeRetries, x, n.kind, "").value++
 		}
 		n.attempt, n.queued, n.started = e.Attempt, time.Time{}, e.Time

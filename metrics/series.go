@@ -33,9 +33,9 @@ var families = [...]struct {
 	kind            bool   // the series has the label kind
 	last            string // the name of the last label, or ""
 }{
-	runsActive:      {"kahn_runs_active", "Runs at work.", "gauge", false, ""},
+	runsActive:      {"kahn_runs_active", "Runs in flight.", "gauge", false, ""},
 	runDuration:     {"kahn_run_duration_seconds", "Durations of the lives of runs, in seconds.", "histogram", false, "status"},
-	attemptsActive:  {"kahn_attempts_active", "Attempts under way.", "gauge", true, ""},
+	attemptsActive:  {"kahn_attempts_active", "Attempts in flight.", "gauge", true, ""},
 	attemptQueue:    {"kahn_attempt_queue_seconds", "Times between readiness and start of attempts, in seconds.", "histogram", true, ""},
 	attemptDuration: {"kahn_attempt_duration_seconds", "Durations of attempts, in seconds.", "histogram", true, "outcome"},
 	nodesTotal:      {"kahn_nodes_total", "Nodes that have ended.", "counter", true, "status"},

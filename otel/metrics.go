@@ -53,8 +53,8 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		return x
 	}
 	in = instruments{
-		runsActive:           upDown("kahn.runs.active", "{run}", "Runs at work."),
-		attemptsActive:       upDown("kahn.attempts.active", "{attempt}", "Attempts under way."),
+		runsActive:           upDown("kahn.runs.active", "{run}", "Runs in flight."),
+		attemptsActive:       upDown("kahn.attempts.active", "{attempt}", "Attempts in flight."),
 		nodesEnded:           counter("kahn.nodes.ended", "{node}", "Nodes that have ended."),
 		retries:              counter("kahn.node.retries", "{attempt}", "Attempts after the first."),
 		runDuration:          histogram("kahn.run.duration", "Time of a run, from its start to its end or its rest."),

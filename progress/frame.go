@@ -182,7 +182,7 @@ const (
 	showCursor = "\x1b[?25h"
 	wrapOff    = "\x1b[?7l" // cut off a line that is wider than computed
 	wrapOn     = "\x1b[?7h"
-	clearLine  = "\x1b[K" // clears the line to its end
+	clearLine  = "\x1b[K" // to its end
 	clearBelow = "\x1b[J"
 	red        = "\x1b[31m"
 	plain      = "\x1b[m"

@@ -114,7 +114,7 @@ func (r *runs) record(e event.Event) {
 		r.start = e.Time
 	}
 	m := r.member(e)
-	if m.now.IsZero() { // the event is the member's first
+	if m.now.IsZero() { // its first event
 		r.live = append(r.live, m)
 	}
 	m.record(e)

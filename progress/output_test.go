@@ -32,7 +32,7 @@ func TestOutputOfSteps(t *testing.T) {
 				time.Sleep(1500 * time.Millisecond)
 				return nil, errors.New("12 problems")
 			case "tell":
-				for _, chunk := range []any{"Once \x1b[2J", []byte("upon\r\n\na "), "ti", 7, "me"} { // 7 is no text
+				for _, chunk := range []any{"Once \x1b[2J", []byte("upon\r\n\na "), "ti", 7, "me"} { // 7 is not a text
 					s.Emit(chunk)
 				}
 			}

@@ -421,7 +421,7 @@ func TestEffects(t *testing.T) {
 			require.Equal(t, []int{before, -1}, p.seen)
 		}
 	})
-	t.Run("a long chain of effects is no loop", func(t *testing.T) {
+	t.Run("a long chain of effects is not a loop", func(t *testing.T) {
 		const length = 1000
 		sc := new(reactive.Scope)
 		signals := make([]*reactive.Signal[int], length+1)

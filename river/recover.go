@@ -178,7 +178,7 @@ func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (
 		return err
 	})
 	if err == nil {
-		err = c.rescue(ctx, tx, "the lease of the run has run out: another job goes on with the run", jobs)
+		err = c.rescue(ctx, tx, "the lease of the run has run out: another job continues the run", jobs)
 	}
 	if err == nil {
 		err = c.enqueueAll(ctx, tx, runs)
@@ -282,7 +282,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 	if found < goneBatch {
 		last = newest(after.status + 1)
 	}
-	for _, run := range slices.Sorted(maps.Keys(gone)) { // sorted, since recoverSteps locks the rows of runs in this order
+	for _, run := range slices.Sorted(maps.Keys(gone)) { // the order in which recoverSteps locks the rows of runs
 		for _, token := range gone[run] {
 			if err == nil {
 				err = c.refuse(ctx, tx, &stepArgs{Run: run, Token: token}, errGone)
@@ -293,7 +293,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 }
 
 // errGone is the error of an attempt if its job was deleted, or ended without a reply.
-var errGone = errors.New("the job of the step is gone: somebody has deleted or cancelled it before it was performed, or it could not begin")
+var errGone = errors.New("the job of the step is gone: it was deleted or cancelled before it was performed, or it could not begin")
 
 // refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nothing waits for the
 // reply.

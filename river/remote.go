@@ -134,7 +134,7 @@ func received(s *kahn.Step, codec kahn.Codec) (any, error) {
 	answer, _ := s.Resumed()
 	text, ok := answer.(string)
 	if !ok {
-		return nil, kahn.Permanent(fmt.Errorf("the node waits for the reply of its job, which is no %T", answer))
+		return nil, kahn.Permanent(fmt.Errorf("the node waits for the reply of its job, which is not a %T", answer))
 	}
 	reply := kahn.Reply{Codec: codec}
 	if err := json.Unmarshal([]byte(text), &reply); err != nil {

@@ -47,8 +47,8 @@ func TestFromDocument(t *testing.T) {
 	for text, want := range map[string][]string{
 		`{"cron": "30 2 * * 8"}`:                              {`$.schedule.cron: bad schedule: cron "30 2 * * 8": day of week "8": end of range (8) above maximum (6): 8`},
 		`{"cron": "61 * * * *", "zone": "Europe/Bärlin"}`:     {`$.schedule.cron: bad schedule: cron "61 * * * *": minute "61": end of range (61) above maximum (59): 61`, `$.schedule.zone: bad schedule: zone "Europe/Bärlin" is none of the IANA database`},
-		`{"every": "1500ms"}`:                                 {`$.schedule.every: bad schedule: interval 1.5s is no positive number of seconds`},
-		`{"every": "1s", "labels": {"schedule.tick": "now"}}`: {`$.schedule.labels: bad schedule "name": the label "schedule.tick": those that begin with "schedule" are the package's own`},
+		`{"every": "1500ms"}`:                                 {`$.schedule.every: bad schedule: interval 1.5s is not a positive number of seconds`},
+		`{"every": "1s", "labels": {"schedule.tick": "now"}}`: {`$.schedule.labels: bad schedule "name": the label "schedule.tick": labels that begin with "schedule" are the package's own`},
 	} {
 		_, err := load(`{"version": 1, "name": "report", "nodes": [{"id": "a"}], "schedule": ` + text + `}`)
 		require.ErrorIs(t, err, schedule.ErrBadSchedule)

@@ -118,7 +118,7 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 	}
 	for name := range s.Labels {
 		if strings.HasPrefix(name, LabelSchedule) {
-			return bad("the label %q: those that begin with %q are the package's own", name, LabelSchedule)
+			return bad("the label %q: labels that begin with %q are the package's own", name, LabelSchedule)
 		}
 	}
 	switch {

@@ -478,7 +478,7 @@ func TestBadSchedules(t *testing.T) {
 		`the label "schedule.tick"`:    func(s *schedule.Schedule) { s.Labels = map[string]string{"schedule.tick": "x"} },
 		"has 201 bytes":                func(s *schedule.Schedule) { s.Key = strings.Repeat("k", 201) },
 		"priority 101":                 func(s *schedule.Schedule) { s.Priority = 101 },
-		"is no positive number":        func(s *schedule.Schedule) { s.Cron, s.Every = "", time.Millisecond },
+		"is not a positive number":     func(s *schedule.Schedule) { s.Cron, s.Every = "", time.Millisecond },
 		`zone "Berlin" is none of the`: func(s *schedule.Schedule) { s.Zone = "Berlin" },
 	} {
 		x := reports(new(diary), 0)

@@ -82,7 +82,7 @@ func Cron(expression, zone string) (*Times, error) {
 // not a positive number of whole seconds.
 func Every(d time.Duration) (*Times, error) {
 	if d <= 0 || d%time.Second != 0 {
-		return nil, fmt.Errorf("%w: interval %v is no positive number of seconds", ErrBadSchedule, d)
+		return nil, fmt.Errorf("%w: interval %v is not a positive number of seconds", ErrBadSchedule, d)
 	}
 	return &Times{every: int64(d / time.Second), zone: time.UTC}, nil
 }
@@ -118,7 +118,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		m := part.FindStringSubmatch(item)
 		if m == nil {
-			return 0, fmt.Errorf("%q is no *, number, range or step", item)
+			return 0, fmt.Errorf("%q is not a *, number, range or step", item)
 		}
 		if step, _ := strconv.Atoi(m[3]); step > f.most {
 			return 0, fmt.Errorf("the step %d is above %d", step, f.most)

@@ -132,7 +132,7 @@ func TestBadExpressions(t *testing.T) {
 		{"5-1 * * * *", `minute "5-1"`},
 		{"*/0 * * * *", `minute "*/0": step of range should be a positive number`},
 		{"*/60 * * * *", `minute "*/60": the step 60 is above 59`},
-		{"1,,2 * * * *", `minute "1,,2": "" is no *, number, range or step`},
+		{"1,,2 * * * *", `minute "1,,2": "" is not a *, number, range or step`},
 		{", * * * *", `minute ","`},
 		{"+1 * * * *", `minute "+1"`},
 		{"*-5 * * * *", `minute "*-5"`},

@@ -42,7 +42,7 @@ func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 		if len(e.Causes) == 1 && len(e.Causes[0].Causes) == 0 {
 			reason = ": " + message(e.Causes[0].ErrorKind)
 		}
-		return members([]string{k.Property}, shorten("this is no name for a field here"+reason))
+		return members([]string{k.Property}, shorten("this is not a name for a field here"+reason))
 	}
 	return []kahn.Violation{{Path: pointer(e.InstanceLocation), Message: shorten(message(e.ErrorKind))}}
 }

@@ -21,7 +21,7 @@ func TestWords(t *testing.T) {
 		{`{"required": ["a/b", "c"]}`, `{}`, "/a~1b: the field is missing; /c: the field is missing"},
 		{`{"additionalProperties": false}`, `{"x": 1}`, "/x: there is no field of this name"},
 		{`{"dependentRequired": {"a": ["b"]}}`, `{"a": 1}`, `/b: the field is missing: "a" needs it`},
-		{`{"propertyNames": {"maxLength": 1}}`, `{"ab": 1}`, "/ab: this is no name for a field here: expected at most 1 character, got 2"},
+		{`{"propertyNames": {"maxLength": 1}}`, `{"ab": 1}`, "/ab: this is not a name for a field here: expected at most 1 character, got 2"},
 		{`{"anyOf": [{"type": "string"}, {"$ref": "#/$defs/n"}], "$defs": {"n": {"type": "number"}}}`, `null`, "expected text or a number, got null"},
 		{`{"anyOf": [{"type": "array"}, {"enum": ["on", "off"]}]}`, `"of"`, `expected a list or one of "on", "off", got "of"; did you mean "off"?`},
 		{`{"oneOf": [{"type": "number"}, {"type": "integer"}]}`, `1`, "the value satisfies several alternatives, of which it must satisfy one"},

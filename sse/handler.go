@@ -147,7 +147,7 @@ func cursorOf(r *http.Request) (cursor, error) {
 // readable returns the error of reading after a cursor, as far as it is known without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// There is no event: either none happened yet or none is kept. Reading with an ended context reports which, at
+		// There is not an event: either none happened yet or none is kept. Reading with an ended context reports which, at
 		// once.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

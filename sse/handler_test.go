@@ -265,7 +265,7 @@ func TestAccess(t *testing.T) {
 		{"also pages", open, "GET", []string{"Accept", "application/json"}, 401, "who are you?\n"},
 		{"any error denies", deny(errors.New("the database is at db:5432")), "GET", nil, 403, "Forbidden\n"},
 		{"a wrapped status counts", deny(fmt.Errorf("x: %w", &sse.StatusError{Code: 402})), "GET", nil, 402, "Payment Required\n"},
-		{"a status that allows is no status", deny(&sse.StatusError{Code: 200}), "GET", nil, 403, "Forbidden\n"},
+		{"a status that allows is not a status", deny(&sse.StatusError{Code: 200}), "GET", nil, 403, "Forbidden\n"},
 		{"nor is nil in disguise", deny((*sse.StatusError)(nil)), "GET", nil, 403, "Forbidden\n"},
 		{"no such run", find(errors.New("the database is at db:5432")), "GET", nil, 404, "Not Found\n"},
 		{"a lookup that fails otherwise", find(&sse.StatusError{Code: 503, RetryAfter: 1500 * ms}), "GET", nil, 503, ""},

@@ -52,7 +52,7 @@ func (r *reader) message(m message) error {
 	}
 	id, err := strconv.ParseUint(m.id, 10, 64)
 	if err != nil {
-		return final(fmt.Errorf("sse: an event of the stream has the id %q, which is no number", m.id))
+		return final(fmt.Errorf("sse: an event of the stream has the id %q, which is not a number", m.id))
 	}
 	if !m.hasData {
 		return r.withheldEvent(id)

@@ -57,7 +57,7 @@ func loadLog(ctx context.Context, s Store, r *Run) error {
 	}
 	events, ok := s.(EventStore)
 	if !ok {
-		return fmt.Errorf("its events are stored, and %T cannot load them: it is no EventStore", s)
+		return fmt.Errorf("its events are stored, and %T does not implement store.EventStore", s)
 	}
 	for after := uint64(0); after < r.LastEvent; {
 		page, err := events.LoadEvents(ctx, r.ID, after, MaxPage)
@@ -99,7 +99,7 @@ func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 		return "", fmt.Errorf("import: %w: run: %w", machine.ErrBadValue, err)
 	}
 	if _, ok := s.(EventStore); !ok && len(stored.Events) > 0 {
-		return "", fmt.Errorf("import: the run has events, and %T keeps none: it is no EventStore", s)
+		return "", fmt.Errorf("import: the run has events, and %T does not implement store.EventStore", s)
 	}
 	if err := s.Insert(ctx, &stored); err != nil {
 		return "", fmt.Errorf("import: %w", err)

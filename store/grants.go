@@ -97,7 +97,7 @@ func CheckGrants(holder string, ttl time.Duration, requests []GrantRequest) erro
 
 func checkGrantName(what, name string) error {
 	if name == "" || len(name) > MaxGrantName || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
-		return fmt.Errorf("the %s %s is no text of 1 to %d bytes", what, foreign.Quote(name), MaxGrantName)
+		return fmt.Errorf("the %s %s is not a text of 1 to %d bytes", what, foreign.Quote(name), MaxGrantName)
 	}
 	return nil
 }

@@ -191,7 +191,7 @@ func (r *Request) Check() error {
 	case r.Kind != KindRedrive && (r.Value != nil) != (r.Kind == KindSignal):
 		return bad("a %v with a Value of %d bytes", r.Kind, len(r.Value))
 	case r.Value != nil && !json.Valid(r.Value):
-		return bad("the Value is no JSON")
+		return bad("the Value is not JSON")
 	case r.Kind == KindRedrive:
 		_, err := r.Redriving()
 		return err

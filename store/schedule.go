@@ -66,7 +66,7 @@ func (s *Schedule) Check() error {
 	case s.Name == "":
 		return fmt.Errorf("%w: a schedule without a name", machine.ErrBadValue)
 	case !json.Valid(s.Definition):
-		return fmt.Errorf("%w: schedule %s: the definition is no JSON", machine.ErrBadValue, foreign.Quote(s.Name))
+		return fmt.Errorf("%w: schedule %s: the definition is not JSON", machine.ErrBadValue, foreign.Quote(s.Name))
 	}
 	return nil
 }

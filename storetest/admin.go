@@ -234,7 +234,7 @@ func createBlank(ctx context.Context, s store.Admin) error {
 func createBad(ctx context.Context, s store.Admin) error {
 	for what, n := range map[string]store.NewRun{
 		"no id": {}, "inputs that are no object": {ID: "r", Spec: store.Spec{Inputs: json.RawMessage("[1]")}},
-		"inputs that are no JSON": {ID: "r", Spec: store.Spec{Inputs: json.RawMessage("{")}}, "an unknown policy": {ID: "r", IfExists: 9},
+		"inputs that are not JSON": {ID: "r", Spec: store.Spec{Inputs: json.RawMessage("{")}}, "an unknown policy": {ID: "r", IfExists: 9},
 	} {
 		if _, _, err := s.Create(ctx, n); !errors.Is(err, machine.ErrBadValue) {
 			return fmt.Errorf("%s: %v", what, err)

@@ -533,7 +533,7 @@ func eventsExported(ctx context.Context, open func() store.EventStore) error {
 	if err := same("the imported run", normal(after), normal(before)); err != nil {
 		return err
 	}
-	for _, id := range []uint64{10, 10 + store.MaxPage} { // cursors before the first and before the last event
+	for _, id := range []uint64{10, 10 + store.MaxPage} { // before the first and before the last event
 		page, err := to.LoadEvents(ctx, "r", id, 1)
 		if err != nil || len(page.Events) != 1 || page.First != 11 || page.Events[0].ID != id+1 {
 			return fmt.Errorf("the imported event after %d: %+v, %w", id, page, err)

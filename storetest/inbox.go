@@ -258,16 +258,16 @@ func badRequests(ctx context.Context, s store.Inbox) error {
 		return err
 	}
 	for what, change := range map[string]func(q *store.Request){
-		"without an id":           func(q *store.Request) { q.ID = "" },
-		"without a kind":          func(q *store.Request) { q.Kind = 0 },
-		"of no kind":              func(q *store.Request) { q.Kind = 77 },
-		"a signal for no node":    func(q *store.Request) { q.Node = "" },
-		"a signal without value":  func(q *store.Request) { q.Value = nil },
-		"a value that is no JSON": func(q *store.Request) { q.Value = json.RawMessage("{") },
-		"a cancel with a node":    func(q *store.Request) { q.Kind, q.Value = store.KindCancel, nil },
-		"an id that is no text":   func(q *store.Request) { q.ID = "\xff" },
-		"a redrive with a node":   func(q *store.Request) { q.Kind, q.Value = store.KindRedrive, nil },
-		"a redrive of something":  func(q *store.Request) { q.Kind, q.Node = store.KindRedrive, "" },
+		"without an id":            func(q *store.Request) { q.ID = "" },
+		"without a kind":           func(q *store.Request) { q.Kind = 0 },
+		"of no kind":               func(q *store.Request) { q.Kind = 77 },
+		"a signal for no node":     func(q *store.Request) { q.Node = "" },
+		"a signal without value":   func(q *store.Request) { q.Value = nil },
+		"a value that is not JSON": func(q *store.Request) { q.Value = json.RawMessage("{") },
+		"a cancel with a node":     func(q *store.Request) { q.Kind, q.Value = store.KindCancel, nil },
+		"an id that is not a text": func(q *store.Request) { q.ID = "\xff" },
+		"a redrive with a node":    func(q *store.Request) { q.Kind, q.Value = store.KindRedrive, nil },
+		"a redrive of something":   func(q *store.Request) { q.Kind, q.Node = store.KindRedrive, "" },
 		"a redrive of a number": func(q *store.Request) {
 			q.Kind, q.Node, q.Value = store.KindRedrive, "", json.RawMessage(`{"nodes": [1]}`)
 		},

@@ -267,15 +267,15 @@ func schedulePrune(ctx context.Context, s store.ScheduleStore) error {
 }
 
 func scheduleBad(ctx context.Context, s store.ScheduleStore) error {
-	bad := map[string]store.Schedule{"no name": aSchedule("", 0), "a name that is no text": aSchedule("a\xff", 0)}
+	bad := map[string]store.Schedule{"no name": aSchedule("", 0), "a name that is not a text": aSchedule("a\xff", 0)}
 	x := aSchedule("a", 0)
 	x.Definition = nil
 	bad["no definition"] = x
 	x.Definition = json.RawMessage("{")
-	bad["a definition that is no JSON"] = x
+	bad["a definition that is not JSON"] = x
 	x = aSchedule("a", 0)
 	x.Tick = "\xff"
-	bad["a tick that is no text"] = x
+	bad["a tick that is not a text"] = x
 	for what, x := range bad {
 		if err := expectError(what, s.PutSchedule(ctx, x, nil), machine.ErrBadValue); err != nil {
 			return err

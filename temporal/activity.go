@@ -29,7 +29,7 @@ type task struct {
 
 // The types of the activity's failures.
 const (
-	failedStep  = "kahn.StepFailed"  // the details of the error are the Reply
+	failedStep  = "kahn.StepFailed"  // its details are the Reply
 	badActivity = "kahn.BadActivity" // the result of the attempt cannot be written
 	// After these failures Temporal gives the attempt to another worker.
 	lostWorker  = "kahn.WorkerLost"  // the worker was stopped during the attempt

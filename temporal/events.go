@@ -34,7 +34,7 @@ type eventsAnswer struct {
 
 // execution is an execution of the workflow that has continued as a new one.
 type execution struct {
-	ID    string `json:"id"`    // the run id of the execution, as Temporal calls it
+	ID    string `json:"id"`    // its run id, as Temporal calls it
 	First uint64 `json:"first"` // the id of its first event
 }
 

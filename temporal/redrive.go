@@ -80,7 +80,7 @@ func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts 
 	run, err := r.client.ExecuteWorkflow(ctx, o, last.of, next)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
-		err = fmt.Errorf("%w: the run goes on already: %w", kahn.ErrTransition, err)
+		err = fmt.Errorf("%w: the run continues already: %w", kahn.ErrTransition, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w", w.ID, err)

@@ -25,8 +25,8 @@ type room struct {
 }
 
 const (
-	roomBytes = packedBytes - 64<<10 // room for the snapshot, with a reserve for nodes that fail, or never start
-	nodeBytes = 512                  // the most that a node takes in a snapshot, without its path and values
+	roomBytes = packedBytes - 64<<10 // for the snapshot, with room for nodes that fail, or never start
+	nodeBytes = 512                  // of a node in a snapshot at most, without its path and values
 	smallText = 2 << 10              // bytes of a result or an answer that is never refused
 )
 

@@ -145,7 +145,7 @@ func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err er
 	}
 	token, err := base64.URLEncoding.DecodeString(q.After)
 	if err != nil {
-		return page, fmt.Errorf("kahn/temporal: %w: After is no cursor of this list", kahn.ErrBadValue)
+		return page, fmt.Errorf("kahn/temporal: %w: After is not a cursor of this list", kahn.ErrBadValue)
 	}
 	found, err := s.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: int32(most), NextPageToken: token, Query: s.visible(q.Filter)})
 	if err != nil {

@@ -55,7 +55,7 @@ type output struct {
 
 // The types of the workflow's failures.
 const (
-	failedRun  = "kahn.RunFailed"  // the details of the error are the output
+	failedRun  = "kahn.RunFailed"  // its details are the output
 	refusedRun = "kahn.RunRefused" // the run did not begin
 )
 

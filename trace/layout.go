@@ -249,7 +249,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 	m := newMesh(sizes, lines)
 	m.order()
 	m.position()
-	deep := make([]float64, len(m.rows)) // the depth of each layer
+	deep := make([]float64, len(m.rows)) // of each layer
 	for box, s := range sizes {
 		deep[m.layer[box]] = max(deep[m.layer[box]], s.across)
 	}

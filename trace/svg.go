@@ -19,7 +19,7 @@ func SVG(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.SVG(p, res) }
 const (
 	fontSize   = 13
 	lineHeight = 17
-	charWidth  = 7.2 // the width of an average character
+	charWidth  = 7.2 // of an average character
 	margin     = 16
 )
 

@@ -96,7 +96,7 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	for _, e := range events {
 		r.read(e, e.Time.Sub(events[0].Time))
 	}
-	for i := range t.nodes { // a run that was left before its end has nodes that have not ended
+	for i := range t.nodes { // of a run that was left before its end
 		if n := &t.nodes[i]; n.ended == 0 {
 			t.resume(i, t.end)
 			n.end = t.end

@@ -156,7 +156,7 @@ func (src *source) checkOptions() {
 		bad("OnUpstreamFailure %v delivers defaults that have no type: use Try", o.OnUpstreamFailure)
 	}
 	if o.Gate != nil && o.Gate.OnTimeout == kahn.GateLabel && !src.text {
-		bad("a gate whose time is up has the value \"timeout\" by OnTimeout %v, and its value is no text", o.Gate.OnTimeout)
+		bad("a gate whose time is up has the value \"timeout\" by OnTimeout %v, and its value is not a string", o.Gate.OnTimeout)
 	}
 	if src.waiting && o.Kind != "" {
 		bad("its Kind is %q", kahn.KindGate)

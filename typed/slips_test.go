@@ -171,7 +171,7 @@ func TestSlips(t *testing.T) {
 		}, kahn.ErrBadValue, `Kind "gate" has a meaning of its own`},
 		"label of a time that is up": {func(b *typed.Block) typed.Val[int] {
 			return typed.Gate[int](b, "x").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: time.Hour}})
-		}, kahn.ErrBadValue, `by OnTimeout label, and its value is no text`},
+		}, kahn.ErrBadValue, `by OnTimeout label, and its value is not a string`},
 		"nil fallback": {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "x", ret(1)).Fallback(nil) }, kahn.ErrBadValue, "Fallback"},
 		"undo of an input": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r").Compensate(typed.Undo0(drop[int])))

@@ -31,7 +31,7 @@ func browse(link string) (end func(), err error) {
 	if command == nil {
 		return end, nil
 	}
-	dir, err := os.MkdirTemp("", "kahn-ui-") // a folder that only this user can read
+	dir, err := os.MkdirTemp("", "kahn-ui-") // for this user alone
 	if err != nil {
 		return end, err
 	}

@@ -42,7 +42,7 @@ func TestSlips(t *testing.T) {
 		{`unknown shell "fsh"; did you mean "fish"?`, []string{"completion", "fsh"}},
 		{`flag needs an argument: -input`, []string{"run", approval, "-input"}},
 		{`expected name=value`, []string{"run", "-input", "x", approval}},
-		{`"[1" is no JSON`, []string{"run", "-input", "x:=[1", approval}},
+		{`"[1" is not JSON`, []string{"run", "-input", "x:=[1", approval}},
 		{`no such file`, []string{"vet", "missing.yaml"}},
 		{`no such file`, []string{"draw", "missing.yaml"}},
 		{`no such file`, []string{"run", "missing.yaml"}},

@@ -41,7 +41,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	stdout, stderr := lines{emit: s.Emit}, lines{emit: s.Emit}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = 2 * grace // some processes may hold the outputs after the command has ended
+	cmd.WaitDelay = 2 * grace // for processes that still hold its outputs
 	end := group.Lead(cmd, grace)
 	err = cmd.Run()
 	end()

@@ -118,7 +118,7 @@ func (c *call) expects(status int) (bool, error) {
 		text := fmt.Sprint(item)
 		switch digits := strconv.Itoa(status); {
 		case len(text) != 3:
-			return false, fmt.Errorf("config: expect: %q is no status and no class of statuses such as 2xx", text)
+			return false, fmt.Errorf("config: expect: %q is neither a status nor a class of statuses such as 2xx", text)
 		case text == digits, text[1:] == "xx" && text[0] == digits[0]:
 			return true, nil
 		}

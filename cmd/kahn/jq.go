@@ -56,7 +56,7 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 		output = values[0]
 	}
 	if _, err := json.Marshal(output); err != nil { // nan and infinite
-		return nil, kahn.Permanent(fmt.Errorf("jq: the output is no JSON: %w", err))
+		return nil, kahn.Permanent(fmt.Errorf("jq: the output is not JSON: %w", err))
 	}
 	return output, nil
 }

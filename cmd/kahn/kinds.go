@@ -22,7 +22,7 @@ type kind struct {
 	// what is wrong. May be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run
-	contract func() kahn.Contract // returns the schema of the kind's config
+	contract func() kahn.Contract // its schema
 	schema   json.RawMessage
 	object
 }

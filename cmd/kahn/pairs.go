@@ -28,7 +28,7 @@ func (p pairs) Set(s string) error {
 	d.UseNumber()
 	var v any
 	if err := d.Decode(&v); err != nil || d.More() {
-		return fmt.Errorf("%q is no JSON; write %s=%s for a text", text, name, text)
+		return fmt.Errorf("%q is not JSON; write %s=%s for a text", text, name, text)
 	}
 	p[name] = plain(v)
 	return nil

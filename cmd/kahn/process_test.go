@@ -117,13 +117,13 @@ nodes:
 
 	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-lease", "500ms", definition)
 	require.Equal(t, exitOK, code, stdout+stderr)
-	require.Contains(t, stderr, "goes on")
+	require.Contains(t, stderr, "continues")
 	text, err := os.ReadFile(log)
 	require.NoError(t, err)
 	require.Equal(t, "first\nsecond\nsecond\nthird\n", string(text))
 	code, _, stderr = invoke(t, "", "run", "-store", db, definition, "-input", "who=x") // a new run, since the first has ended
 	require.Equal(t, exitOK, code)
-	require.NotContains(t, stderr, "goes on")
+	require.NotContains(t, stderr, "continues")
 }
 
 // The first Ctrl-C cancels the run, and its cleanup steps run.
@@ -177,8 +177,8 @@ nodes:
 			expect(t, exitCancelled, "had ended before", "", args...)
 			continue
 		}
-		require.Contains(t, p.out.String(), "interrupted; to go on: kahn run -store "+filepath.Join(dir, "runs.db")+" -run 7 "+definition)
-		expect(t, exitOK, "goes on", "", args...)
+		require.Contains(t, p.out.String(), "interrupted; to continue: kahn run -store "+filepath.Join(dir, "runs.db")+" -run 7 "+definition)
+		expect(t, exitOK, "continues", "", args...)
 		text, err := os.ReadFile(filepath.Join(dir, "log"))
 		require.NoError(t, err)
 		require.Equal(t, "first\nsecond\nsecond\nclean\n", string(text))
@@ -194,7 +194,7 @@ func TestInterruptWhileAsked(t *testing.T) {
 		says string
 		args []string
 	}{
-		{"interrupted; to go on: kahn run -store", []string{"-store", db}},
+		{"interrupted; to continue: kahn run -store", []string{"-store", db}},
 		{"run cancelled", nil},
 	} {
 		p := start(t, append([]string{"run", "-ui", "localhost:0", "-input", "out=" + out, definition}, row.args...)...)
@@ -232,6 +232,6 @@ nodes:
 	require.Equal(t, exitCancelled, <-code)
 	require.False(t, alive(pid), "the command of a step that was left")
 	require.NoError(t, os.Remove(filepath.Join(dir, "long")))
-	expect(t, exitOK, "goes on", "", earlier...)
+	expect(t, exitOK, "continues", "", earlier...)
 	contains(t, filepath.Join(dir, "log"), "once\nonce\nonce\n")
 }

@@ -53,7 +53,7 @@ func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redriv
 // ended returns an error if a run has not ended, and so cannot be redriven.
 func (r *redrive) ended(stored *store.Run) error {
 	if !stored.Status.Terminal() {
-		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command goes on with it", stored.ID, stored.Status)
+		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command continues it", stored.ID, stored.Status)
 	}
 	return nil
 }

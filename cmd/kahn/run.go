@@ -46,18 +46,18 @@ cancelled or left by Ctrl-C, and 2 if nothing was run, because of a bad flag or 
 		f.Var(h.answers, "answer", "the answer for a gate that the run waits for, as `gate=value`, or gate:=value in JSON; may be repeated")
 		f.BoolVar(&h.ask, "ask", false, "ask for answers on the terminal")
 		f.file(&h.store, "store", "keep the run in this `file`, so that it survives the process")
-		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store that of the run that has not ended, else a new one)")
+		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store the run that has not ended, else a new one)")
 		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long a process that hangs keeps its run")
 		h.cache.register(f)
-		f.BoolVar(&h.cancels, "cancel", false, "with -store: Ctrl-C cancels the run, for good, instead of leaving it")
+		f.BoolVar(&h.cancels, "cancel", false, "with -store: Ctrl-C cancels the run instead of leaving it")
 		f.BoolVar(&h.again.asked, "redrive", false, "with -store and -run: run again what has failed in a run that has ended, and what follows it")
 		f.Var(&h.again.nodes, "node", "with -redrive: run this `path` again, and what follows it; may be repeated")
-		f.BoolVar(&h.again.anew, "anew", false, "with -redrive: begin composites that -node names anew, with all that is inside of them")
+		f.BoolVar(&h.again.anew, "anew", false, "with -redrive: begin composites that -node names anew, with everything inside them")
 		f.BoolVar(&h.again.despite, "despite-handlers", false, "with -redrive: repeat also what has been answered, such as a refund")
 		f.BoolVar(&h.again.keep, "keep-descendants", false, "with -redrive: what follows and has completed does not run again")
 		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
-		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever has the link can see and do everything")
-		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: go on showing the run when it has ended, until Ctrl-C")
+		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: anyone who has the link can see and do everything")
+		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: keep showing the run when it has ended, until Ctrl-C")
 		f.BoolVar(&h.dry, "dry", false, "run no step, and show which ones would run, with their configs; gates are approved")
 		f.IntVar(&h.limit, "limit", 0, "run at most `n` steps at the same time; 0 means no limit")
 		f.DurationVar(&h.timeout, "timeout", 0, "stop, and fail, after this long; 0 means never")
@@ -143,7 +143,7 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 		case errors.Is(err, kahn.ErrStore):
 			return exitProblems // the store does not say whether the run waits
 		case interrupted:
-			h.t.printf("interrupted; to go on: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
+			h.t.printf("interrupted; to continue: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
 			return exitCancelled
 		}
 	}

@@ -53,11 +53,11 @@ The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if
 		s := &server{}
 		f.file(&s.store, "store", "keep runs and schedules in this `file` (default: kahn.db)")
 		f.StringVar(&s.page.addr, "ui", "localhost:8080", "show the page on this `address`; port 0 is any free one, none is no page")
-		f.BoolVar(&s.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever has the link can see and do everything")
+		f.BoolVar(&s.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: anyone who has the link can see and do everything")
 		f.IntVar(&s.runs, "runs", 10, "perform at most `n` runs at the same time; 0 means no limit")
 		f.IntVar(&s.limit, "limit", 0, "run at most `n` steps of each run at the same time; 0 means no limit")
 		f.DurationVar(&s.lease, "lease", 10*time.Second, "how long a process that hangs keeps its runs")
-		f.DurationVar(&s.grace, "grace", 10*time.Second, "how long steps that are at work may take after Ctrl-C")
+		f.DurationVar(&s.grace, "grace", 10*time.Second, "how long running steps may take after Ctrl-C")
 		f.DurationVar(&s.keep, "keep", 0, "remove runs this long after they have ended; 0 keeps them")
 		s.cache.register(f)
 		f.Func("forget", "remove the schedule of this `name` from the store; may be repeated", func(name string) error {
@@ -267,7 +267,7 @@ func (s *server) work(ctx context.Context) int {
 	err = scheduler.Serve(ctx)
 	ended := ctx.Err() != nil
 	if ended {
-		s.t.printf("ending: no further run begins, and steps that are at work have %v to end\n", s.grace)
+		s.t.printf("ending: no further run begins, and running steps have %v to end\n", s.grace)
 	} else {
 		s.t.printf("kahn: %v\n", err)
 	}
@@ -299,7 +299,7 @@ func (s *server) options(f *flow) []kahn.Option {
 // follow prints the start and the end of a run. It is a function for kahn.Around.
 func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	begun := time.Now()
-	s.t.printf("%s %s: at work\n", clock(begun), run.ID())
+	s.t.printf("%s %s: running\n", clock(begun), run.ID())
 	return ctx, func(res *kahn.Result) {
 		var b strings.Builder
 		now := time.Now()

@@ -69,7 +69,7 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 	case s.asked:
 		h.t.printf("a redrive of run %s was posted\n", s.id)
 	case s.goesOn:
-		h.t.printf("run %s goes on\n", s.id)
+		h.t.printf("run %s continues\n", s.id)
 	default:
 		h.t.printf("run %s\n", s.id)
 	}
@@ -80,7 +80,7 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 type goneError struct{ file string }
 
 func (e *goneError) Error() string {
-	return fmt.Sprintf("%s was removed or replaced while the run was at work: the run is not kept", e.file)
+	return fmt.Sprintf("%s was removed or replaced during the run: the run is not kept", e.file)
 }
 
 // present returns a goneError if the file of the store was removed or replaced since it was opened.
@@ -130,7 +130,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 			return nil
 		}
 		if len(h.inputs) > 0 && stored.Labels[labelInputs] != s.labels[labelInputs] {
-			return fmt.Errorf("run %s has begun with other inputs; leave -input out to go on with it", h.id)
+			return fmt.Errorf("run %s has begun with other inputs; leave -input out to continue it", h.id)
 		}
 		return s.goOn(stored)
 	}

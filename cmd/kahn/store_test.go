@@ -24,7 +24,7 @@ func TestRunID(t *testing.T) {
 	args := []string{"run", "-store", db, "-run", "note-1", "-input", "out=" + out, "definitions/approval.yaml"}
 	expect(t, exitWaiting, "to answer: kahn run -store "+db+" -run note-1 -answer approve=VALUE definitions/approval.yaml", "", args...)
 	expect(t, exitUsage, "run note-1 has begun with other inputs", "", "run", "-store", db, "-run", "note-1", "-input", "out=x", "definitions/approval.yaml")
-	expect(t, exitOK, "run note-1 goes on", "", append(args, "-answer", "approve=approved")...)
+	expect(t, exitOK, "run note-1 continues", "", append(args, "-answer", "approve=approved")...)
 	expect(t, exitOK, "run note-1 had ended before", "", args...)
 	failing := file(t, "fail.yaml", "version: 1\nnodes: [{id: a, kind: fail, config: {message: 'no {{input \"x\" \"luck\"}}'}}]\n")
 	for range 2 {
@@ -236,8 +236,8 @@ nodes:
 	expect(t, exitOK, "", "", "vet", definition)
 	db := filepath.Join(t.TempDir(), "runs.db")
 	expect(t, exitWaiting, "run suspended", "", "run", "-store", db, "-input", "who=Ada", definition)
-	expect(t, exitWaiting, "goes on", "", "run", "-store", db, definition)
-	expect(t, exitWaiting, "goes on", "", "run", "-store", db, "-input", "who=Ada", definition) // found by its inputs, although a process continued it without
+	expect(t, exitWaiting, "continues", "", "run", "-store", db, definition)
+	expect(t, exitWaiting, "continues", "", "run", "-store", db, "-input", "who=Ada", definition) // found by its inputs, although a process continued it without
 	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-answer", "ask=yes", definition)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	for _, want := range []string{`"1 Ada"`, `"2 Ada"`, `"S": "Ada"`} {
@@ -253,6 +253,6 @@ func TestRemovedStore(t *testing.T) {
 	definition := file(t, "a.yaml", "version: 1\ninputs: [db]\nnodes: [{id: a, kind: exec, config: {command: [rm, '{{input \"db\"}}']}}]\n")
 	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-input", "db="+db, definition)
 	require.Equal(t, exitProblems, code, stdout+stderr)
-	require.Contains(t, stderr, db+" was removed or replaced while the run was at work: the run is not kept")
+	require.Contains(t, stderr, db+" was removed or replaced during the run: the run is not kept")
 	require.Contains(t, stdout, "run completed")
 }

@@ -127,7 +127,7 @@ func notUndoing(s *kahn.Step) error {
 func ofAncestor(view kahn.View, f func(id string) string) func(id string) (string, error) {
 	return func(id string) (string, error) {
 		if !view.Has(id) {
-			return "", fmt.Errorf("%q is no ancestor of this step", id)
+			return "", fmt.Errorf("%q is not an ancestor of this step", id)
 		}
 		return f(id), nil
 	}

@@ -38,7 +38,7 @@ func TestOutputText(t *testing.T) {
 	require.Equal(t, "the output cannot be shown as JSON: json: unsupported value: +Inf", outputText(math.Inf(1)))
 }
 
-// The output of a step cannot be mistaken for lines of the program, a jq program whose output is no JSON fails, and an empty file name is
+// The output of a step cannot be mistaken for lines of the program, a jq program whose output is not JSON fails, and an empty file name is
 // refused.
 func TestSlipsOfTexts(t *testing.T) {
 	t.Parallel()
@@ -48,7 +48,7 @@ nodes:
 `)
 	expect(t, exitProblems, `tea\x1b[2J`+"\n    run completed after 1s\n", "", "run", ansi)
 	nan := file(t, "nan.yaml", "version: 1\nnodes:\n  - {id: e, kind: jq, config: {query: nan}}\n")
-	expect(t, exitProblems, "jq: the output is no JSON", "", "run", nan)
+	expect(t, exitProblems, "jq: the output is not JSON", "", "run", nan)
 	expect(t, exitUsage, `invalid value "" for flag -store: no name of a file`, "", "run", "-store", "", nan)
 }
 

@@ -178,7 +178,7 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 		}
 		switch isNamed := isNaming(call.function); {
 		case isUndoing(call.function) && !in.undo:
-			bad(call.at, "", "only the config of a compensate has {{%s}}, which tells of the node that is undone; what an edge delivers is {{param \"name\"}}", call.function)
+			bad(call.at, "", "only the config of a compensate has {{%s}}, which is about the node that is undone; what an edge delivers is {{param \"name\"}}", call.function)
 			continue
 		case isNamed && call.noText:
 			bad(call.nameAt, "", `a name is a text in double quotes, as in {{%s "name"}}`, call.function)

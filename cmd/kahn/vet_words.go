@@ -67,7 +67,7 @@ var templateSayings = []saying{
 	said(`(?:unrecognized|bad) character(?: in action:)? U\+[0-9A-F]+ '(.+)'`, `unexpected "$1"; a text is in double quotes or in backquotes`),
 	said(`(?:unrecognized|bad) character(?: in action:)? U\+[0-9A-F]+`, "a character that cannot be seen stands in the braces; delete it"),
 	said(`unterminated character constant|malformed character constant: (.+)`, "a text is in double quotes or in backquotes, and not in single quotes"),
-	said(`bad number syntax: "-[A-Za-z]`, "a - before a word is no number; {{- with a space behind it removes the space before the braces"),
+	said(`bad number syntax: "-[A-Za-z]`, "a - before a word is not a number; {{- with a space behind it removes the space before the braces"),
 	said(`bad number syntax|illegal number syntax|integer overflow`, "a number is malformed or too large; a text is in double quotes"),
 	said(`unterminated (?:raw )?quoted string`, "the quoted text has no closing quote"),
 	said(`invalid syntax`, `a quoted text has no such escape sequence; a backslash is \\, and a text in backquotes has none`),
@@ -150,5 +150,5 @@ var foreignNames = map[string]string{
 	"trigger": "only expressions see the payload of a trigger",
 	"config":  "only expressions see the config of a node",
 	"item":    `the item of a map is {{param "item"}} in its node, and {{input "item"}} in a node of its graph`,
-	"env":     "the environment of the process is no part of a run; give the value as an input",
+	"env":     "the environment of the process is not part of a run; give the value as an input",
 }

@@ -100,7 +100,7 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 			"args":  "the arguments of a step stand in its tool",
 			"on":    "a step has no handlers: a failure ends at the step end",
 			"end":   "the end of a playbook is the step called end",
-			"start": "the first steps are those that no transition leads to",
+			"start": "no transition leads to the first steps",
 		},
 	})
 	if !p.has("step") && p.Type == definition.Object {

@@ -73,7 +73,7 @@ func (r *reader) outputPorts(p place) []definition.Value {
 	}
 	switch {
 	case len(whole.Items) > 0 && len(names) > 0:
-		r.add(p, definition.ErrUnsupported, "the port %q is the whole output: its type cannot stand beside those of other ports", wholeOutput)
+		r.add(p, definition.ErrUnsupported, "the port %q is the whole output: its type cannot stand beside the types of other ports", wholeOutput)
 	case len(whole.Items) > 0:
 		fields = append(fields, named("output_schema", orNull(p, whole, true)))
 	case len(types.Items) > 0:

@@ -115,7 +115,7 @@ func (r *reader) step(p place) definition.Value {
 		},
 		refused: map[string]string{
 			"description": "nodes have no descriptions; a label is one line",
-			"mock":        "a mock is no part of a workflow: it is an option of a run, or part of a case of its tests",
+			"mock":        "a mock is not part of a workflow: it is an option of a run, or part of a case of its tests",
 			"skip":        "a step that is left out is disabled: true",
 			"group":       "a step is in the group that lists it in its steps; a loop names the group that it performs in its config",
 		},

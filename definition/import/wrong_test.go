@@ -58,12 +58,12 @@ func TestWrongDocuments(t *testing.T) {
 		"a loop without an end":  {loopOf(``), `line 1, column 88: $.steps[0].config: node "l": a loop needs "until", the expression that ends it, or "over", the parameter with the items`},
 		"a loop without a bound": {loopOf(`, "until": "x"`), `line 1, column 88: $.steps[0].config: node "l": a loop with until needs "maxIterations", its bound`},
 		"while":                  {loopOf(`, "until": "x", "maxIterations": 3, "while": "y"`), `line 1, column 137: $.steps[0].config.while: node "l": a loop ends by until: write the opposite condition there`},
-		"both loops":             {loopOf(`, "until": "x", "over": "y"`), `line 1, column 125: $.steps[0].config.over: node "l": a loop has either until, and goes on until that is true, or over, and takes the items of a list`},
+		"both loops":             {loopOf(`, "until": "x", "over": "y"`), `line 1, column 125: $.steps[0].config.over: node "l": a loop has either until, and repeats until it is true, or over, and takes the items of a list`},
 		"a loop and a list":      {loopOf(`, "over": "y", "collect": true`), `line 1, column 111: $.steps[0].config.over: node "l": maxIterations, collect and delayMs are for a loop with until; one with over takes each item once and collects the outputs`},
 
 		"the type of a port":          {steps(`{"id": "a", "inputs": [{"name": "x", "type": "strng"}]}`), `line 1, column 57: $.steps[0].inputs[0].type: node "a": the type "strng" of a port is none of any, array, boolean, integer, json, list, number, object, string, text, unknown, nor one of these with [] behind it; did you mean "string"?`},
 		"a port without a name":       {steps(`{"id": "a", "outputs": [{"type": "text"}]}`), `line 1, column 36: $.steps[0].outputs[0]: node "a": the field "name" is missing`},
-		"the whole and a port":        {steps(`{"id": "a", "outputs": {"output": "text", "x": "any"}}`), `line 1, column 35: $.steps[0].outputs: node "a": the port "output" is the whole output: its type cannot stand beside those of other ports`},
+		"the whole and a port":        {steps(`{"id": "a", "outputs": {"output": "text", "x": "any"}}`), `line 1, column 35: $.steps[0].outputs: node "a": the port "output" is the whole output: its type cannot stand beside the types of other ports`},
 		"a connection without a step": {steps(`{"id": "a", "next": {"sourceHandle": "x"}}`), `line 1, column 32: $.steps[0].next: node "a": the field "target" is missing`},
 
 		"a playbook":             {`{"workflow": {}}`, `line 1, column 14: $.workflow: expected a list, got an object`},
@@ -90,7 +90,7 @@ func TestWrongDocuments(t *testing.T) {
 		"unknown in a step":     {steps(`{"id": "a", "nxt": []}`), `line 1, column 24: $.steps[0].nxt: node "a": unknown field "nxt"; did you mean "next"?`},
 		"twice":                 {steps(`{"id": "a", "next": [], "next": []}`), `line 1, column 36: $.steps[0].next: node "a": the field occurs twice`},
 		"a description":         {steps(`{"id": "a", "description": "x"}`), `line 1, column 24: $.steps[0].description: node "a": nodes have no descriptions; a label is one line`},
-		"a mock":                {steps(`{"id": "a", "mock": {}}`), `line 1, column 24: $.steps[0].mock: node "a": a mock is no part of a workflow: it is an option of a run, or part of a case of its tests`},
+		"a mock":                {steps(`{"id": "a", "mock": {}}`), `line 1, column 24: $.steps[0].mock: node "a": a mock is not part of a workflow: it is an option of a run, or part of a case of its tests`},
 		"skip":                  {steps(`{"id": "a", "skip": true}`), `line 1, column 24: $.steps[0].skip: node "a": a step that is left out is disabled: true`},
 		"the group of a step":   {steps(`{"id": "a", "group": "g"}`), `line 1, column 24: $.steps[0].group: node "a": a step is in the group that lists it in its steps; a loop names the group that it performs in its config`},
 		"metadata":              {`{"metadata": {"description": "x"}, "steps": [{"id": "a"}]}`, `line 1, column 15: $.metadata.description: workflows have no descriptions`},

@@ -100,8 +100,8 @@ var mistakes = []mistake{
 	}},
 	{said: "expected key while", before: regexp.MustCompile(`'$`), message: says("a quote in a text in single quotes is written twice: ''")},
 	{said: "expected key while", before: regexp.MustCompile(`"$`), message: says(`a quote in a text in double quotes is written \"`)},
-	{said: "expected key while", before: regexp.MustCompile(`["'] +$`), message: says("the value goes on after its closing quote: put all of it in quotes")},
-	{said: "expected key while", before: regexp.MustCompile(`[\]}] *$`), message: says("the value goes on after its closing bracket: put all of it in quotes")},
+	{said: "expected key while", before: regexp.MustCompile(`["'] +$`), message: says("text follows the closing quote of the value: put all of it in quotes")},
+	{said: "expected key while", before: regexp.MustCompile(`[\]}] *$`), message: says("text follows the closing bracket of the value: put all of it in quotes")},
 	{said: "expected key while", message: func(f found) (string, string) {
 		at := f.le.ContextMark
 		if strings.HasPrefix(f.rest, "- ") {
@@ -173,7 +173,7 @@ func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
 		return rest // the value ends with the line
 	}
-	depth := 0 // how deep text is in brackets inside the value
+	depth := 0 // of brackets inside the value
 	for i, c := range rest {
 		switch c {
 		case '{', '[':
@@ -194,7 +194,7 @@ func valueOf(before, rest string) string {
 // explain sets a problem's message, place and path from a mistake that it recognizes. Otherwise it puts words of this package before the
 // parser's message.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
-	p.Message = "the text is no YAML from here on: " + p.Message
+	p.Message = "the text is not YAML from here on: " + p.Message
 	line := min(p.Position.Line, len(l.begins)) // the parser may point past the text
 	for _, m := range mistakes {
 		if !strings.Contains(le.Message+" "+le.ContextMsg, m.said) {

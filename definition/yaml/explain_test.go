@@ -119,7 +119,7 @@ func TestUnknownMistake(t *testing.T) {
 	l := linesOf("a: 1\nb: 2\n")
 	p := &definition.Problem{Message: "something new", Position: l.at(2, 1)}
 	l.explain(p, &yaml.LoadError{Message: "something new", Mark: yaml.Mark{Line: 2, Column: 1}})
-	require.Equal(t, "the text is no YAML from here on: something new", p.Message)
+	require.Equal(t, "the text is not YAML from here on: something new", p.Message)
 	require.Equal(t, 2, p.Position.Line)
 	require.Equal(t, "$.b", p.Path)
 }

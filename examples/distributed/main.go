@@ -33,7 +33,7 @@ import (
 
 const (
 	taskQueue = "distributed"
-	oddQueue  = "distributed-odd" // the queue of the nodes of kind odd
+	oddQueue  = "distributed-odd" // of the nodes of kind odd
 	deep      = 20
 	wide      = 15
 	workers   = 3

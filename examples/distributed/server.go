@@ -50,7 +50,7 @@ func startServer(ctx context.Context) (*server, error) {
 	}
 	if _, err := fmt.Fscanln(out, &s.address, &s.namespace); err != nil {
 		s.stop()
-		return nil, fmt.Errorf("it has not told its address: %w", err)
+		return nil, fmt.Errorf("it has not reported its address: %w", err)
 	}
 	log.Printf("the development server listens at %s", s.address)
 	return s, nil

@@ -15,10 +15,10 @@ const ms = time.Millisecond
 const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
-	stallTimeout   = 300 * ms // the timeout of an attempt that the server lets hang
-	overallTimeout = 400 * ms // the timeout of reviews: the first delay fits into it, the second does not
+	stallTimeout   = 300 * ms // of an attempt that the server lets hang
+	overallTimeout = 400 * ms // of reviews: the first delay fits into it, the second does not
 	cancelGrace    = 400 * ms
-	exportTimeout  = 400 * ms // the timeout of the whole second run
+	exportTimeout  = 400 * ms // of the whole second run
 )
 
 // policy is the retry policy of every node without one of its own. Programs want jitter, which is the default; here the delays should be

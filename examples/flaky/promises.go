@@ -33,7 +33,7 @@ type promise struct {
 	status   kahn.Status
 	attempts int
 	cause    kahn.CauseKind
-	delays   []time.Duration // the delay before each attempt but the first
+	delays   []time.Duration // before each attempt but the first
 	timeouts int             // attempts that timed out
 }
 

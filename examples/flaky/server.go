@@ -162,7 +162,7 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // a handler has not returned, so its connection is closed
+			_ = server.Close() // a handler does not return: close its connection
 		}
 		<-served
 	}, nil

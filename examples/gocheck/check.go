@@ -48,7 +48,7 @@ func (c *checker) checkWith(ctx context.Context, pkg *goPackage, load func(path 
 	switch {
 	case pkg.Error != nil:
 		return nil, pkg.Error
-	case pkg.ImportPath == "unsafe": // the source of unsafe is only documentation
+	case pkg.ImportPath == "unsafe": // its source is documentation
 		return types.Unsafe, nil
 	}
 	files, err := c.parse(ctx, pkg)

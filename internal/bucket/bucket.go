@@ -52,7 +52,7 @@ func (b *Bucket) refill(now int64) {
 	if now <= b.at && now != math.MaxInt64 {
 		return
 	}
-	if now == math.MaxInt64 { // all tokens have come back, see Bucket
+	if now == math.MaxInt64 { // all tokens have come, see Bucket
 		b.level = b.size
 	} else if passed := now - b.at; passed > (b.size-b.level)/b.gain {
 		b.level = b.size

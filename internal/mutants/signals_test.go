@@ -113,7 +113,7 @@ var signalBugs = []signalBug{
 		new: "\tbase, l := len(sc.stack), n.deps\n\tsc.hooks = append(sc.hooks[:0], n)[:0]\n",
 	},
 	{
-		lines: []int{29}, name: "zero is no value", file: "reactive/computed.go",
+		lines: []int{29}, name: "zero is not a value", file: "reactive/computed.go",
 		old: `if c.flags&flagMade == 0 || c.err`,
 		new: `if c.err`,
 	},

@@ -17,7 +17,7 @@ import (
 type Case struct {
 	Bug
 	Name string // of the bug; may be empty
-	Test string // the name of the test, with its subtests
+	Test string // its name, which includes its subtests
 }
 
 // Wanted skips a test of tests, unless the environment variable KAHN_SAMPLE, which .ci/run sets, or KAHN_LONG is set. Compiling the bugs of

@@ -25,7 +25,7 @@ type call[T any] struct {
 	done chan struct{}
 
 	until time.Time     // when the call fails if its row is still locked; zero if it was not locked
-	pause time.Duration // the pause before the next try
+	pause time.Duration // before the next try
 }
 
 // errLocked is returned by a call that was not performed because another transaction has locked the row of the run.
