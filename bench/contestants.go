@@ -14,7 +14,7 @@ type job struct {
 	visit func(node int) // the step of every node; nil for the cheapest step that does nothing
 	limit int            // steps at once; 0 means no limit
 	kinds []string       // by node; nil for none
-	ends  bool           // the caller's context may end, as contexts in nearly all programs
+	ends  bool           // the caller's context can be cancelled, as it can in nearly all programs
 }
 
 // lasting is a context that could end, but does not.
@@ -56,7 +56,8 @@ var (
 // errNoLimit is returned if an executor cannot hold back ready steps.
 var errNoLimit = errors.New("it has no limit on concurrency")
 
-// kahnGraph declares a shape as a host that loads its graphs does: nodes, then edges, and one StepFunc for all.
+// kahnGraph declares a shape in the way of a program that loads its graphs: first all nodes, then all edges, and one StepFunc for all
+// nodes.
 func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g := &kahn.Graph{}
 	nodes := make([]kahn.Node, s.n)
@@ -75,8 +76,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned does what prepareKahn does, with a History of one run. With a prefix, the nodes of that run have other names, so that only
-// the means of their kinds are known.
+// prepareLearned does what prepareKahn does, with a History of one run. If prefix is not empty, the nodes of that run have other names, so
+// the History knows only the mean durations of their kinds.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// driveBudget is how many times as long as Execute State.Drive may take for a node.
+// driveBudget bounds the time of State.Drive for a node, as a multiple of the time of Execute.
 const driveBudget = 4
 
 // driven runs a State to its end with Drive: each call ends as soon as it begins.

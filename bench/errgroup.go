@@ -24,7 +24,7 @@ func (w *withErrgroup) run(ctx context.Context) error {
 	for i := range done {
 		done[i] = make(chan struct{})
 	}
-	// Not errgroup's SetLimit: goroutines that wait for predecessors would take places from goroutines that could run.
+	// errgroup's SetLimit would not do: goroutines that wait for predecessors would take places from goroutines that could run.
 	var slots chan struct{}
 	if w.limit > 0 {
 		slots = make(chan struct{}, w.limit)

@@ -66,7 +66,7 @@ func handOn(step stepFunc) *contestant {
 	}}
 }
 
-const featureTimeout = time.Hour // of steps that return at once
+const featureTimeout = time.Hour // the timeout of steps that return at once
 
 // asksDone asks for the channel of its context, as a step that waits for something does.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -114,7 +114,8 @@ func features() []feature {
 	}
 }
 
-// upstreamOn returns a contestant whose steps return a value. With read, each step also asks for the value of each predecessor, by id.
+// upstreamOn returns a contestant whose steps return a value. If read is true, each step also asks for the value of each predecessor, by
+// id.
 func upstreamOn(read bool) contestant {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if read {
@@ -164,9 +165,9 @@ func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 
 // addition is the cost that a feature adds.
 type addition struct {
-	cpu, bytes, allocs float64 // a node; cpu is processor time, which other load on the machine hardly changes
-	relative           float64 // to the run without the feature
-	hand               float64 // ns a node that the counterpart adds; 0 without a counterpart
+	cpu, bytes, allocs float64 // for each node; cpu is processor time, which other load on the machine hardly changes
+	relative           float64 // the cost, relative to the run without the feature
+	hand               float64 // the ns for each node that the counterpart adds; 0 if there is no counterpart
 	ratio              float64 // of cpu to hand
 }
 

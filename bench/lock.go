@@ -15,16 +15,16 @@ import (
 // section is how long a worker holds the lock for one step.
 type section struct {
 	own  float64 // ns, if the same worker held the lock last
-	move float64 // ns more if another core held it: the run's cache lines have to move
+	move float64 // additional ns if another core held the lock last: the run's cache lines have to move
 }
 
-// simulate returns the ns a node with the given number of workers, each on a core of its own, and steps of about the given length. The lock
-// goes to the worker that has waited longest.
+// simulate returns how many ns each node takes with the given number of workers, each on its own core, if a step takes about the given
+// time. The lock goes to the worker that has waited longest.
 func (c section) simulate(workers int, step time.Duration) float64 {
 	const nodes = 20_000
 	rng := rand.New(rand.NewPCG(1, uint64(workers)))
 	length := func() float64 { return float64(step) * (0.9 + 0.2*rng.Float64()) }
-	asks := make([]float64, workers) // when each asks for the lock
+	asks := make([]float64, workers) // when each worker asks for the lock
 	for w := range asks {
 		asks[w] = length()
 	}
@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that two simulated workers take the measured ns a node.
+// fit sets c.move so that two simulated workers need the measured time for a node, which is ns.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {

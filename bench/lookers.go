@@ -18,7 +18,7 @@ const (
 	lookerCount = 50
 	lookerStep  = time.Millisecond // how long a step waits
 	lookerSlots = 10
-	lookerLimit = 1.65 // for -check: the highest ratio of the time of an observed run to that of another run, 1.5 times the ratio measured under other load
+	lookerLimit = 1.65 // -check fails if an observed run takes more than this many times as long as an unobserved run; 1.5 times the ratio measured under other load
 )
 
 // gaze is the measurement of a run of 10,000 steps that some lookers observe.
@@ -30,7 +30,7 @@ type gaze struct {
 }
 
 // gazed performs the run with a number of lookers. Each asks for Counts, one Node and one Why a hundred times a second, and for Nodes once
-// a second, first at a moment within the first second.
+// a second. The lookers' first calls of Nodes are spread over the first second.
 func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	user, kernel, err := processTimes()
 	if err != nil {

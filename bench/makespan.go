@@ -16,7 +16,7 @@ type waiting struct {
 	kinds []string // by node; nil for none
 }
 
-// bound returns the length of the longest path, or with a limit the work divided by the limit if that is more.
+// bound returns the length of the longest path. If there is a limit, and the work divided by the limit is more, it returns that quotient.
 func (w *waiting) bound() time.Duration {
 	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
 	in := w.shape.predecessors()

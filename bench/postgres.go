@@ -107,7 +107,7 @@ func (s *server) turn(l *load) (t turn, err error) {
 		return t, err
 	}
 	statements := s.statements.Load() - before
-	without, err := s.rowsAlone(l, recorded.applied, max(1, int(statements)-2*l.runs)) // without the statements that acquire and release the runs
+	without, err := s.rowsAlone(l, recorded.applied, max(1, int(statements)-2*l.runs)) // the two statements that acquire and release a run do not count
 	if err != nil {
 		return t, err
 	}
@@ -175,10 +175,10 @@ func (f *floorStatement) args() []any {
 	return []any{f.runs, f.sequences, f.nodeRuns, f.nodes, f.keys, f.statuses, f.starts, f.ends, f.hashes, f.values, f.records}
 }
 
-// floorStatements groups commits into statements of at most together commits each, in order. A statement has at most one commit of each
-// run.
+// floorStatements groups commits into statements, in order. The parameter together bounds the commits of one statement. A statement has
+// at most one commit of each run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
-	numbers := map[int]map[string]int32{} // of the nodes, by run and id
+	numbers := map[int]map[string]int32{} // the numbers of the nodes, by run and id
 	inLast := map[int]bool{}              // runs
 	for _, c := range commits {
 		if len(work) == 0 || inLast[c.run] || len(inLast) == together {

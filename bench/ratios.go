@@ -10,8 +10,8 @@ import (
 // budget is the limit for kahn's time on a shape, relative to the hand-written executor on the same shape.
 type budget struct {
 	shape    *shape
-	ratio    float64       // at most this many times as long; 0 means that extra applies
-	extra    time.Duration // at most this much longer
+	ratio    float64       // kahn may take at most this many times as long; if it is 0, the field extra applies instead
+	extra    time.Duration // kahn may take at most this much longer
 	measured float64       // the ratio on two cores of a busy machine; see gate
 	bytes    float64       // at most this many bytes a node; 0 means no limit
 	rivals   *shape        // for the libraries; nil means the same shape
@@ -23,8 +23,8 @@ func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 // budgets are the shapes of the ratios table. Rivals that take most of a minute to build or run a shape get a smaller shape of the same
 // kind.
 //
-// The chain, the fan and the layered graph miss their budgets: even the hand-written executor takes more than twice as long with a clock,
-// which kahn reads too, as without. docs/costs.md has the profile.
+// The chain, the fan and the layered graph miss their budgets: kahn reads the clock, and with a clock even the hand-written executor
+// takes more than twice as long as without one. docs/costs.md has the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},

@@ -126,8 +126,8 @@ func contestThreads(s *shape, rounds int, target time.Duration, contestants ...c
 
 var threads = []int{1, 2, 8}
 
-// contention measures the layered shape with one, two and eight threads: the steps do nothing, so workers only contend for the lock: the
-// worst case.
+// contention measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so workers only
+// contend for the lock.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
 	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)
@@ -145,7 +145,7 @@ func contention(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// collapse bounds how many times as long a node may take with several threads as with one; beyond it -check fails.
+// collapse bounds the time of a node with several threads, as a multiple of its time with one thread. -check fails above it.
 const collapse = 3
 
 // checkThreads compares runs with several threads and runs with one thread.

@@ -51,7 +51,8 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite returns side nodes, each with an edge to each of side other nodes. It shows the cost of an edge.
+// bipartite returns two sides with the given number of nodes each, and an edge from each node of the first side to each node of the second.
+// It shows the cost of an edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {

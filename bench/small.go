@@ -59,7 +59,7 @@ func sprint(s *shape, rounds int, target time.Duration, contestants ...contestan
 	return ns, nil
 }
 
-const mostForRivals = 1000 // nodes: rivals take seconds to build larger graphs
+const mostForRivals = 1000 // a number of nodes; rivals take seconds to build larger graphs
 
 // sprints prints one row a size: the time of every contestant, kahn's ratios to errgroup and to the hand-written executor, and the ratio of
 // the fastest library to kahn.

@@ -55,7 +55,7 @@ func loads() ([]load, error) {
 	return list, nil
 }
 
-// commits counts the write transactions of this process, and delays each by takes.
+// commits counts the write transactions of this process. Each transaction is delayed by commits.takes.
 var commits struct {
 	count atomic.Int64
 	takes atomic.Int64 // nanoseconds
@@ -364,7 +364,7 @@ func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 
 // rows returns the rows of all commits.
 func (l *load) rows(applied map[string][]store.Commit) (work []rowsOf) {
-	numbers := map[string]int64{} // of the nodes, by run and id
+	numbers := map[string]int64{} // the numbers of the nodes, by run and id
 	nodes := make([]int64, l.runs)
 	for _, c := range l.order(applied) {
 		var rows rowsOf
@@ -417,7 +417,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// write writes commits, together of them in each transaction.
+// write writes commits. The parameter together is the number of commits in a transaction.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

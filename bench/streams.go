@@ -95,7 +95,7 @@ func stream(clients, nodes int, wait time.Duration) (r streaming, err error) {
 	if _, err := run.Wait(); err != nil {
 		return r, err
 	}
-	if child != nil { // until it has read everything
+	if child != nil { // the process of the clients ends when it has read everything
 		if err := child.Wait(); err != nil {
 			return r, fmt.Errorf("the clients: %w", err)
 		}

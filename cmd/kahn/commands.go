@@ -23,7 +23,7 @@ type terminal struct {
 	in             *bufio.Reader
 	out            *output
 	err            io.Writer
-	showsOut, both bool // the standard output is a terminal; the standard error is one, too
+	showsOut, both bool // showsOut: the standard output is a terminal; both: the standard output and the standard error are terminals
 }
 
 func newTerminal(in io.Reader, out, err io.Writer) *terminal {
@@ -194,7 +194,7 @@ func unknown(what, written string, choices []string) error {
 // flags are the flags of one command.
 type flags struct {
 	*flag.FlagSet
-	choices map[string][]string // the values of each flag made by choice
+	choices map[string][]string // the allowed words of each flag that the method choice has registered
 	files   map[string]bool     // flags whose values are names of files
 }
 

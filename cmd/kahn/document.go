@@ -104,7 +104,7 @@ func valueOf(v *definition.Value) any {
 		if n, err := strconv.ParseInt(v.Text, 10, 64); err == nil {
 			return n
 		}
-		f, _ := strconv.ParseFloat(v.Text, 64) // infinite if out of range
+		f, _ := strconv.ParseFloat(v.Text, 64) // f is infinite if the number is out of range
 		return f
 	case definition.List:
 		list := make([]any, len(v.Items))

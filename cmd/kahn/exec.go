@@ -41,7 +41,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	stdout, stderr := lines{emit: s.Emit}, lines{emit: s.Emit}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = 2 * grace // for processes that still hold its outputs
+	cmd.WaitDelay = 2 * grace // Run waits this long for processes that still hold the command's outputs
 	end := group.Lead(cmd, grace)
 	err = cmd.Run()
 	end()
@@ -71,7 +71,7 @@ type lines struct {
 	mu   sync.Mutex // guards the fields below: other processes may write to the output after the command has ended
 	kept []byte
 	cut  bool   // the beginning was dropped
-	line []byte // the last line, while it has no end
+	line []byte // the last line, until its end is read
 }
 
 // Write implements io.Writer.

@@ -84,7 +84,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 		}
 	}
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run ends after ctx
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run may end later than ctx
 	defer stop()
 	go func() { // a run that is left ends without a change of its status
 		<-run.Done()

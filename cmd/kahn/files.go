@@ -42,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// limited reads a text of at most maxText bytes. what names the text in an error.
+// limited reads a text of at most maxText bytes. The parameter what names the text in an error.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {

@@ -15,9 +15,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// performer says who performs the steps of a definition: this command, or a host. Of a host only the names of the kinds are known.
+// performer says who performs the steps of a definition: this command, or a host, of which only the names of the kinds are known.
 type performer struct {
-	hosted []string // the kinds of the host; nil: this command performs
+	hosted []string // the kinds of the host; nil if this command performs the steps
 }
 
 // kinds registers the flag that names the kinds of a host.
@@ -137,7 +137,7 @@ func (p performer) step() kahn.StepFunc {
 	}
 }
 
-// inputs returns the inputs of a run: the given ones, and unless a host performs the definition, its folder.
+// inputs returns the inputs of a run: the given ones and, if this command performs the definition, the folder of the definition.
 func (p performer) inputs(file string, given map[string]any) (map[string]any, error) {
 	all := map[string]any{}
 	if p.hosted == nil {

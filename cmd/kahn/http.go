@@ -149,7 +149,7 @@ const maxRetryAfter = 24 * time.Hour
 
 // retryAfter returns the delay that the header Retry-After asks for, in seconds or by a date, or 0 if it asks for none.
 func retryAfter(header string, now time.Time) time.Duration {
-	seconds, _ := strconv.ParseInt(header, 10, 64) // the greatest or least integer if out of range, and 0 for other texts
+	seconds, _ := strconv.ParseInt(header, 10, 64) // seconds is the greatest or least integer if the number is out of range, and 0 if the text is no number
 	if at, err := http.ParseTime(header); err == nil {
 		seconds = int64(at.Sub(now).Seconds())
 	}
@@ -184,7 +184,7 @@ func plain(v any) any {
 	})
 }
 
-// withNumbers replaces the numbers in a value by the results of number.
+// withNumbers replaces each number in a value by the result of the function number.
 func withNumbers(v any, number func(json.Number) any) any {
 	switch v := v.(type) {
 	case json.Number:

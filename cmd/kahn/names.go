@@ -15,7 +15,7 @@ import (
 // names has the gates and inputs that the flags -answer and -input may name.
 type names struct {
 	gates, inputs map[string]bool
-	labels        map[string]string // of gates with a label
+	labels        map[string]string // the labels of gates, by path
 	computed      *bool             // a template computes the name of an input, so the graph may use any input
 }
 
@@ -43,7 +43,7 @@ func namesOf(g *kahn.Graph) names {
 	return n
 }
 
-// namesUsed is namesOf without inputs that the graph declares but does not use.
+// namesUsed does what namesOf does, but leaves out inputs that the graph declares and does not use.
 func namesUsed(g *kahn.Graph) names {
 	n := names{map[string]bool{}, map[string]bool{}, map[string]string{}, new(bool)}
 	n.look(g, "")
@@ -104,7 +104,7 @@ func (n names) find(texts ...string) {
 	}
 }
 
-// findCalls adds the names of inputs in the templates of a config, and with params the names of parameters.
+// findCalls adds the names of inputs in the templates of a config. If params is true, it also adds the names of parameters.
 func (n names) findCalls(config any, params bool) {
 	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
 		calls, _ := callsIn(text) // invalid templates were refused before

@@ -43,7 +43,7 @@ func (p page) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// events returns how many events of a run to keep for the page, the only later reader. Each line of a command's output is an event.
+// events returns how many events of a run to keep. Only the page reads events later. Each line of a command's output is an event.
 func (p page) events() int {
 	if p.addr == "" {
 		return 0
@@ -112,9 +112,9 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 	serving, stop := context.WithCancel(context.Background())
 	server := &http.Server{
 		Handler:           mux,
-		BaseContext:       func(net.Listener) context.Context { return serving }, // ending it ends streams, so that Shutdown can return
+		BaseContext:       func(net.Listener) context.Context { return serving }, // when this context ends, streams end, so that Shutdown can return
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second, // against stalling bodies; requests for streams have none
+		ReadTimeout:       30 * time.Second, // ends requests whose bodies stall; requests for streams have no body
 	}
 	served := make(chan struct{})
 	go func() {

@@ -14,10 +14,10 @@ import (
 // errPosted is returned if the command has posted its answers to the process that performs the run.
 var errPosted = errors.New("another process performs the run")
 
-// errRefused is returned if that process has refused an answer.
+// errRefused is matched by the returned error if the process that performs the run has refused an answer.
 var errRefused = errors.New("the answer was refused")
 
-// posted has the ids of the requests with the answers that were posted for a run, by gate.
+// posted maps each gate whose answer was posted to the id of the request.
 type posted map[string]string
 
 // post posts answers for a run to the store. The process that performs the run takes them from there.

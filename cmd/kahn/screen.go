@@ -31,7 +31,7 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// follow gives the display the run, which knows what it did in earlier lives. It is a function for kahn.Around.
+// follow passes the run to the display, which asks the run what it did in earlier lives. It is a function for kahn.Around.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *screen) show(e kahn.Event) {
 	}
 }
 
-// write writes output lines of commands, above the picture if the terminal with the picture is also the standard output.
+// write writes output lines of commands. If the standard output and the picture are on the same terminal, the lines are above the picture.
 func (s *screen) write(lines string) {
 	if s.h.t.both {
 		_, _ = io.WriteString(s.display, lines) // Close returns the error

@@ -78,7 +78,7 @@ type server struct {
 	keep         time.Duration
 	forget       []string
 	cache        cache
-	kept         []kahn.Option // of the cache; all runs share them
+	kept         []kahn.Option // the options of the cache, which all runs share
 	verbose      bool
 
 	t         *terminal
@@ -117,7 +117,7 @@ func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
 		return t.refuse(err)
 	}
 	s.db = db
-	defer func() { _ = db.Close() }() // commits are in the file already
+	defer func() { _ = db.Close() }() // an error does not matter: committed data is already in the file
 	return s.work(ctx)
 }
 
@@ -345,7 +345,7 @@ func (s *server) announce() {
 			times, err = schedule.Cron(x.Cron, x.Zone)
 			when = strings.TrimSpace(x.Cron + " " + x.Zone)
 		}
-		if err == nil { // nil: FromDocument has parsed it before
+		if err == nil { // err is always nil, since FromDocument has parsed the same schedule
 			s.t.printf("%s: %s, next at %s\n", x.Name, when, times.Next(time.Now()).Format(time.RFC3339))
 		}
 	}

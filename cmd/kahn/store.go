@@ -27,11 +27,11 @@ const (
 // storedRun is a run in a store.
 type storedRun struct {
 	db     *sqlite.Store // nil without a store
-	id     string        // "" without a store, for a new id
+	id     string        // "" means that the run gets a new id, as it does without a store
 	labels map[string]string
 	lease  time.Duration
 	file   string
-	info   os.FileInfo    // of the file, when it was opened
+	info   os.FileInfo    // describes the file at the time at which it was opened
 	goesOn bool           // the store has the run, and it has not ended or is redriven
 	asked  bool           // a redrive of the run was posted
 	again  bool           // this command redrives the run

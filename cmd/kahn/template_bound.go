@@ -40,7 +40,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// made returns an error if a text that a function made is too long: in a loop a variable can double its length in each turn.
+// made returns an error if a text that a function has made is too long. In a loop, functions could double the length of a variable in each
+// turn.
 func (b *bounded) made(text string) (string, error) {
 	if len(text) > maxText {
 		return "", fmt.Errorf("%w: a function makes a text that is longer than %d bytes", errBound, maxText)

@@ -57,7 +57,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 		}
 		written := member(config, name)
 		switch {
-		case name != "" && written == nil && replaced[name]: // addUnknownFields has reported the field that stands in its place
+		case name != "" && written == nil && replaced[name]: // addUnknownFields has reported a misspelt field in place of this missing one
 		case name != "" && written == nil && rest == "":
 			bad(config, at.path, fmt.Sprintf("%s: %s", name, violation.Message))
 		case property.Title != "":

@@ -49,7 +49,7 @@ func (c *checker) checkLabels(root *definition.Value) {
 	}
 }
 
-// checkLabelsOf checks the labels of one edge or of a list of edges, which lead from the node with the id if from is set.
+// checkLabelsOf checks the labels of one edge or of a list of edges. If from is true, the edges lead from the node with the given id.
 func (c *checker) checkLabelsOf(answers map[string][]string, id string, v *definition.Value, at place, from bool) {
 	if v == nil {
 		return

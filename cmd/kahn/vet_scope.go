@@ -13,8 +13,8 @@ import (
 type scope struct {
 	inputs *nameSet // root inputs; nil: any
 	params []string // the parameters, sorted
-	closed bool     // the node has no parameters beside params
-	free   bool     // undeclared inputs are parameters, too
+	closed bool     // the node has only the parameters in params
+	free   bool     // the field inputs has further parameters of the node
 	id     string
 	wires  *wiring
 	undo   bool // the config belongs to a compensation
@@ -60,7 +60,8 @@ func (s *nameSet) add(names ...string) {
 }
 
 // inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, inputs that a map or a loop around the graph
-// adds, the inputs of the document, and here. It returns nil if the graph or the document accepts any input.
+// adds, the inputs of the document, and the input that the constant here names. It returns nil if the graph or the document accepts any
+// input.
 func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	if known, ok := s.inputs[at.graph]; ok {
 		return known
@@ -298,8 +299,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// misses reports whether an object, or one of the named fields as a whole, could not be read, or whether an unknown field may mean a named
-// field.
+// misses reports whether an object, or one of its fields with the given names, could not be read, or whether an unknown field may be meant
+// as one of these fields.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)

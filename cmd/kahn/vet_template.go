@@ -215,8 +215,8 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse and returns its offset in the text: where the subject of the error
-// stands in its line, or else the braces.
+// describeTemplate describes an error of package text/template/parse, and returns its offset in the text: the offset of what the error
+// is about or, if that is not found in the line, the offset of the braces.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -246,7 +246,7 @@ func describeTemplate(text string, err error) (message string, offset int) {
 // If a text stands in the file unescaped, within returns the position of an offset in the text; otherwise the position of the text.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
-	for quote := range 2 { // unquoted, and after a quote
+	for quote := range 2 { // the text begins at the value's position or, if it is quoted, one byte later
 		at := v.At.Offset + quote
 		if at+len(v.Text) <= len(c.text) && v.At.Line > 0 && !strings.Contains(v.Text, "\n") && string(c.text[at:at+len(v.Text)]) == v.Text {
 			return definition.Position{Line: v.At.Line, Column: v.At.Column + quote + utf8.RuneCountInString(v.Text[:offset])}

@@ -11,8 +11,8 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// A saying replaces a library's message about a text. says may quote groups of said as $1 and $2; the group also shows where the mistake
-// is.
+// A saying replaces a library's message about a text. The field said matches the message, and says is the replacement, in which $1 and
+// $2 stand for groups of said. The text of the group also shows where the mistake is.
 type saying struct {
 	said *regexp.Regexp
 	says string
