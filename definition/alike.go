@@ -61,8 +61,8 @@ var composed = func() map[rune]composition {
 	return of
 }()
 
-// marked lists, by combining mark, pairs of letters of Latin, Greek, Cyrillic and Kana: each without the mark, and then with it.
-// Source: the canonical decompositions of the Unicode Character Database, 15.0.
+// marked has, for each combining mark, pairs of Latin, Greek, Cyrillic and Kana letters: a letter without the mark, then the
+// letter with it. Source: the canonical decompositions of the Unicode Character Database, 15.0.
 var marked = map[rune]string{
 	0x0300: "AÀEÈIÌOÒUÙaàeèiìoòuùÜǛüǜNǸnǹЕЀИЍеѐиѝÂẦâầĂẰăằÊỀêềÔỒôồƠỜơờƯỪưừYỲyỳ",
 	0x0301: "AÁEÉIÍOÓUÚYÝaáeéiíoóuúyýCĆcćLĹlĺNŃnńRŔrŕSŚsśZŹzźÜǗüǘGǴgǵÅǺåǻÆǼæǽØǾøǿ¨΅ΑΆΕΈΗΉΙΊΟΌΥΎΩΏϊΐαάεέηήιίϋΰοόυύωώϒϓГЃКЌгѓкќÂẤâấĂẮăắÊẾêếÔỐôốƠỚơớƯỨưứ",

@@ -18,11 +18,11 @@ import (
 // are defined together, so that they cannot drift apart.
 type field[T any] struct {
 	name string
-	// takes is the type of the value if it is Bool or Number.
+	// takes is Bool or Number if the field takes a value of this type, and otherwise Null.
 	takes Type
 	// read reads the value. If it reports a problem, it does not change the target.
 	read func(d *decoder, v *Value, to *T)
-	// show returns the value, or false to leave it out. Nil: another field writes the value.
+	// show returns the value, or false to leave it out. It is nil if another field writes the value.
 	show func(e *encoder, from *T) (Value, bool)
 }
 
@@ -31,7 +31,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // the field that a single value in place of the object probably means, such as over of a map
+	alone    string   // the field that the author of a single value in place of the object probably meant, such as the field over for a map
 }
 
 // read reads an object.
@@ -59,7 +59,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		}
 		if !d.enter(item, item.Key, -1) {
 			if f >= 0 {
-				seen[f] = true // the field exists, with a bad value
+				seen[f] = true // the field is present, although its value is bad
 			}
 			continue
 		}
@@ -85,7 +85,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 }
 
-// mayBelong adds to the last problem that the member may belong to the member before it, which has no value.
+// mayBelong adds a hint to the last problem if the preceding member has no value: items[i] may belong in it.
 func (d *decoder) mayBelong(items []Value, i int) {
 	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
 		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))
@@ -127,8 +127,8 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 	return meant
 }
 
-// explain returns a value that the reader of the format rejected. If it was rejected because readers of the format disagree about
-// it, explain adjusts the message to the field.
+// explain returns v, which the reader of the format rejected. If readers of the format disagree about v, explain returns a copy
+// whose message says what the field expects.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
 		return v
@@ -287,7 +287,7 @@ func inputList(key string) field[graph] {
 	f.show = func(e *encoder, from *graph) (Value, bool) {
 		v, ok := show(e, from)
 		for i := range v.Items {
-			if object := &v.Items[i]; len(object.Items) == 1 { // the object has nothing but its name
+			if object := &v.Items[i]; len(object.Items) == 1 { // the object has only a name
 				*object = Value{Type: Text, Text: object.Items[0].Text}
 			}
 		}
@@ -323,7 +323,7 @@ func flag[T any](key string, at func(*T) *bool) field[T] {
 	}
 }
 
-// count returns a field for a number from 0, integer a field for a number that may be negative.
+// count returns a field for an integer that is not negative, and the function integer a field for any integer.
 func count[T any](key string, at func(*T) *int) field[T]   { return whole(key, 0, at) }
 func integer[T any](key string, at func(*T) *int) field[T] { return whole(key, math.MinInt, at) }
 
@@ -397,7 +397,7 @@ func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
 
-// times says which values a field accepts besides durations that are not negative.
+// times says what a field accepts besides durations that are not negative: the word "none", and negative durations.
 type times struct{ none, negative bool }
 
 const (
@@ -527,14 +527,15 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 	*to = list
 }
 
-// causeAliases are other engines' names of causes that a list of causes may contain, with their meanings: in a retry, and at an edge.
+// causeAliases maps other engines' names of causes, which a list of causes may contain, to the causes that they mean in a retry and at an
+// edge.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
-	// Parameters that violate their schema do so in each attempt.
+	// A retry does not name violated parameters: they violate their schema in each attempt.
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes returns a field for a list of causes. An item is the name of a cause, or an alias for the causes that
+// causes returns a field for a list of causes. An item is the name of a cause, or an alias, whose causes the function
 // meaning returns.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
@@ -595,7 +596,7 @@ func spellings[E textual]() (names []string) {
 	for x := E(0); ; x++ {
 		text, err := x.MarshalText()
 		if join, ok := any(x).(kahn.Join); ok && join.Rule() == machine.RuleAtLeast {
-			text, err = []byte("at_least(k)"), nil // the rule has no text without its number
+			text, err = []byte("at_least(k)"), nil // MarshalText needs the number of this rule
 		}
 		if err != nil {
 			return names
@@ -616,7 +617,7 @@ func showEnum[E textual](e *encoder, x E) Value {
 	return Value{Type: Text, Text: string(text)}
 }
 
-// data returns a field that holds any JSON but null, which in Go would be the same as no value.
+// data returns a field that holds any JSON except null. In Go, null would be the same as no value.
 func data[T any](key string, at func(*T) *any) field[T] {
 	return field[T]{
 		name: key,

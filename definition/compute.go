@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// A node of these kinds computes its output by an expression. The engine evaluates its test like a condition's, but its join is a step's:
-// a failed predecessor blocks it.
+// Nodes of these kinds compute their output by an expression. The engine evaluates their tests as it does for conditions, but joins them
+// like steps: a failed predecessor blocks them.
 const (
 	kindExpression = "expression" // one value
 	kindAssignment = "assignment" // a map of values

@@ -86,7 +86,7 @@ func partOf(root *Value, limits Limits) (*Document, error) {
 type decoder struct {
 	report
 	limits               Limits
-	partial              bool // also read graphs with problems
+	partial              bool // keep the part of a graph that could be read
 	values, nodes, edges int
 	ids                  map[string]bool   // the ids of the nodes of the current graph
 	aliases              []*Problem        // uses of other engines' names
@@ -176,8 +176,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// records reads the items of a list of objects. For an object in place of the list, the message depends on whether its members are the
-// items, each under its name, or the object is a single item.
+// records reads the items of a list of objects. For an object in place of the list, the message depends on what the author probably
+// meant: items as members of the object, by name, or a single item.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {
@@ -188,8 +188,8 @@ func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) 
 	d.list(v, each)
 }
 
-// document reads the outermost object. If the version is another one, document reports only that, since the other version may have other
-// rules. A document without a version is read by the rules of this version.
+// document reads the outermost object. If the document has another version, document reports nothing else, since that version may have
+// other rules. A document without a version is read by the rules of this version.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)

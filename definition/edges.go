@@ -26,7 +26,7 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 
 // noNode reports an id that no node of the graph has.
 func (r *report) noNode(at Position, id string, ids map[string]bool) {
-	const most = 1000 // larger graphs are not compared: a document may have many such mistakes
+	const most = 1000 // in a larger graph the message suggests no id: comparing all ids for each of many mistakes would take too long
 	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
 	if p == nil || len(ids) > most {
 		return

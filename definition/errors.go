@@ -82,8 +82,8 @@ type Problem struct {
 	Kind ErrorKind
 	// File is the name of the document, see [Loader].File, or empty.
 	File string
-	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. For a syntax problem it is the path
-	// of the innermost value that had begun.
+	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. For a syntax problem it is the path of
+	// the innermost value that was being read.
 	Path string
 	// Position is the place in the text. It is zero for problems of Encode.
 	Position Position

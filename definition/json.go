@@ -92,7 +92,7 @@ func (p *parser) word() string {
 	return rest[:min(end, 60)]
 }
 
-// value parses a value. depth counts the lists and objects around it, and the value itself.
+// value parses a value. depth counts the value and all lists and objects around it.
 func (p *parser) value(v *Value, depth int) bool {
 	v.At = p.at()
 	if p.values++; p.values > p.limits.Values {

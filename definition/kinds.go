@@ -66,7 +66,7 @@ func (c *kindChecker) node(graph string, n *kahn.Node) {
 	case needsStep(n) && !c.part:
 		add("Kind", "", fmt.Errorf("%w %s: the node has a step to perform; there are %s", kahn.ErrUnknownKind, quote(n.Kind), strings.Join(c.known, ", ")))
 	}
-	if by := n.CompensateBy; by == nil || by.Kind == "" { // Compile rejects one without a kind
+	if by := n.CompensateBy; by == nil || by.Kind == "" { // Compile rejects a CompensateBy without a kind
 	} else if _, performed := c.kinds[by.Kind]; !performed {
 		unknown("CompensateBy.Kind", by.Kind, nil)
 	} else {
@@ -110,7 +110,7 @@ var (
 	pointerUnescape = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// fieldOf turns a JSON pointer into the end of a field's name.
+// fieldOf turns a JSON pointer into the form of field names: "/a/0" becomes ".a[0]".
 func fieldOf(pointer string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {

@@ -51,7 +51,7 @@ func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) 
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
 	switch err.(type) {
-	case *kahn.Problem, *kahn.GraphError: // the errors in these two belong together
+	case *kahn.Problem, *kahn.GraphError: // the errors that these two types wrap belong together
 		joined = false
 	}
 	switch {
@@ -92,7 +92,7 @@ func (r *report) locate(parts *parts, err error, compiled bool) {
 	if edges := parts.edges[p.Graph]; 0 < p.Edge && p.Edge <= len(edges) {
 		e := &edges[p.Edge-1]
 		at, node = e.part, joinPath(p.Graph, e.node)
-		if !errors.Is(err, kahn.ErrCycle) && !errors.Is(err, kahn.ErrDuplicateEdge) { // these messages name the edge
+		if !errors.Is(err, kahn.ErrCycle) && !errors.Is(err, kahn.ErrDuplicateEdge) { // the messages of these two errors name the edge already
 			text = "edge " + quote(e.from) + " -> " + quote(e.to) + ": " + text
 		}
 	}
@@ -121,7 +121,7 @@ func joinPath(graph, node string) string {
 type part struct {
 	value *Value
 	path  []segment
-	name  *Value // the id, if the value is a node: the node's problems get its position
+	name  *Value // for a node: its id, whose position the problems of the node get
 }
 
 // edgePart is the place of an edge, with its ends, and the node in which it is written, or "".
@@ -192,7 +192,7 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 	return edges
 }
 
-// edge returns an edge. known is what follows from its place.
+// edge returns an edge. known has what follows from the edge's place: the node in which it is written, and one end.
 func (at part) edge(known edgePart) edgePart {
 	known.part = at
 	for _, end := range []struct {
@@ -253,7 +253,7 @@ func (at part) item(i int) part {
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
-		inner := at.member(name) // found if the name is a key in the data of Config, Params or a schema
+		inner := at.member(name) // a member has exactly this name if it is a key in Config, Params or a schema
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
 		}

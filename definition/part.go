@@ -53,7 +53,7 @@ func (l Loader) addFromPart(err error, doc *Document) {
 
 // loss is what the graph may lack because parts of the document could not be read.
 type loss struct {
-	fields map[string][]string // by the path of a node: fields that could not be read completely, "" if it may be any field
+	fields map[string][]string // fields that could not be read completely, by the path of their node; "" stands for any field
 	edges  bool                // the document may have other edges, labels or kinds of nodes
 	nodes  bool                // the document may have other nodes
 	inputs bool                // the document may have other inputs
@@ -98,7 +98,7 @@ func (l *loss) add(p *Problem) {
 	case slices.Contains(ownFields, field):
 	case field == "graph" && rest != "":
 		l.inGraph(strings.TrimPrefix(rest, "."), p)
-	case rest != "" && (field == "map" || field == "loop"): // the node remains a composite
+	case rest != "" && (field == "map" || field == "loop"): // other nodes lose nothing: the node is a composite in any case
 	case field == "id":
 		l.nodes = true
 	default:
@@ -157,7 +157,7 @@ func (l *loss) leaves(err error) bool {
 	case errors.Is(err, kahn.ErrNotAncestor):
 		return !l.nodes && !l.edges && (!l.inputs || !errors.Is(err, kahn.ErrUnknownInput))
 	case errors.Is(err, kahn.ErrBadExpression), errors.Is(err, kahn.ErrBadSchema):
-		return true // the text and the schema were read completely
+		return true // the text or the schema was read completely, so the whole document has the error, too
 	}
 	return !l.nodes && !l.edges && !l.inputs && len(l.fields[name]) == 0
 }
@@ -192,8 +192,8 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	}
 }
 
-// closes reports whether the error is a cycle whose closing edge is in the document where the error says. An unread edge may have moved the
-// other edges.
+// closes reports whether the error is a cycle and the document has the closing edge at the index that the error names. An unread edge may
+// have changed the indices of other edges.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
 	if !errors.As(err, &problem) {

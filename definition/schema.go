@@ -77,7 +77,7 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	if len(rules.Items) > 0 {
 		node.Items = append(node.Items, rules)
 	}
-	defs := root.at("$defs") // after the other changes, since node points into the items of $defs
+	defs := root.at("$defs") // last, since append may move the items of $defs, and node points to one of them
 	defs.Items = append(defs.Items, configs...)
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }

@@ -9,7 +9,7 @@ import (
 
 // word is the meaning of another engine's word.
 type word struct {
-	fields string // candidates for the field to write instead; the first that the object has applies
+	fields string // fields to write instead; the first of them that the object can have applies
 	note   string // how to write it, if the field alone is not enough
 }
 
@@ -79,7 +79,7 @@ func fold(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(s))
 }
 
-// first returns the first of the words in of that is among the choices, or "".
+// first splits its first parameter into words, and returns the first word that is among the choices, or "".
 func first(of string, choices []string) string {
 	for name := range strings.FieldsSeq(of) {
 		for _, choice := range choices {

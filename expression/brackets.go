@@ -32,7 +32,7 @@ func unbrace(text string) (string, *SyntaxError) {
 		case '(', '[':
 			open = append(open, bracket{text[i : i+1], i})
 		case '{':
-			if !strings.HasPrefix(text[i:], "{{") { // a map's key never begins with a brace
+			if !strings.HasPrefix(text[i:], "{{") { // {{ never opens two maps, since a map's key never begins with a brace
 				open = append(open, bracket{"{", i})
 				continue
 			}

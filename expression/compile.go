@@ -24,14 +24,14 @@ type compiler struct {
 	source  file.Source
 	words   map[int]string // the names that asCalls has changed, by their positions
 	parts   int
-	hoping  int      // how many calls of exists surround the node; they may name nodes and members that do not exist
-	nodes   []string // named outside exists
-	inputs  []string // named by the text
+	hoping  int      // how many calls of exists surround the node; in exists a path may name nodes and members that do not exist
+	nodes   []string // nodes that the text names outside exists
+	inputs  []string // inputs that the text names
 	reads   []string // nodes whose output the text names outside exists
 	asks    []string // nodes whose status or error the text names, and nodes that it names in exists
 	strange []error  // problems that do not depend on values: see check.go
 
-	kinds map[ast.Node]string // of the values of compiled nodes, where known
+	kinds map[ast.Node]string // the kinds of the values of compiled syntax nodes, where known
 }
 
 func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
@@ -517,8 +517,8 @@ func insteadOf(word string) string {
 	return end
 }
 
-// namespaces translate the beginnings of paths. literal takes the next member, which must be a name; what describes that name
-// in errors.
+// namespaces translate the beginnings of paths. literal takes the next member, which must be a name; its parameter what is
+// the noun for that name in errors.
 var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
 	"nodes":  (*compiler).ofNode,
 	"inputs": (*compiler).ofInput,
@@ -563,7 +563,7 @@ func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error))
 	return func(e *evaluation) (any, error) {
 		if !e.view.Has(id) {
 			if !hoping {
-				e.view.Status(id) // Status makes the guard or condition fail, with the names of its ancestors
+				e.view.Status(id) // View.Status fails the guard or condition with an error that names its ancestors
 			}
 			return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
 		}

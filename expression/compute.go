@@ -339,8 +339,9 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 	}
 }
 
-// extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that
-// is its only argument. before reports whether a comparison result means that a value comes first.
+// extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is
+// its only argument. The function before reports, for the result of comparing an argument with the best one so far,
+// whether the argument is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
@@ -378,8 +379,9 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 // wordOperators are functions that the parser treats as operators.
 var wordOperators = []string{"contains", "startsWith", "endsWith"}
 
-// asCalls finds word operators before parenthesized arguments, where they are functions, and capitalizes their first letters so that the
-// parser does not see operators. Positions do not change. words maps the positions, in characters, to the names.
+// asCalls finds word operators that are called as functions, before arguments in parentheses. It capitalizes their first letters, so
+// that the parser does not take them for operators. Positions do not change. The map words has the names by their positions in
+// characters.
 func asCalls(s string) (changed string, words map[int]string) {
 	b := []byte(s)
 	words = map[int]string{}

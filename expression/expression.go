@@ -50,21 +50,16 @@
 // names in any case. Methods are never called. A path that ends in null has a value. The error matches [kahn.ErrNoValue] if a path does not
 // exist; a guard's GuardErrors decide what that means for it. The output of a node that has not completed does not exist.
 //
-// Some conditions, and tests of loops, name the output of a node that failed, was aborted or was cancelled, but name neither its status nor
-// its error. Such an expression fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path: see
+// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled, but neither its status nor
+// its error. It then fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path: see
 // [kahn.View.Unread]. exists(path) counts as naming the status, len(path) does not.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists
-// and maps are equal if their members are. Values of different kinds are not equal; ordering them, or comparing whole structs, is an error
-// that matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides. Check reports expressions that fail whatever the
-// values are, such as $nodes.id.status + 1. It also reports a status that is compared with a text that is not a status, or that is used as
-// a truth value.
-// 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
-// their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal. The error matches
-// [kahn.ErrType] if an expression orders them, or compares structs as a whole. Where a truth value is needed, [kahn.Truthy]
-// decides. What fails whatever the values are, such as $nodes.id.status + 1, is a problem of the graph: Check returns it. So is a status
-// that is compared with what is not a status, or that stands where a truth value is needed.
+// and maps are equal if their members are. Values of different kinds are not equal. The error matches [kahn.ErrType] if an expression
+// orders them, or compares structs as a whole. Where a truth value is needed, [kahn.Truthy] decides. Check reports expressions that fail
+// whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared with anything but the name of a status,
+// or that is used as a truth value.
 //
 // Arithmetic on integers yields an int64 if the result fits one, and otherwise a float64; a division yields an integer if it has no
 // remainder. The error matches [kahn.ErrType] if an expression divides by zero or a result is not a number.
@@ -129,7 +124,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("%w: a text of %d bytes", ErrLimit, len(text))
 	}
-	if !utf8.ValidString(text) { // the parser counts characters, and panics on some such texts
+	if !utf8.ValidString(text) { // the parser panics on some of these texts, since it counts characters
 		return nil, notUTF8(text)
 	}
 	defer func() { // the parser should not panic; a text on which it does is rejected

@@ -21,7 +21,7 @@ var foreignFunctions = map[string]string{
 	"all": "", "any": "", "none": "", "one": "", "filter": "", "map": "", "find": "", "reduce": "", "sortby": "", "groupby": "", "sum": "",
 }
 
-// own are this language's words that other languages write in capitals.
+// The list own has the words of this language that other languages write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
 // isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, it changes the
@@ -47,7 +47,7 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// If instead returns a replacement for the word at a place, names makes the error name that word.
+// The function names makes the error name the word at a place, if the function instead returns a replacement for the word.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {

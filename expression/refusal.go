@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// A saying maps a message of the parser to this package's message. $1 quotes the group of said.
+// A saying maps a message of the parser to this package's message. In the text says, $1 stands for the group of the pattern said.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -17,7 +17,7 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// sayings cover the parser's messages other than unexpected tokens: for those see unexpected.
+// sayings cover the parser's messages except the messages about unexpected tokens: for these see the function unexpected.
 var sayings = []saying{
 	said(`unexpected end of expression|unexpected token EOF`, "unexpected end of the text; an operand or a name is missing"),
 	said(`literal not terminated`, "the quoted text has no closing quote"),

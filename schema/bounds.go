@@ -115,17 +115,17 @@ func pattern(text string) (jsonschema.Regexp, error) {
 	return re, nil
 }
 
-// reach bounds the schemas that apply, through one schema, to the same value: their number, and how deep they are nested.
+// reach counts the schemas that one schema, itself included, applies to the same value, and how deep they are nested.
 type reach struct{ schemas, depth int }
 
-// checkReach refuses schemas that would apply too many schemas to one value. It computes each schema once, but counts a
-// schema once for each way to it: the validator does not remember results.
+// checkReach refuses a schema that would apply too many schemas to one value. It visits each schema once, but counts a
+// schema once for each path that leads to it: the validator applies the schema again each time.
 func checkReach(root *jsonschema.Schema) error {
 	known := map[*jsonschema.Schema]reach{}
 	var of func(s *jsonschema.Schema) reach
 	of = func(s *jsonschema.Schema) reach {
 		if r, ok := known[s]; ok {
-			return r // zero while it is being computed: a cycle, where the validator stops
+			return r // zero if s is being computed, so that there is a cycle: the validator stops there
 		}
 		known[s] = reach{}
 		sum := reach{1, 0}
@@ -155,7 +155,7 @@ func checkReach(root *jsonschema.Schema) error {
 	return nil
 }
 
-// sameValue lists the schemas that s applies to its own value.
+// sameValue lists the schemas that s applies to the same value as itself.
 func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
 	if s.DynamicRef != nil {
@@ -216,7 +216,7 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 
 var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
 
-// pointer is the JSON pointer of a place.
+// pointer returns a path as a JSON pointer.
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {

@@ -17,8 +17,8 @@
 // excepted. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value, 50 of them
 // within one another; beyond that the error matches [ErrLimit]. A pattern of more than 1,000 bytes is an [*Error]. A value
 // may have 1,000 levels and ten million parts, and judging it may take a million applications of schemas; more is a
-// violation. An application is counted when a schema has processed a value to the end, so this bound is a rough one: where
-// alternatives that recur are tried below a "not", alternatives that fail at once are not counted.
+// violation. An application is counted when it is complete, so this bound is rough: recursive alternatives below a "not"
+// are not counted if they fail at once.
 package schema
 
 import (
@@ -71,7 +71,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Compiler is one for the Schemas of a [kahn.Graph].
+// Compiler compiles JSON Schemas. It can be the Schemas of a [kahn.Graph].
 type Compiler struct{}
 
 // Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or says why the
@@ -143,7 +143,7 @@ func decode(text []byte) (v any, err error) {
 
 const location = "contract:///schema.json"
 
-// judge is a compiled schema that counts its applications, and so can be used by one goroutine at a time.
+// judge is a compiled schema with a count of its applications. Only one goroutine at a time may use it.
 type judge struct {
 	schema *jsonschema.Schema
 	spent  int
@@ -232,7 +232,7 @@ func (c *contract) Check(value any) []kahn.Violation {
 	if err != nil {
 		return []kahn.Violation{{Message: "the value has no JSON form: " + err.Error()}}
 	}
-	if err := measure(v, maxDepth, maxParts); err != nil { // the first call has not seen inside values that marshal themselves
+	if err := measure(v, maxDepth, maxParts); err != nil { // the first call of measure could not look into values that marshal themselves
 		return []kahn.Violation{{Message: err.Error()}}
 	}
 	if bad, is := badNumber(v, nil); is {

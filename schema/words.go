@@ -20,7 +20,8 @@ var typeWords = map[string]string{
 	"null": "null", "boolean": "a boolean", "number": "a number", "integer": "an integer", "string": "text", "array": "a list", "object": "an object",
 }
 
-// violations describes an error that has no causes, or whose causes are about the name of a field. One of members that are missing or not allowed is one for each of them, with their paths.
+// violations describes an error that has no causes, or whose causes are about the name of a field. An error about members that are missing or
+// not allowed becomes one violation for each member, with the member's path.
 func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	members := func(names []string, message string) []kahn.Violation {
 		for _, name := range names {
@@ -100,9 +101,9 @@ func message(k jsonschema.ErrorKind) string {
 // wanted is what a value should be instead of what it is.
 type wanted struct {
 	choices []string
-	got     string // in words, "" if they say nothing
+	got     string // the value in words, "" if words say nothing more
 	meant   string // the choice that is similar to a text, "" if none is
-	mend    string // how to write it, "" if there is nothing to say
+	mend    string // how to write the value, "" if there is no advice
 }
 
 // String renders the expectation.
@@ -120,7 +121,7 @@ func (w wanted) String() string {
 	return text
 }
 
-// expected returns what a keyword that compares the value as a whole wants. ok is false for other keywords.
+// expected returns what a keyword wants of the value as a whole. ok is false for keywords that do not compare whole values.
 func expected(k jsonschema.ErrorKind) (w wanted, ok bool) {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -152,7 +153,7 @@ func oneOf(want []any, got any) (w wanted) {
 	words := make([]string, len(want))
 	for i, v := range want {
 		text, err := json.Marshal(v)
-		if err != nil { // a value that was decoded from JSON has JSON
+		if err != nil { // cannot happen: the value was decoded from JSON
 			text = fmt.Append(nil, v)
 		}
 		words[i] = string(text)
@@ -172,7 +173,8 @@ func oneOf(want []any, got any) (w wanted) {
 	return w
 }
 
-// alternatives are the expectations of the alternatives of a value as a whole, together. ok is false if one of them is about something else.
+// alternatives returns together what all alternatives of an anyOf or oneOf want of the value as a whole. ok is false if an alternative is
+// about anything else.
 func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -201,7 +203,7 @@ func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	return w, len(e.Causes) > 0
 }
 
-// isWhole reports whether a keyword is described without what it says about parts of the value.
+// isWhole reports whether the message for a keyword leaves out errors about parts of the value.
 func isWhole(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.PropertyNames, *kind.Contains, *kind.MinContains:

@@ -16,9 +16,9 @@ import (
 type Block struct {
 	in     *flow
 	parent *Block
-	router *source // for a branch: the node whose output decides whether it is taken
+	router *source // for a branch: the node whose output decides whether the branch is taken
 	label  string
-	taken  bool // for a branch: a node depends on its edge
+	taken  bool // for a branch: a node has the edge with its label
 }
 
 // Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not
@@ -83,7 +83,7 @@ type source struct {
 	id    string
 	input bool    // a root input of the graph, not a node
 	item  bool    // the input with the item of an EachSub
-	from  *source // for an input: its source in the graph around; for an item: the node that has it, if one is needed
+	from  *source // for an input: the source in the surrounding graph; for an item: the node whose value is the item, if such a node is needed
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to its type
 	takes []*source // the values that the node takes, as sources of its own graph
@@ -271,15 +271,15 @@ func (x *in[T]) get(s *kahn.Step) (T, error) {
 	return x.convert(s, v, ok)
 }
 
-// missing is the error for a value that is not there, with the reason. The node ran without the value because of its own Join, or the
-// ContinueOnFail of the node that makes the value; it then skips itself.
+// missing is the error for a value that does not exist, with the reason. A node may run without a value because of its own Join, or
+// the ContinueOnFail of the node that makes the value. With this error it skips itself.
 type missing string
 
 func (m missing) Error() string { return string(m) }
 
 func (m missing) Is(target error) bool { return target == kahn.ErrNoValue }
 
-// convert is get for a value that is not a T.
+// convert does what get does, for a value that does not exist or is not a T.
 func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 	switch {
 	case !ok && x.root:
@@ -294,7 +294,7 @@ func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 
 // read returns a value as a T.
 func (f view[T]) read(s *kahn.Step, id string, v any) (T, error) {
-	if _, list := v.([]any); list && f != nil { // T itself may be such a list
+	if _, list := v.([]any); list && f != nil { // checked first, since T may be []any
 		return f(s, id, v)
 	}
 	if t, is := v.(T); is {

@@ -33,7 +33,7 @@ func (f *flow) lower() {
 	}
 }
 
-// before returns the nodes and inputs that a node follows, apart from the router of its branch.
+// The method before returns the nodes and inputs that a node follows, without the node that decides its branch.
 func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
 
 // imported returns the values that the nodes in a sub-pipeline take from outside.
@@ -138,7 +138,7 @@ func (src *source) decide() {
 	switch {
 	case src.choice == noChoice:
 		if n.Gate != nil && len(n.Gate.Choices) > 0 {
-			n.Outputs = []string{"output"} // the answer is a value, and no node has to be on a branch for it
+			n.Outputs = []string{"output"} // the answer is a value like any other: no choice needs a branch
 		}
 		return
 	case src.waiting: // a gate's answers are the cases anyway

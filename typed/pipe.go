@@ -31,9 +31,9 @@ var ErrStage = errors.New("a stage has ended its goroutine")
 //		...
 //	}
 //
-// The first error, of seq, of f, or of ctx when it has ended, is the last value of the result. Then, or when the loop over the result ends,
-// the context of f ends. The goroutines of the pipe have returned when the loop has ended. A panic of seq or f continues in the loop, as an
-// error with the stack of its origin. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
+// The result ends with the first error of seq or f, or with ctx's error if ctx ends. The context of f ends with the result, or with the
+// loop over the result. The goroutines of the pipe have returned when the loop has ended. A panic of seq or f is raised again in the loop,
+// as an error with the stack of its origin. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)
@@ -175,8 +175,8 @@ func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r = result[U]{value, err}
 }
 
-// pull ranges over the input, and then ends the output, with an error if there is one. If the sequence ends after the end of the context,
-// the input may be incomplete, so hand ends with the context's error.
+// pull ranges over the input, and then ends the output, with an error if there is one. If the context ends before the sequence, the input
+// may be incomplete, so the method hand ends with the context's error.
 func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take func(T) bool) {
 	err := ErrStage
 	defer func() {
@@ -223,7 +223,7 @@ func (p *pipe[U]) hand(yield func(U, error) bool) {
 	}
 }
 
-// stagePanic is a panic of a stage. It continues where the stage's values are used.
+// stagePanic is a panic of a stage. It is raised again where the stage's values are used.
 type stagePanic struct {
 	value any
 	stack []byte

@@ -78,8 +78,8 @@ func (x *building) finish() {
 	x.finished = true
 }
 
-// over reports whether New has returned. If so, it also reports the call, which concerns a node or an input, as a
-// problem.
+// over reports whether New has returned. If so, it adds a problem for the late call, with the id of the node or input
+// that the call is about.
 func (x *building) over(id string) bool {
 	x.mu.Lock()
 	finished := x.finished
@@ -186,7 +186,7 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	const most = 5
 	format, args := "result %q: %w: %s", []any{n.ID, kahn.ErrNoValue, text}
 	failures := 0
-	for other := range res.Nodes() { // a failure that a Try has caught is why other nodes that need the value were skipped
+	for other := range res.Nodes() { // including failures that a Try has caught: nodes that need such a value were skipped because of them
 		if other.Status != kahn.Failed {
 			continue
 		}

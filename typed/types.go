@@ -11,7 +11,8 @@ func register[T any](build *building) {
 	build.registerType(reflect.TypeFor[T]())
 }
 
-// registerType registers a type under its name. kahn.Types names lists, and maps by string, itself if their elements have names.
+// registerType registers a type under its name. For a list, or a map with string keys, it registers the type of the elements: kahn.Types
+// then knows the list or map, too.
 func (x *building) registerType(t reflect.Type) {
 	for t.Name() == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map && t.Key() == reflect.TypeFor[string]()) {
 		t = t.Elem()

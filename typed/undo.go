@@ -10,7 +10,7 @@ import (
 // Undo is a function that undoes a node whose value is a T, with the values that it takes: see [Val.Compensate].
 type Undo[T any] struct {
 	missing, each bool
-	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function for a node
+	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function that undoes the node src
 }
 
 // Compensate gives the node a function that undoes the node's effect, once, and returns the value. The run calls the function when it is
@@ -92,7 +92,7 @@ func given[T any](src *source, v Val[T], number int) in[T] {
 		build.elsewhere(src, v.src)
 		return in[T]{}
 	}
-	if of.item && of.from != nil { // a node hands on the item
+	if of.item && of.from != nil { // a node has the item as its value
 		of = of.from
 	}
 	if slices.Contains(src.takes, of) || slices.Contains(src.imported(), of) {

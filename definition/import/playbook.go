@@ -13,8 +13,8 @@ import (
 type transition struct {
 	place
 	from, to  string
-	condition place            // without a value if the transition has none
-	keys      []string         // of params, in document order
+	condition place            // its Value is nil if the transition has no condition
+	keys      []string         // the keys of params, in document order
 	params    map[string]place // for the target step
 }
 
@@ -251,10 +251,10 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // of conditions, by the first condition's id
+	numbers := map[string]int{} // how many conditions have got an id with a number, by the id without a number
 	for _, t := range all {
 		r.node = t.from
-		control := true // whether an edge without a parameter is needed
+		control := true // an edge without a parameter is needed
 		source := t.from
 		if t.condition.Value != nil {
 			source = r.conditionID(t, numbers)
@@ -331,7 +331,7 @@ func (r *reader) result(t transition, p place) (key string, ok bool) {
 // constants collects the parameters that are values: all transitions to a step must agree on them.
 type constants struct {
 	into   map[string][]transition
-	agreed map[[2]string]bool            // by step id and parameter key: the parameter is known
+	agreed map[[2]string]bool            // whether all transitions to a step have the same value for a parameter, by step id and key
 	values map[string][]definition.Value // the params of the steps, by id
 }
 

@@ -12,7 +12,7 @@ var portTypes = map[string]string{
 	"object": "object", "array": "array", "list": "array",
 }
 
-// inputPorts converts the ports of parameters, and their types to the parameters' schema.
+// inputPorts converts input ports, and turns their types into the schema of the node's parameters.
 func (r *reader) inputPorts(p place) []definition.Value {
 	var ports []definition.Value
 	types := object(p)
@@ -44,7 +44,7 @@ func (r *reader) inputPorts(p place) []definition.Value {
 	return fields
 }
 
-// outputPorts converts the ports of an output, and their types to the output's schema. A port named output is the whole output.
+// outputPorts converts output ports, and turns their types into the schema of the node's output. A port named output is the whole output.
 func (r *reader) outputPorts(p place) []definition.Value {
 	var names []definition.Value
 	var whole definition.Value

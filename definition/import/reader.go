@@ -71,15 +71,15 @@ type reader struct {
 	scope
 	groups   map[string]*group // of steps, by id
 	members  map[string]string // the group of a step, by the id of the step
-	compared int               // ports compared with outputs so far
-	nested   int               // groups that are being converted
+	compared int               // how many ports have been compared with outputs
+	nested   int               // how many nested groups are being converted
 }
 
 // scope holds the possible targets of a graph's edges.
 type scope struct {
 	ids    map[string]bool     // of all nodes
 	end    string              // the id of the end node, "" if there is none
-	inputs map[string][]string // the ports of steps, by id
+	inputs map[string][]string // the input ports of steps, by step id
 	group  string              // the id of the group whose graph this is, "" for the outermost graph
 }
 
@@ -99,7 +99,7 @@ func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...
 
 // suggest adds to a problem, unless it is nil, the choice that is similar to what was written.
 func suggest[V any](p *definition.Problem, written string, choices map[string]V) {
-	const most = 1000 // larger sets are not compared
+	const most = 1000 // no suggestion from a larger set
 	if p == nil || len(choices) > most {
 		return
 	}
@@ -128,7 +128,7 @@ func (r *reader) expect(p place, t definition.Type) bool {
 type format struct {
 	fields  map[string]func(place)
 	refused map[string]string // fields without an equivalent, with the reason
-	rest    func(place)       // for fields that are in neither map; if nil, such fields are unknown
+	rest    func(place)       // converts fields that are in neither map; if nil, such fields are reported
 }
 
 // read reads an object.
@@ -262,7 +262,7 @@ func named(key string, v definition.Value) definition.Value {
 	return v
 }
 
-// copied returns a value of the document under another key.
+// copied returns a value of the document as a member with another key.
 func copied(from place, key string) definition.Value { return named(key, *from.Value) }
 
 // put adds a member to an object.

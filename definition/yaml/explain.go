@@ -18,13 +18,13 @@ type mistake struct {
 	// at is where to look for the mistake: at the place of the error, where the broken value began, or in the line
 	// before.
 	at origin
-	// above: the line is misplaced, and the path is the preceding line's.
+	// above means that the line itself is misplaced: the problem gets the path of the preceding line.
 	above bool
 	// line matches the line; the mistake begins at its group. Nil: any line.
 	line *regexp.Regexp
-	// before matches the line up to the mistake. Nil: any.
+	// before matches the part of the line before the mistake. Nil: any text.
 	before *regexp.Regexp
-	// inText: the line follows a text in block style and is indented too little for it.
+	// inText means that the line must follow a text in block style, and be indented too little for it.
 	inText bool
 	// message says what to do.
 	message func(f found) (message, suggestion string)
@@ -40,8 +40,8 @@ const (
 
 // found is a mistake in a text.
 type found struct {
-	rest   string // the rest of the line, from the group of its pattern or from the place
-	header int    // the line with the text's | or >
+	rest   string // the end of the line, from the group of the mistake's pattern, or from the mistake's place if the pattern is nil
+	header int    // the number of the line with the | or > of the text in block style
 	le     *yaml.LoadError
 }
 
