@@ -49,8 +49,8 @@ func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
 
-// queueName returns the name of a queue: a prefix, a bounded number of characters of name, and a hash of the text hashed, which identifies
-// the queue.
+// queueName returns the name of a queue: a prefix, at most the given number of characters of the parameter name, and a hash of the
+// parameter hashed. The hash identifies the queue.
 func queueName(prefix string, most int, name, hashed string) string {
 	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
 	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")

@@ -29,9 +29,9 @@ type Performer struct {
 	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process has died or hangs. Zero means 5
 	// s. Every twelfth time it also looks for runs that are due and have no job, and for attempts of a [Remote] whose job is gone.
 	RecoverEvery time.Duration
-	// Retention says when runs that have ended are removed; never if it is empty. The process that River has elected removes runs and blobs
-	// every PruneEvery; zero means 1 min. All Performers should have the same values. A process with only a [Server] should also register a
-	// Performer without Workflows, so that it removes runs while it is elected.
+	// Retention says when runs that have ended are removed. If it is empty, no run is removed. The process that River has elected removes
+	// runs and blobs every PruneEvery; zero means 1 min. All Performers should have the same values. A process with only a [Server] should
+	// also register a Performer without Workflows, so that it removes runs while it is elected.
 	Retention  []Retention
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec. The Performer removes the blobs to which no run refers any more: see

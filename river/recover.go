@@ -24,7 +24,7 @@ import (
 
 // recoverArgs are the arguments of the periodic jobs that look for lost runs and steps.
 type recoverArgs struct {
-	Strays bool `json:"strays,omitempty"` // the job looks for runs without a job
+	Strays bool `json:"strays,omitempty"` // the job looks for runs without a job, and for steps whose job is gone
 }
 
 // Kind implements [river.JobArgs].
@@ -58,8 +58,8 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 }
 
 // Work recovers runs whose process has died or hangs, and steps whose process is silent. For Strays it recovers runs without a job, and
-// steps whose job is gone. Each of the four has its own transactions, to avoid deadlocks: recoverSteps locks rows of runs and recoverRuns
-// locks jobs of runs, while a process that posts a request locks the run first and then its job.
+// steps whose job is gone. Each of these four searches has its own transactions, to avoid deadlocks: recoverSteps locks rows of runs and
+// recoverRuns locks jobs of runs, while a process that posts a request locks the run first and then its job.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -86,9 +86,9 @@ WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds due runs that have neither a holder nor a job that will begin: the job was cancelled, discarded or deleted, or the run
-// became due without a [Client], for example because of a request. A job in the queue of another plan does not count: the run continues
-// with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. A job that the program has moved into its own queue
-// counts.
+// became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan:
+// such a run continues with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. It finds no run whose job the
+// program has moved into a queue of its own.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR

@@ -142,7 +142,7 @@ type attempt struct {
 }
 
 const (
-	// awaitStart is how long a job waits until the run that has sent it is stored as waiting.
+	// awaitStart is how long a job waits until the store has the commit by which the run waits for the job's reply.
 	awaitStart = 2 * time.Second
 	startPause = 10 * time.Millisecond
 	// answerPause is the pause before a reply is posted again.

@@ -21,10 +21,10 @@ type Scheduler struct {
 	service   kahn.Service
 	store     store.ScheduleStore
 	own       map[string]*owned
-	workflows map[string]*kahn.Workflow // the first with each name
+	workflows map[string]*kahn.Workflow // by name; of several workflows with the same name, the first one
 	host      func(ctx context.Context, r *store.Run) (*kahn.Request, error)
 
-	woken chan struct{} // sent when a run ends for which the next tick waits
+	woken chan struct{} // gets an element when a run has ended and the next tick waits for that end
 	mu    sync.Mutex    // guards the fields below
 	late  map[string]bool
 }
@@ -83,10 +83,10 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 	return s, nil
 }
 
-// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns its errors. Any number of processes may
-// serve the same schedules; the definition of the process that began last counts. Serve does not change a stored schedule that this process
-// does not have: it performs the schedule's pending tick, or cancels it as missed, but does not create the next tick. If no process has
-// the schedule, no tick follows. [Scheduler.Remove] removes it.
+// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns the errors of that method. Any number
+// of processes may serve the same schedules; the definition of the process that began last counts. Serve does not change a stored schedule
+// that this process does not have: it performs the schedule's pending tick, or cancels it as missed, but does not create the next tick. If
+// no process has the schedule, no tick follows. [Scheduler.Remove] removes it.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -220,7 +220,7 @@ func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	return ruleOf(x, nil)
 }
 
-// follow makes the tick after the given one the latest, and returns its run. It leaves out ticks up to skip, which have runs.
+// follow finds the tick that comes after the given tick and after the time skip, makes it the schedule's latest tick, and returns its run.
 func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time) (next time.Time, create *store.NewRun, left int) {
 	if next, left = r.after(tick, now); !next.After(skip) && !skip.IsZero() {
 		next = r.times.Next(skip)
@@ -316,7 +316,7 @@ func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, err
 	return s.host(ctx, run)
 }
 
-// around wakes tend at the end of a run for which the next tick waits.
+// around wakes the method tend when a run has ended and the next tick waits for that end.
 func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	return ctx, func(*kahn.Result) {
 		s.mu.Lock()

@@ -193,7 +193,7 @@ func shown(u time.Time) int64 {
 // margin is larger than any offset of a zone, in seconds.
 const margin = 26 * 3600
 
-// reached returns when the clock first shows c or a later time.
+// reached returns the first moment at which the clock shows c, or more than c if clocks go forward over c. See shown for c.
 func (t *Times) reached(c int64) time.Time {
 	for u := time.Unix(c-margin, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()
@@ -208,7 +208,7 @@ func (t *Times) reached(c int64) time.Time {
 	}
 }
 
-// nextByClock is Next for an expression that follows the clock.
+// nextByClock is Next for an expression whose minute or hour begins with a star: see the function Cron.
 func (t *Times) nextByClock(after time.Time) time.Time {
 	for u := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()
@@ -227,7 +227,8 @@ func (t *Times) nextByClock(after time.Time) time.Time {
 // horizon is how many days match looks ahead.
 const horizon = 30 * 366
 
-// match returns the first minute at or after c, on the clock, that the expression allows.
+// match returns the first minute that the expression allows, at or after c. Both are what the clock shows, see shown. ok is false if there
+// is none within the horizon.
 func (t *Times) match(c int64) (minute int64, ok bool) {
 	day := time.Unix(c, 0).UTC()
 	first := day.Hour()*60 + day.Minute()

@@ -15,10 +15,10 @@ const ms = time.Millisecond
 const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
-	stallTimeout   = 300 * ms // of an attempt that the server lets hang
-	overallTimeout = 400 * ms // of reviews: the first delay fits into it, the second does not
+	stallTimeout   = 300 * ms // the timeout of an attempt that the server lets hang
+	overallTimeout = 400 * ms // the node reviews has this time for all its attempts: enough for the first delay, but not for the second
 	cancelGrace    = 400 * ms
-	exportTimeout  = 400 * ms // of the whole second run
+	exportTimeout  = 400 * ms // the timeout of the second run as a whole
 )
 
 // policy is the retry policy of every node without one of its own. Programs want jitter, which is the default; here the delays should be
@@ -80,8 +80,8 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits for the parts and runs with the available ones. Only Handling makes it count as handling
-		// their failures.
+		// AllDone waits until all parts have ended, and then page runs with the available parts. Only because of
+		// Handling do failures of the parts count as handled.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
 			Label: "makes do with what there is",

@@ -30,7 +30,7 @@ type cachedChecker struct {
 	*checker
 	memo  *kahn.Memo
 	kept  store.DirCache // exports of packages, by digest
-	mu    sync.Mutex     // guards known, and the packages in it while one is read
+	mu    sync.Mutex     // guards known; held while a package is read from the cache, since this may change packages in known
 	known map[string]*types.Package
 }
 
@@ -41,7 +41,7 @@ func newCachedChecker(dir string) *cachedChecker {
 	}
 }
 
-// keeps makes the run keep the output of a node.
+// keeps sets the fields of a node that make a run keep the node's output.
 func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
 
 // key returns what the check of a package depends on: the toolchain, the package's files, and the exports of its imports.

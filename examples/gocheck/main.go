@@ -33,7 +33,8 @@
 //
 // The work is the time that all packages took together, the critical path the time of the longest chain of imports. The
 // speed-up, work / wall time, can exceed neither the limit nor work / critical path, however many processors there are.
-// With a limit above the number of processors the times include waiting for one, and say little.
+// If the limit is above the number of processors, packages also wait for a processor; their times include this wait,
+// and say little.
 //
 // A package with errors fails, and the packages that depend on it are aborted; all other packages are still checked:
 //

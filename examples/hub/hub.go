@@ -57,7 +57,7 @@ func (h *hub) coordinate() error {
 	for !h.ended.Terminal() {
 		h.deliver(<-h.rpc.answers)
 	}
-	for a := range h.rpc.hangUp() { // answers that are still on their way come too late
+	for a := range h.rpc.hangUp() { // answers that arrive after the end of the job change nothing
 		h.deliver(a)
 	}
 	fmt.Fprintf(h.out, "%-8s %v; %d calls, %d answers that came twice or too late\n", "run", h.ended, len(h.calls), h.refused)
@@ -80,8 +80,8 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain aborts one node, then, as soon as another node, blocked, can no longer start. AbortNode cascades before it returns, and the
-// effects of its changes run after this effect.
+// abortInVain waits until the node whose id is blocked can no longer start, and aborts the node whose id is then. AbortNode cascades
+// before it returns, and the effects of its changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)

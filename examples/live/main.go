@@ -68,9 +68,9 @@ func serve(ctx context.Context, listener net.Listener, token string, p pace) err
 	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn, Start: start, Token: token}))
 	server := &http.Server{
 		Handler:           mux,
-		BaseContext:       func(net.Listener) context.Context { return ctx }, // ending it ends streams, so that Shutdown can return
+		BaseContext:       func(net.Listener) context.Context { return ctx }, // when ctx ends, streams end, so that Shutdown can return
 		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       30 * time.Second, // against stalling bodies; requests for streams have none
+		ReadTimeout:       30 * time.Second, // ends requests whose bodies stall; requests for streams have no body
 		WriteTimeout:      10 * time.Second, // streams have their own deadlines, and live longer
 	}
 	served := make(chan error, 1)

@@ -27,7 +27,7 @@ func open(file string, runner *kahn.Runner) (*process, error) {
 	return &process{db: db, runner: runner}, nil
 }
 
-// serve performs the runs of the file in the background: f serves, and returns after the Runner's Shutdown.
+// serve calls f on a goroutine. f must perform the runs of the file until the Runner's Shutdown is called.
 func (p *process) serve(f func() error) {
 	p.served = make(chan error, 1)
 	go func() { p.served <- f() }()
@@ -89,7 +89,7 @@ type load struct {
 type work struct {
 	graph     *kahn.Graph
 	processes int
-	places    int // for runs, in each process
+	places    int // how many runs each process performs at once
 	keyRuns   int
 	shared    *kahn.Shared // limits for the steps of all processes; nil if there are none. perform sets its Store.
 	keyless   bool         // the runs have no keys

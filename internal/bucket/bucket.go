@@ -30,7 +30,7 @@ func (r Rate) Fits() bool {
 }
 
 // Bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as standing still.
-// At [math.MaxInt64], where the clock stops, the bucket is full, since it has all tokens that fall due then or later.
+// At [math.MaxInt64] the clock stops, so the bucket is full then: it also gets all tokens that would fall due later.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket
@@ -52,7 +52,7 @@ func (b *Bucket) refill(now int64) {
 	if now <= b.at && now != math.MaxInt64 {
 		return
 	}
-	if now == math.MaxInt64 { // all tokens have come, see Bucket
+	if now == math.MaxInt64 { // the clock has stopped, so the bucket is full: see Bucket
 		b.level = b.size
 	} else if passed := now - b.at; passed > (b.size-b.level)/b.gain {
 		b.level = b.size

@@ -45,7 +45,7 @@ func (t *Table[E]) Parse(e *E, text []byte) error {
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, t.noun, text)
 }
 
-// Text encodes value i of the enum with these names. Errors use what to say what the enum is.
+// Text encodes value i of the enum with these names. The parameter what names the enum in errors.
 func Text(names []string, i int, what string) ([]byte, error) {
 	if i < len(names) {
 		return []byte(names[i]), nil

@@ -12,10 +12,10 @@ const (
 	compared = 1_000 // choices; comparing more is not worth the time for a message
 )
 
-// Name returns the choice that is nearest to the given name, and false if none is near. Upper and lower case and the separators "_", "-",
-// and " " do not count. Beyond that, one slip is allowed for every three letters, at most three: a letter too many, a missing one, a wrong
-// one, or two neighbours in the wrong order. Of equally near choices the first one wins. If the name is exactly one of the choices, the
-// result is false. Name compares at most the first thousand choices.
+// Name returns the choice that is most similar to the given name, and false if no choice is similar enough. Upper and lower case and the
+// separators "_", "-", and " " do not count. Other slips are allowed, one for every three letters, but at most three: a letter too many, a
+// missing one, a wrong one, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them.
+// If the name is exactly one of the choices, the result is false. Name compares at most the first thousand choices.
 func Name(written string, choices []string) (string, bool) {
 	if utf8.RuneCountInString(written) > maxRunes {
 		return "", false
@@ -72,7 +72,7 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			return allowed + 1 // later rows have no smaller numbers: a swap costs no less than the row that it skips
+			return allowed + 1 // no later row has a smaller number, since a swap never costs less than the smallest number of the row that it skips
 		}
 		before, last, this = last, this, before
 	}

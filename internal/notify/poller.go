@@ -23,8 +23,8 @@ type Question struct {
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names that asked asks for. It may return other names, too. It may return unchanged if nothing is asked for and
-	// nothing has changed. After an error the next call asks for all names.
+	// Look returns the names for which its parameter asked asks. It may return other names, too. It may return true for unchanged if
+	// asked is empty and no name has changed. After an error the next call asks for all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
 	// Rest, if it is not nil, is called when the last watcher has left. A later watcher starts the polling again.
 	Rest func()

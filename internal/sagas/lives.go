@@ -189,7 +189,8 @@ func (m *doomed) Release(ctx context.Context, l store.Lease) error {
 	return m.EventStore.Release(ctx, l)
 }
 
-// misledBy returns how a run's Compensation in a store, by which List finds runs, differs from the records of its nodes.
+// misledBy compares the stored Compensation of a run, by which List finds the run, with the records of its nodes. It returns the difference
+// as a text.
 func misledBy(ctx context.Context, s store.Store, run string) string {
 	stored, err := s.Load(ctx, run)
 	if err != nil {

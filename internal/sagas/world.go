@@ -62,7 +62,7 @@ func (w *World) Called(s *kahn.Step) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
 	}
 	if s.Compensating() {
-		if k.undone && key != k.undoes { // a new attempt of a composite around the node, in which the step was about to be called
+		if k.undone && key != k.undoes { // a composite around the node was attempted again, and this attempt ended before it called the step
 			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
 		}
 		switch {

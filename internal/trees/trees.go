@@ -16,12 +16,12 @@ const ms = time.Millisecond
 // Maker makes random graphs. Rand and the other fields decide what they contain.
 type Maker struct {
 	Rand     *rand.Rand
-	Inline   bool          // with guards, conditions and gates
-	Timeless bool          // without retries and timeouts
-	Patient  bool          // without timeouts, and steps are retried as often as they fail, since interrupted attempts count, too
-	Data     bool          // with parameters, merges and ports
-	Waits    bool          // with more gates, some of which have a timeout
-	Cleanups bool          // always with cleanup nodes, and more of them
+	Inline   bool          // the graph has guards, conditions and gates
+	Timeless bool          // the graph has no retries and no timeouts
+	Patient  bool          // the graph has no timeouts, and retries allow for interrupted attempts, which count, too
+	Data     bool          // nodes have parameters, merges and ports
+	Waits    bool          // the graph has more gates, and some of them have a timeout
+	Cleanups bool          // the graph always has cleanup nodes, and more of them
 	Tick     time.Duration // delays and timeouts are small multiples of it, so that many end at the same instant; 0 means random times
 	Expands  bool          // steps, too, return graphs
 	Calm     bool          // statuses do not depend on the order of events
@@ -114,7 +114,7 @@ func (x Maker) delay(n int) time.Duration {
 		return time.Duration(1+x.Rand.IntN(5)) * x.Tick
 	}
 	if x.Fine {
-		return max(time.Microsecond, time.Duration(1+x.Rand.IntN(n*int(ms)))) // a shorter time counts as one without a unit
+		return max(time.Microsecond, time.Duration(1+x.Rand.IntN(n*int(ms)))) // kahn refuses a shorter time as one whose unit was forgotten
 	}
 	return time.Duration(1+x.Rand.IntN(n)) * ms
 }
