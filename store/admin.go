@@ -198,7 +198,7 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	return false, nil
 }
 
-// blank reports whether the Spec does not say yet what the run is to do.
+// blank reports whether the Spec is empty, as it is until the first commit of a run that was not created.
 func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
@@ -283,13 +283,13 @@ func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 // Page is one page of a list of runs.
 type Page struct {
 	Runs []Run
-	// Next is what Query.After is for the next page, "" if this is the last one. Runs that are created or removed between two pages do not move
-	// the others: each is on exactly one page.
+	// Next is the Query.After with which List returns the next page, "" if this is the last one. Runs that are created or removed between two
+	// pages do not move the others: each is on exactly one page.
 	Next string
 }
 
-// Cut makes a page of the runs that a store has read for a query: at most `most`, or one more, which begins the next page. unit is the unit in
-// which the store keeps the time of creation, such as time.Time.UnixMilli. It is for implementations of [Admin].
+// Cut shortens the list of Runs to the length `most`. A store that has read one run more than that has a next page: then Cut sets Next. unit
+// is the unit in which the store keeps the time of creation, such as time.Time.UnixMilli. It is for implementations of [Admin].
 func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	if len(p.Runs) > most {
 		p.Runs = p.Runs[:most]
@@ -331,11 +331,11 @@ func (q *NodeQuery) Range() (first int64, most int, err error) {
 // NodePage is one page of the list of the nodes of a run.
 type NodePage struct {
 	Nodes []ListedNode
-	Next  string // what NodeQuery.After is for the next page, "" if this is the last one
+	Next  string // the NodeQuery.After for the next page, "" if this is the last one
 }
 
-// Cut makes a page of the nodes that a store has read from number first on: at most `most`, or one more, which begins the next page. It is for
-// implementations of [Admin].
+// Cut shortens the list of Nodes to the length `most`. A store that has read one node more than that has a next page: then Cut sets Next. The
+// parameter first is the number of the first node in the list. It is for implementations of [Admin].
 func (p *NodePage) Cut(first int64, most int) {
 	if len(p.Nodes) > most {
 		p.Nodes = p.Nodes[:most]

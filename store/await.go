@@ -37,7 +37,7 @@ type Await struct {
 // Ended is the Value of a KindEnded: how the awaited run ended.
 type Ended struct {
 	Run    string            `json:"run"`
-	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended, which is so only with Unknown or a Cycle
+	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended: then Unknown or Cycle is set
 	// Unknown is set if no run of this id is stored.
 	Unknown bool `json:"unknown,omitempty"`
 	// Cycle is a chain of runs, each of which awaits the next one, from the awaited run to the run that would have awaited it.
@@ -47,7 +47,7 @@ type Ended struct {
 // endedID begins the ids of requests that a store posts.
 const endedID = "kahn:ended:"
 
-// Request is the request with the given number by which a store answers a node. It is for implementations of [Awaiter].
+// Request returns the request with the given number by which a store answers a node. It is for implementations of [Awaiter].
 func (e *Ended) Request(node string, number uint64) (Request, error) {
 	value, err := json.Marshal(e)
 	return Request{ID: fmt.Sprint(endedID, number), Kind: KindEnded, Node: node, Value: value}, err
@@ -61,10 +61,11 @@ func (r *Request) Ended() (e Ended, err error) {
 	return e, nil
 }
 
-// FindCycle returns the chain of runs through which the run awaited awaits run, as in [Ended].Cycle, or nil if there is no such chain. awaits
-// returns the runs that a run awaits, in any order; if it returns an error the search ends. It is for implementations of [Awaiter].
+// FindCycle returns the chain of runs that begins with the parameter awaited and ends with run, and in which each run awaits the next one,
+// as in [Ended].Cycle. It returns nil if there is no such chain. The function awaits returns the runs that a run awaits, in any order; if
+// it returns an error, the search ends. It is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
-	from := map[string]string{awaited: ""} // by run: the run that awaits it, through which the search found it
+	from := map[string]string{awaited: ""} // maps each run that the search has found to the awaiting run through which it was found
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
 		if queue[0] == run {
 			for at := run; at != ""; at = from[at] {

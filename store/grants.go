@@ -20,8 +20,9 @@ type GrantStore interface {
 	Store
 	// Grant takes, keeps and gives back the grants of a holder, for all the limits in one transaction. The answers are in the order of the
 	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder does
-	// not repeat it in time, other holders may get the slots. Tokens are taken for good. [Grants.Ask] decides all of this. The error matches
-	// [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error either all changes were made or none.
+	// not repeat it in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask] decides all of
+	// this. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error either all changes
+	// were made or none.
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
@@ -68,7 +69,7 @@ const (
 )
 
 const (
-	// grantPatience is how long after a request the wish for further slots counts when the parts of others are computed.
+	// grantPatience is how long after its last request a holder's wish for further slots reduces the shares of other holders.
 	grantPatience = 2 * time.Second
 	// If there are fewer slots than holders, grantTurn is how long a holder may use its slots while other holders have none.
 	grantTurn = time.Second
@@ -137,7 +138,7 @@ type Grants struct {
 	Full time.Time `json:"full,omitzero"`
 }
 
-// GrantLease is what a holder has of a limit.
+// GrantLease is a holder of slots of a limit, with the times of its lease.
 type GrantLease struct {
 	GrantHolder
 	Until time.Time `json:"until"` // when the holder loses the slots

@@ -68,8 +68,8 @@ type Request struct {
 	// Node names the node: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal; for KindCancelNode its
 	// id; for KindEnded the path of the node that awaits. A KindCancel and a KindRedrive have none.
 	Node string `json:"node,omitempty"`
-	// Value is the value of a signal, as the run's codec has encoded it, or the [Redriving] of a redrive or the [Ended] of a KindEnded in JSON; nil for
-	// other kinds.
+	// Value is JSON. For a KindSignal it is the value that the run's codec has encoded, for a KindRedrive a [Redriving], and for a KindEnded an
+	// [Ended]. It is nil for other kinds.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Actor names the person or program that asks, and Comment says why. Two requests that differ only in these count as the same.
 	Actor   string `json:"actor,omitempty"`

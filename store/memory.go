@@ -17,22 +17,22 @@ import (
 type Memory struct {
 	mu     sync.Mutex // guards the fields below
 	runs   map[string]*memoryRun
-	blobs  map[string]bool             // blobs that are not removed yet, of runs that were pruned or replaced
-	board  notify.Board                // of runs with new events
-	watch  notify.Watchers             // of runs with requests
+	blobs  map[string]bool             // the keys of blobs of pruned and replaced runs, until Prune removes the blobs
+	board  notify.Board                // wakes readers of runs that have new events
+	watch  notify.Watchers             // called for runs that have requests
 	served map[Queue]map[string]server // by processes, see Announce
 
 	schedules map[string]Schedule
-	awaited   map[string]map[awaiting]bool // by runs that have not ended: the nodes that await them
+	awaited   map[string]map[awaiting]bool // maps each awaited run to the nodes that await it
 
 	turn  int64            // the number of the last turn
-	turns map[string]int64 // of keys, the number of the last turn of each
+	turns map[string]int64 // by key: the number of the key's last turn
 
 	grants map[string]*Grants // by limits
 	swept  int                // how many limits remained when the expired limits were last removed
 }
 
-// memoryRun is a run whose nodes are kept apart.
+// memoryRun is a run whose nodes are in a list, and not in Run.Nodes.
 type memoryRun struct {
 	Run
 	nodes   []memoryNode    // in the order in which they were first written
@@ -70,7 +70,7 @@ func (m *Memory) Acquire(ctx context.Context, run, owner string, ttl time.Durati
 	return m.acquire(run, owner, ttl)
 }
 
-// acquire is Acquire with the lock held.
+// acquire is Acquire for a caller that holds m.mu.
 func (m *Memory) acquire(run, owner string, ttl time.Duration) (Lease, *Run, error) {
 	now, r := time.Now(), m.runs[run]
 	if r == nil {

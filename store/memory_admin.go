@@ -18,7 +18,7 @@ var (
 	_ EventNotifier = (*Memory)(nil)
 )
 
-// lock locks the store, unless the context has ended.
+// lock locks m.mu, unless the context has ended.
 func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	return m.create(&n)
 }
 
-// create is Create of a run that was checked. The caller holds the lock.
+// create is Create of a run that was checked. The caller holds m.mu.
 func (m *Memory) create(n *NewRun) (*Run, bool, error) {
 	if r := m.runs[n.ID]; r != nil {
 		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {
@@ -195,7 +195,7 @@ func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page N
 	return page, nil
 }
 
-// addEvents appends events to the log of a run. The caller holds the lock.
+// addEvents appends events to the log of a run. The caller holds m.mu.
 func (m *Memory) addEvents(r *memoryRun, events []EventRecord) {
 	if len(events) > 0 {
 		r.Events, r.LastEvent = append(r.Events, events...), events[len(events)-1].ID

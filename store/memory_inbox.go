@@ -13,8 +13,8 @@ var _ Inbox = (*Memory)(nil)
 
 // inbox holds the requests for a run in memory.
 type inbox struct {
-	requests []PostedRequest // by number, without their statuses
-	answers  []*string       // of the requests; nil for a request that no commit has answered
+	requests []PostedRequest // in the order of their numbers, without their statuses
+	answers  []*string       // the answers to requests; nil for a request that no commit has answered
 	numbers  map[string]uint64
 }
 
@@ -61,7 +61,7 @@ func (r *memoryRun) add(q Request) {
 	}
 }
 
-// lockRun locks the store for a run that is stored.
+// lockRun locks m.mu and returns a stored run. If the run is not stored, it returns ErrUnknownRun and leaves m.mu unlocked.
 func (m *Memory) lockRun(ctx context.Context, run string) (r *memoryRun, unlock func(), err error) {
 	if unlock, err = m.lock(ctx); err != nil {
 		return nil, nil, err

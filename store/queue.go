@@ -23,9 +23,9 @@ type QueueStore interface {
 	Admin
 	// Due returns runs of the given queues that are due, in turns of their keys: the first run of each key, then the second run of each key, and
 	// so on. The runs of one key are in the order of priority, highest first, then of the time since which they have been due, then of their ids.
-	// In a turn the key comes first whose latest turn, see [TurnStore], is longest ago; keys that have had no turn come before all others, in the
-	// order of their runs. Runs have the fields that List returns. A page may end before Limit when many keys have runs that are due: then Next
-	// is zero.
+	// Within a turn, keys are in the order of their latest turns, see [TurnStore], the oldest first. Keys that have had no turn come before all
+	// others, in the order of their runs. Runs have the fields that List returns. A page may end before Limit when many keys have runs that are
+	// due: then Next is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. The error matches [ErrOwnerInUse] if an announcement of another process with the same Owner still holds for
@@ -49,10 +49,10 @@ type DueNotifier interface {
 type TurnStore interface {
 	QueueStore
 	// AcquireTurn is Acquire of a stored run with the key t.Key, and makes this the latest turn of the key. The error matches [ErrKeyFull] if
-	// t.Most is above zero and that many other runs of the key, not ended, are leased; of two concurrent calls the second sees the lease of the
-	// first. It matches [ErrUnknownRun] if the run has another key or is not stored.
+	// t.Most is above zero and at least t.Most other unended runs of the key are leased. Of two concurrent calls the second sees the lease of
+	// the first. It matches [ErrUnknownRun] if the run has another key or is not stored.
 	AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error)
-	// LeasedKeys returns how many runs of each key, not ended, are leased. The key "" is not among them.
+	// LeasedKeys returns for each key how many of its unended runs are leased. The key "" is left out.
 	LeasedKeys(ctx context.Context) (map[string]int, error)
 }
 
@@ -71,8 +71,8 @@ func KeyFull(t Turn) error {
 // this one opened the store. The process may finish the runs that it has, but takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
-// ErrOwnerInUse refuses an owner of leases whose name another living process, or another Serve of this process, uses. If an error of Acquire of
-// store/sqlite matches it, it matches [ErrLeased], too.
+// ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this process.
+// If an error of Acquire of store/sqlite matches it, it matches [ErrLeased], too.
 var ErrOwnerInUse = errors.New("another process, or another Serve of this one, has an owner of the same name")
 
 // OwnerInUse returns the error that refuses an owner because another process uses its name. It is for implementations of [Store] and

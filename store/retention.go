@@ -33,9 +33,9 @@ func CheckRetention(list []Retention) error {
 	return nil
 }
 
-// Retain removes the runs that have been kept for long enough, with their events, and the blobs to which no run refers any more unless blobs is
-// nil. It removes them in batches of 100 and rests between two batches for as long as a batch took, so that other statements get their turn. What
-// it leaves when ctx ends, the next call removes.
+// Retain removes the runs that have been kept for long enough, with their events, and, unless blobs is nil, the blobs to which no run refers any
+// more. It removes runs in batches of 100 and rests between two batches for as long as a batch took, so that other statements get their turn. If
+// ctx ends first, the next call removes the remaining runs.
 func Retain(ctx context.Context, in Admin, list []Retention, blobs BlobSweeper) error {
 	var errs []error
 	for _, r := range list {

@@ -21,10 +21,9 @@ type ScheduleStore interface {
 	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name, and the time by the clock of the
 	// store. It leaves out names that are not stored.
 	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
-	// PutSchedule stores a schedule and, unless it is nil, creates a run, in one transaction. s.Revision must be the stored revision, 0 if the
-	// schedule is not stored; afterwards the stored one is one higher. The error matches ErrScheduleChanged if it is another one; the run may be
-	// refused as by Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, unless the store did not
-	// answer.
+	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged unless
+	// s.Revision is the stored revision, or 0 if the schedule is not stored; the call makes the stored revision one higher. Errors about the run
+	// are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, unless the store did not answer.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
 	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the revision is not the stored
 	// one.
@@ -37,7 +36,7 @@ var ErrScheduleChanged = errors.New("the schedule has changed")
 // Schedule is the row of a schedule.
 type Schedule struct {
 	Name     string `json:"name"`
-	Revision uint64 `json:"revision"` // of the row, from 1
+	Revision uint64 `json:"revision"` // the number of times the row was written
 	// Definition says in JSON what is performed, and when. A store returns it as it was given.
 	Definition json.RawMessage `json:"definition"`
 	Paused     bool            `json:"paused,omitempty"`

@@ -31,12 +31,12 @@ type Store interface {
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
 	// Commit applies a transaction as a whole, or not at all: its fields in their order, and each list in its own order. Its Sequence must be one
-	// above the last applied Sequence; an equal one returns Duplicate, a lower one Stale, a higher one Conflict, and nothing changes. Nor does
-	// anything change if an attempt in Completed is not the last one recorded of its node (lower: Stale, higher: Conflict) or was completed
-	// before (Conflict); if an attempt in Started does not follow the last one recorded (lower: Stale, higher: Conflict); if Started or Nodes
-	// names a node that is stored as terminal (Conflict); if the run has ended and Reopen is not set (Conflict), unless the commit only refuses
-	// requests; or if there is a Reset without Reopen (Conflict). The error matches ErrReadinessOverflow if a readiness counter would exceed what
-	// it requires. Commit.Judge decides all of this.
+	// above the last applied Sequence; an equal one returns Duplicate, a lower one Stale, a higher one Conflict, and nothing changes. The store
+	// also changes nothing, and returns the answer in parentheses, if an attempt in Completed is not the last one recorded of its node (lower:
+	// Stale, higher: Conflict) or was completed before (Conflict); if an attempt in Started does not follow the last one recorded (lower: Stale,
+	// higher: Conflict); if Started or Nodes names a node that is stored as terminal (Conflict); if the run has ended and Reopen is not set
+	// (Conflict), unless the commit only refuses requests; or if there is a Reset without Reopen (Conflict). The error matches
+	// ErrReadinessOverflow if a readiness counter would exceed what it requires. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading only. The error matches ErrUnknownRun if the run is not stored.
 	Load(ctx context.Context, run string) (*Run, error)

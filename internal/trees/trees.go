@@ -18,7 +18,7 @@ type Maker struct {
 	Rand     *rand.Rand
 	Inline   bool          // the graph has guards, conditions and gates
 	Timeless bool          // the graph has no retries and no timeouts
-	Patient  bool          // the graph has no timeouts, and retries allow for interrupted attempts, which count, too
+	Patient  bool          // the graph has no timeouts, and no node runs out of attempts, since interrupted attempts count, too
 	Data     bool          // nodes have parameters, merges and ports
 	Waits    bool          // the graph has more gates, and some of them have a timeout
 	Cleanups bool          // the graph always has cleanup nodes, and more of them

@@ -14,12 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Awaits are settled in the transaction of the commit that begins a wait, or ends an awaited run. Each of its statements sees what other
-// transactions have committed before it. No two commits miss one another:
+// Awaits are settled in the transaction of the commit that begins a wait, or ends an awaited run. Each statement of this transaction
+// sees what other transactions have committed before the statement. These rules ensure that of two concurrent commits one always sees
+// the other:
 //
 //   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The end of a marked run is not written by the
 //     statement of a batch, see commitText, but here, by a statement after the one that has locked its row.
-//   - Commits that begin waits come one after the other, by an advisory lock that each takes first: so whoever closes a cycle sees the rest of it.
+//   - Commits that begin waits come one after the other, by an advisory lock that each takes first. So the commit that closes a cycle sees all
+//     other waits of the cycle.
 //   - Apart from that lock, which a commit takes before it locks any row, no commit waits for a lock: it is rolled back, and tries again after a pause.
 
 var _ store.Awaiter = (*Store)(nil)

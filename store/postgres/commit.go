@@ -117,7 +117,7 @@ func (s *Store) write(batch []*call[*commit]) {
 		return
 	}
 	if apart := slices.DeleteFunc(slices.Clone(staged), func(c *call[*commit]) bool { return !c.arg.settles() }); len(apart) > 0 && len(staged) > 1 {
-		for i := range staged { // each such commit in a transaction of its own
+		for i := range staged { // a commit that settles awaits is written in its own transaction
 			if staged[i].arg.settles() {
 				s.writeStaged(staged[i : i+1])
 			}
@@ -220,7 +220,7 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes staged commits, with the given parts of the statement and the parts that the commits need. It returns the numbers of the runs
+// execute writes staged commits. Its statement has the given parts, and the parts that the commits need. It returns the numbers of the runs
 // whose commits were written, and of the runs that were locked.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns

@@ -14,8 +14,8 @@ import (
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
 //
 // The other functions are post_cancel, post_cancel_node, post_redrive and post_compensation. A function returns false if its run or request is
-// stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn perform no runs of
-// create_run. A role that calls the functions needs the privileges of a role that uses the store.
+// stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn do not perform runs
+// that create_run has created, since these have no plan. A role that calls the functions needs the privileges of a role that uses the store.
 //
 // When the transaction is committed, the server notifies the processes that have [Options].Listen set. If package riverkahn has its functions in
 // the schema, the same transaction wakes the run's job.

@@ -43,7 +43,7 @@ const (
 // A statement leaves out rows that other transactions have locked, so that they delay no other run, and no two transactions wait for one another.
 // A call whose row was locked returns to the line after a pause, until it has waited for as long as a statement may take.
 type line[T any] struct {
-	perform func(batch []*call[T]) // sets the errors; a batch has at most one call of a run, and is sorted by run
+	perform func(batch []*call[T]) // sets the error of each call; a batch has at most one call for each run, and is sorted by run
 	workers *sync.WaitGroup
 	timeout time.Duration // of a statement
 

@@ -21,7 +21,7 @@ type run struct {
 	nodes    map[string]*node
 }
 
-// newRun returns the state of a run that was loaded, or made, without its nodes.
+// newRun returns the state of a run that was loaded or has just been made. The state has no nodes yet.
 func newRun(number int64, l store.Lease, stored *store.Run) *run {
 	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, posted: stored.Posted, taken: stored.Taken, nodes: map[string]*node{}}
 }
@@ -127,8 +127,8 @@ func (st *stage) keep(c *store.Commit) {
 		st.run.status = c.Status
 	}
 	if st.run.status.Terminal() {
-		// The statement has set taken to the server's posted, which this process may not know. With 0 the next commit that answers a request does not fit, and
-		// loads the run.
+		// The statement has set the column taken to the value of the column posted, which this process may not know. If taken is 0 here, judge answers the
+		// next commit that answers a request with Conflict, and the store then loads the run and judges the commit again.
 		st.run.taken = 0
 	}
 }

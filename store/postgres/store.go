@@ -24,8 +24,8 @@
 //
 // # What may be lost
 //
-// Nothing that the server keeps: the package changes no setting. With synchronous_commit = on, the default, nothing is lost when a process, a
-// server or its machine dies.
+// The server decides what may be lost, since the package changes none of its settings. With synchronous_commit = on, the default, nothing is
+// lost when a process, a server or its machine dies.
 //
 // # Errors
 //
@@ -118,12 +118,12 @@ type Store struct {
 	now     string // the current time, as SQL
 	timeout time.Duration
 	texts   texts
-	board   notify.Board // of runs with new events
+	board   notify.Board // wakes readers of runs that have new events
 
-	requests      notify.Poller      // of runs with requests
+	requests      notify.Poller      // looks for runs that have requests
 	stopListening context.CancelFunc // nil if the store does not listen
 
-	workers  sync.WaitGroup // the goroutines of the lines, and the calls of Acquire
+	workers  sync.WaitGroup // Close waits for these: the goroutines of the lines, and the calls of Acquire
 	commits  line[*commit]
 	acquires line[*acquisition]
 	renewals line[renewal]

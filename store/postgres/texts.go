@@ -12,7 +12,7 @@ const (
 	withBlobs
 	withEvents
 	withAnswers
-	withSums   // of compensations and usage
+	withSums   // the columns compensation and usage
 	withAwaits // awaits are settled in the transaction of the statement
 	combinations
 )
@@ -20,13 +20,13 @@ const (
 // texts are the statements that are executed often.
 type texts struct {
 	commit                [combinations]string
-	nodesPart, eventsPart string // for a commit that is written in parts
+	nodesPart, eventsPart string // the statements for a commit that is written in parts
 	acquire               string
 	renew                 string
 	release               string
-	leases                string // finds which of some leases last
-	load                  string // with the values and records of the nodes
-	judge                 string // without values and records
+	leases                string // finds out which of the given leases have not expired
+	load                  string // loads a run with the values and records of its nodes
+	judge                 string // loads a run without values and records, to judge commits
 	events                string
 	head                  string
 	put                   string
@@ -130,7 +130,8 @@ func fits() string {
 	return `r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased
 }
 
-// fittingText returns the statement that finds commits that fit, but that commitText may have left out because their runs were locked.
+// fittingText returns the statement that finds commits that would apply to their runs, see fits, but that commitText may have left out
+// because their runs were locked.
 func fittingText() string {
 	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
 	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits() + " AND r.posted >= coalesce(w.answered, 0)"

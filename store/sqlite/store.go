@@ -100,7 +100,7 @@ type Store struct {
 	path          string // empty in memory
 	process       int64
 	lock          *processLock // nil in memory
-	board         notify.Board // of runs with new events
+	board         notify.Board // wakes readers of runs that have new events
 	lookedForDead atomic.Int64 // when the store last looked for dead processes, in nanoseconds since 1970
 
 	requests notify.Poller // of runs with requests
@@ -214,7 +214,7 @@ func (s *Store) abandon() (err error) {
 	return err
 }
 
-// level returns SQLite's number for it.
+// level returns the number that the pragma synchronous has for s.
 func (s Synchronous) level() int {
 	if s == Normal {
 		return 1
