@@ -80,7 +80,7 @@ func (x NodeSpec) wrong() string {
 	return ""
 }
 
-// wrong returns why Build rejects an edge in a net of that many nodes, or "".
+// wrong returns why Build rejects an edge in a net with the given number of nodes, or "".
 func (e Edge) wrong(nodes int) string {
 	const set = edgeShielded | edgePort | edgeWide | edgeSide // the flags that only the Builder sets, when it makes a net
 	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }

@@ -85,7 +85,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf returns the counter of open nodes that includes r, which is not the end node.
+// leftOf returns the counter of open nodes in which node r is counted. r must not be the end node.
 func (s *Locked) leftOf(r Ref) *int {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -120,8 +120,8 @@ func (s *Locked) isOver() bool {
 	return u.cleanups == 0 && !u.holds
 }
 
-// Reverse begins to undo the nodes that undoes selects and returns their number; if it is 0, nothing has begun. With hold, nodes that have
-// not started wait until everything is undone, and the run is not Done before that.
+// Reverse begins to undo the nodes for which the function undoes returns true, and returns the number of these nodes; if it is 0, nothing
+// has begun. If hold is set, nodes that have not started wait until everything is undone, and the run is not Done before that.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}

@@ -46,7 +46,7 @@ func (p *Net) IsAncestor(a, r Ref) bool {
 	return is
 }
 
-// judgeAncestor is IsAncestor without a search: sure is false if the spans do not decide.
+// judgeAncestor is like IsAncestor, but does not search. The result sure is false if the spans do not decide.
 func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true
@@ -197,7 +197,7 @@ func (w *walk) enter(r Ref) {
 	w.stack = append(w.stack, r)
 }
 
-// from searches all ancestors of r that were not entered before.
+// from visits r and all its ancestors that the walk has not entered before.
 func (w *walk) from(r Ref) {
 	w.enter(r)
 	for len(w.stack) > 0 {

@@ -23,8 +23,9 @@ type Builder struct {
 	wideRows bool // some node may need counters beside its word
 }
 
-// Begin takes the edges between nodes, in declaration order. end is the end node, or -1. Begin adds an edge to the
-// end node from each node without a successor, after the given edges; added is how many.
+// Begin takes the edges between nodes, in declaration order. The parameter end is the end node, or -1. Begin adds an
+// edge to the end node from each node without a successor, after the given edges, and returns the number of added
+// edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
@@ -39,7 +40,7 @@ func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	return added
 }
 
-// leadToEnd adds an edge to the end node from each node without a successor, unless it has one already.
+// leadToEnd adds an edge to the end node from each node without a successor, unless that node has such an edge already.
 func (b *Builder) leadToEnd(nodes int) (added int) {
 	connected := make([]bool, nodes)
 	for _, e := range b.edges {
@@ -117,8 +118,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// peel removes the nodes of the queue from head on. Nodes that lose their last predecessor by that join the queue. The edges in cut
-// are gone already.
+// peel removes the nodes of the queue, from index head on. A node that thereby loses its last predecessor is appended to the queue.
+// The edges in the map cut count as removed.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -205,9 +206,9 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which must be zero: it gives the nodes their Refs, by tier and then by declaration. names are in declaration
-// order. From then on edges name nodes by Ref. Number also returns, from the same allocation, a slice of length 0 and capacity n for the
-// caller.
+// Number begins the net p, which must be zero: it gives the nodes their Refs, by tier and then by declaration. The parameter names has
+// the ids in declaration order. After Number, edges name nodes by Ref. Number also returns, from the same allocation, a slice of length
+// 0 and capacity n for the caller.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -316,7 +317,8 @@ func (b *Builder) Catch(i int32, causes []CauseKind) {
 	b.p.facts[e.From].catch |= b.p.filters[e.LabelID]
 }
 
-// Routed numbers a condition with labels among such conditions. first reports whether this call gave it the number.
+// Routed gives a condition with labels its number among such conditions, and returns the number. The result first is true if this call
+// gave it.
 func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
@@ -449,8 +451,8 @@ func (b *Builder) initialWords() {
 	}
 }
 
-// OrderBy computes the longest remaining paths, where own gives each node's own length, and the order in which ready nodes are
-// taken. priorities are by Ref; nil if all are 0.
+// OrderBy computes the longest remaining paths and the order in which ready nodes are taken. The function own returns the
+// length of a single node. The parameter priorities is by Ref; nil if all are 0.
 func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 	b.p.priorities = priorities
 	b.p.order.rank = make([]int64, len(b.p.facts))

@@ -15,10 +15,10 @@ import (
 // its labels does not count its success as an exit. An unlabelled edge of a condition without catch edges is no exit, since
 // it is always taken. Nor is a data-only edge, which judges nothing.
 //
-// A plain edge f -> t into a node on a branch is another way in if some exit leads to it and to none of t's routers, the
-// sources of t's routing edges. The exit leads to the edge if it begins with the edge, or with a path to f over edges of
-// any kind. It must be an exit of one of t's routers, in which case the edge counts like any other, or of an ancestor of a
-// router, in which case the edge counts only if none of the routers was asked: each was skipped because of a branch not
+// A plain edge f -> t into a node on a branch is another way in if some exit leads to the edge, and to none of t's
+// routers, the sources of t's routing edges. An exit leads to the edge if it begins with the edge, or with a path to f
+// over edges of any kind. If the exit belongs to one of t's routers, the edge counts like any other. If it belongs to an
+// ancestor of a router, the edge counts only if none of the routers was asked: each was skipped because of a branch not
 // taken. Every other plain edge into t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
@@ -79,15 +79,16 @@ type branchRouter struct {
 	hangs bool // the targets hang on one of its labels
 }
 
-// branchMarks are sets of classes in the batch.
+// branchMarks are facts about a node, each as the set of the classes in the batch for which it holds. An exit counts if it leads to no
+// router of the class, see leave.
 type branchMarks struct {
 	above  uint64 // the node is a router or an ancestor of a router
 	before uint64 // the node is the source of a plain edge or leads to one
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router and the targets hang on one of its labels
 	lowest uint64 // the node is the lowest router
-	near   uint64 // an exit of a router that counts leads to the node, or is the node's own and begins with its plain edges
-	far    uint64 // the same for an exit of an ancestor of a router
+	near   uint64 // a counting exit of a router leads to the node, or is the node's own success, which consists of its plain edges
+	far    uint64 // like near, with an exit of an ancestor of a router that is not a router itself
 }
 
 const batchSize = 64
@@ -127,8 +128,8 @@ func (c *Builder) FindSides() {
 	}
 }
 
-// classify first marks every plain edge into a node on a branch as a side edge. It then sorts into classes the nodes
-// where that may be wrong, because some exit leads to such an edge.
+// classify first marks every plain edge into a node on a branch as a side edge. The mark may be wrong if some exit
+// leads to the edge: then classify adds the target of the edge to the class of the targets with the same routers.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32
@@ -268,7 +269,7 @@ func (b *branching) plainly(x branchClass) bool {
 			continue
 		}
 		if !b.reached[r] {
-			continue // the only exit was the node's own success
+			continue // no exit of another node leads to r, and its own success was checked above
 		}
 		// If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node between the stem and r
 		// leads to a router.
@@ -301,8 +302,8 @@ func (b *branching) plainly(x branchClass) bool {
 	return true
 }
 
-// isAbove reports whether a node is a router of the class or an ancestor of a router. sure is false if only a search
-// could tell.
+// isAbove reports whether a node is a router of the class or an ancestor of a router. The result sure is false if only
+// a search could tell.
 func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	sure = true
 	for _, router := range x.routers {
@@ -369,8 +370,8 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// A class with one source is settled as soon as an exit of a router leads to the source, or an exit of an
-	// ancestor does when no router is further down.
+	// A class with one source is settled as soon as a counting exit of a router leads to the source. A counting exit of
+	// an ancestor settles it only after the sweep has passed all routers of the class.
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
@@ -414,8 +415,9 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 }
 
 // leave looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads
-// to none of the class's routers. leave returns the classes whose plain edges a counting exit is known to lead to, so far.
-// The sweep has visited all successors of the node.
+// to none of the class's routers. leave returns the classes for which it has found a counting exit that leads to a plain
+// edge: near if the node is a router of the class, far if it is only an ancestor of one. The sweep has visited all
+// successors of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))
@@ -452,7 +454,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread passes the marks that leave has set on to the nodes that the exits lead to, as far as they matter.
+// spread completes the marks near and far, which leave has set only on the first nodes of the exits: it copies them to the nodes further
+// along.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]
@@ -463,7 +466,8 @@ func (b *branching) spread() {
 		b.steps += int64(len(row))
 		for _, i := range row {
 			// An exit that counts leads to the source of a plain edge without passing an ancestor of a router; otherwise
-			// it would lead to a router. So an ancestor keeps only the marks of its own success.
+			// it would lead to a router. So an ancestor of a router has only the marks of its own success, and passes
+			// none on.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above

@@ -57,7 +57,7 @@ type stateTally struct {
 	pending    int // Waves: nodes of the current tier that are not terminal
 	badNodes   int // failed, aborted or cancelled nodes
 	cancelled  int // cancelled nodes
-	tolerated  int // own failures under ContinueOnFail, and composites inside which failures were handled
+	tolerated  int // nodes that failed by themselves under ContinueOnFail, and composites inside which failures were handled
 	staleCount int
 	visits     int64 // edges and group members visited; tests check that the work is linear
 }
@@ -73,7 +73,7 @@ type stateHolds struct {
 	parks  bool       // the host queues ready nodes, after its store has recorded them
 	admits bool       // nodes with FlagAdmit stay Ready until Admitted says that they have started
 	aside  *setAside  // nil until a node was held
-	tree   *TreeSlots // the slots of the run's tree, under a common limit; nil without one. limit is set if tree is
+	tree   *TreeSlots // the slots of the run's tree, under a common limit, or nil; a run with a tree also has a limit
 }
 
 // setAside holds the nodes that a hold keeps from starting.
@@ -134,8 +134,8 @@ type stateNotes struct {
 	bug     error      // the first transition outside the table, see check
 }
 
-// DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. around is the State whose lock it
-// shares, or nil.
+// DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. The parameter around is the State
+// whose lock the driven State shares, or nil.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -234,7 +234,8 @@ func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 // it is -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
 
-// SettledAfter reports whether from ended after the join of r, a node with an early rule, was decided.
+// SettledAfter reports whether the predecessor that the parameter from names ended only after the join of r, a node with an early rule,
+// was decided.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
@@ -404,8 +405,8 @@ func (s *Locked) Begin() {
 	s.maybeEnd()
 }
 
-// Status returns a node's status. Waiting is computed here: some predecessor has started or settled. For a Ref outside the
-// plan, Status returns Idle.
+// Status returns a node's status. Status computes [Waiting] from the predecessors: one of them has started or settled. For
+// a Ref outside the plan, Status returns Idle.
 func (st *State) Status(r Ref) Status {
 	s := st.lock()
 	defer s.Unlock()
@@ -586,7 +587,7 @@ func (st *State) Requeue(t Token) error {
 	return s.Requeue(t, Retrying)
 }
 
-// Requeue makes a node in status from ready again. t is the token of its last attempt.
+// Requeue makes a node ready again; its status must be the parameter from. t is the token of the node's last attempt.
 func (s *Locked) Requeue(t Token, from Status) error {
 	if err := s.Current(t, from); err != nil {
 		return err

@@ -72,7 +72,7 @@ func (st *State) drives() *reactive.Value[int] {
 	defer s.Unlock()
 	o := s.observers()
 	if s.host == nil {
-		s.Announce() // Drive begins with the tasks there are now
+		s.Announce() // Drive also acts on tasks that exist already
 	}
 	if o.due == nil {
 		o.due = reactive.NewValue(&o.source, 0)

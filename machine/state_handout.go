@@ -112,8 +112,8 @@ func (s *Locked) start(r Ref) Task {
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
-// NextPlain is Next for the case that Next would start a plain node for the first time. If it returns false, Next may
-// still have a task.
+// NextPlain is a fast form of Next that only starts plain nodes for the first time. If it returns false, Next may still
+// have a task.
 func (s *Locked) NextPlain() (Ref, bool) {
 	if s.ready.Len() == 0 || s.inline.Len() > 0 || s.HasGates() || s.limits.active || !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
 		return NoRef, false
@@ -149,7 +149,8 @@ func (s *Locked) MayGoOn() bool {
 }
 
 // HasWork reports whether the run does more than wait for signals and backoffs: a node is Ready, even if a hold keeps it back, or is being
-// checked or concluded, or no node has begun. It looks at all nodes. pausing is the number of running nodes that only wait for a time.
+// checked or concluded, or no node has begun. It looks at all nodes. The parameter pausing is the number of running nodes that only wait
+// for a time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

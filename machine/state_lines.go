@@ -22,7 +22,8 @@ const (
 	queueCount
 )
 
-// queueFor returns the queue for nodes that need a token, or that do not. Without a rate no node needs one.
+// queueFor returns the queue for nodes that need a token if token is set, and otherwise the queue for nodes that need only a slot.
+// Without a rate no node needs one.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -42,7 +43,7 @@ type crowd struct {
 	parts  crowds  // for a throng: its bunches
 	pos    int32   // the position of the crowd's best node, which may have been stopped since
 	in     *crowds // where the crowd waits; nil for an empty crowd
-	index  int     // the crowd's index in the heap in
+	index  int     // the crowd's index in the heap that the field in points to
 }
 
 // crowds is a binary heap of crowds, by their best nodes.
@@ -160,8 +161,8 @@ func crowdName(key, groups []int32, token bool) []byte {
 	return name
 }
 
-// enqueue makes a node wait that lacks a slot or a token of a group: with its crowd, if that waits already, or else in the group's line.
-// The caller then offers slots that may be free, see passOn.
+// enqueue adds a node that lacks a slot or a token of group g to its bunch. If neither the bunch nor its throng waits in a line yet, one
+// of them joins the line of g. The caller then offers slots that may be free, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)
@@ -250,8 +251,8 @@ func (s *Locked) sortOut(c *crowd) {
 	}
 }
 
-// first returns the crowd with the best waiting node of a queue, and the node's position; without one, nil and a position after all
-// nodes.
+// first returns the crowd with the best waiting node of a queue, and the node's position. If no node waits, it returns nil and a
+// position after all nodes.
 func (s *Locked) first(g int32, of int) (*crowd, int32) {
 	q := &s.limits.groups[g].queues[of]
 	for len(q.crowds) > 0 {
@@ -262,14 +263,15 @@ func (s *Locked) first(g int32, of int) (*crowd, int32) {
 			s.sortOut(bunch)
 		}
 		s.sortOut(c)
-		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // otherwise another crowd comes first
+		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // otherwise another crowd is first now: look again
 			return c, c.pos
 		}
 	}
 	return nil, math.MaxInt32
 }
 
-// offerQueue is offerOwn for one queue of the line. Crowds that lack something else move to that line.
+// offerQueue does the work of offerOwn for one queue of the line. A crowd that also lacks a slot or a token of another group moves to the
+// line of that group.
 func (s *Locked) offerQueue(g int32, of int) lineState {
 	x := &s.limits.groups[g]
 	for {
@@ -314,7 +316,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 	}
 }
 
-// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line but.
+// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line that the parameter but names.
 func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	token := c.token && !s.Hurries()
 	for _, g := range c.lines {

@@ -43,7 +43,7 @@ type observers struct {
 	lastRun RunStatus // as noted
 	shown   RunStatus // as published
 
-	// If a count or a watcher needs them: the status of each node, and the number of nodes in each status.
+	// The status of each node, and the number of nodes in each status. They are kept only if a count or a watcher needs them.
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
@@ -59,7 +59,7 @@ type Watcher interface{ Note(r Ref, to Status) }
 // nodeSignals are the signals of one node.
 type nodeSignals struct {
 	ref     Ref
-	status  *reactive.Value[Status] // nil until requested, as are the others
+	status  *reactive.Value[Status] // nil until requested, like ready and blocked
 	ready   *reactive.Value[bool]
 	blocked *reactive.Value[bool]
 	waiting bool // a predecessor has started
@@ -470,7 +470,8 @@ func (s *Locked) ObservedWords() []uint64 {
 	return slices.Clone(s.words)
 }
 
-// RestoredFrom makes the signals show where the words differ from before, the result of ObservedWords.
+// RestoredFrom notes the nodes whose words have changed since ObservedWords, so that their signals follow. The parameter before is the
+// result of ObservedWords.
 func (s *Locked) RestoredFrom(before []uint64) {
 	if before != nil {
 		s.obs.restored(before)

@@ -26,7 +26,7 @@ type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // valid until another node goes bad: predecessors are still running
+	originsOpen                // predecessors are still running: the origins are valid until another node goes bad
 	originsFinal
 )
 
@@ -158,7 +158,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 				}
 			}
 			if len(stack) > depth {
-				continue // the search visits at again when its predecessors are known
+				continue // the search visits this node again when the origins of its predecessors are known
 			}
 			if all.set = x.join(parts, all.state); all.state == originsOpen {
 				x.opened = append(x.opened, at)

@@ -16,11 +16,11 @@ type Facts struct {
 	// skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// By identifies, for a skip, the deciding in-edge among the node's in-edges, or the port, from 1; otherwise 0.
+	// By identifies what decided a skip: an index from 1, of the in-edge among the node's in-edges or of the port; 0 if there is none.
 	By      int   `json:"by,omitempty"`
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`
-	Started int32 `json:"started,omitempty"` // attempts as the State counts them: re-entries are starts
+	Started int32 `json:"started,omitempty"` // the attempts that have begun; the State counts each re-entry of a step as an attempt, too
 	// For a composite that is running because its nested run has not ended. Dormant: its nested run can only wait. Draining: it will not
 	// be retried.
 	Dormant  bool `json:"dormant,omitempty"`
@@ -213,8 +213,8 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 	}
 }
 
-// HasEnded reports whether a node has ended and no call has reported that yet: Rebuild decides nodes that a run in Waves had put
-// off to its next tier, if the run continues in the other mode.
+// HasEnded reports whether a node has ended and no call has reported that yet. Such nodes exist if a run in Waves mode continues
+// in the other mode: Rebuild decides the nodes that the run had put off to its next tier.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }

@@ -72,7 +72,8 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log records a transition for the event log and the signals, if there are any. was is the node's word before it.
+// log records a transition for the event log and the signals, if there are any. The parameter was is the node's word before the
+// transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -94,7 +95,7 @@ func (s *Locked) Changes() []Change { return s.changes }
 // DropChanges forgets the recorded transitions.
 func (s *Locked) DropChanges() { s.changes = s.changes[:0] }
 
-// HushReady keeps the recorded transitions to Ready from having events.
+// HushReady marks the recorded transitions to Ready as changes without events.
 func (s *Locked) HushReady() {
 	for i := range s.changes {
 		if c := &s.changes[i]; c.Status == Ready {
@@ -440,8 +441,9 @@ func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	return uint64(SkipUpstreamSkipped)<<kindShift | w&WordBypass | firstN
 }
 
-// upstream returns the kind of cause and one origin for a node that its predecessors keep from running, as far as they are
-// known. It prefers failed predecessors to cancelled ones, and among them the first in declaration order.
+// upstream returns the kind of cause and one origin for a node that its predecessors keep from running. It uses the
+// predecessors that have ended so far. It prefers failed predecessors to cancelled ones, and takes the first in
+// declaration order.
 func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	kind, origin := CauseUpstreamCancelled, NoRef
 	for _, i := range s.net.in.row(r) {

@@ -14,7 +14,7 @@ import (
 // node that lacks a slot or a token waits in the line of that group, and does not hold back other nodes. A slot that becomes
 // free, and a token that falls due, goes to the best node of the line.
 type limits struct {
-	groups []line      // by group, then a last one for the whole run if whole is set; nil if the run has no such limits
+	groups []line      // by group; if whole is set, one more at the end for the whole run; nil if the run has no such limits
 	whole  bool        // the last line belongs to the whole run
 	active bool        // there are slots or tokens besides the slots of the run's own limit
 	rates  *rates      // nil without rates; shared by a tree of runs
@@ -377,7 +377,7 @@ func (s *Locked) decline(r Ref) {
 	}
 }
 
-// passOn is decline if the caller holds the pool's lock.
+// passOn does the work of decline. The caller holds the pool's lock.
 func (s *Locked) passOn(r Ref) {
 	for g := range s.lines(r) {
 		s.offer(g)
@@ -406,8 +406,8 @@ func (s *Locked) offer(g int32) {
 }
 
 // Offer makes the best node of the run that has waited longest contend again. It returns the state of that run, or nil if
-// there is none. When no token is free, it offers a slot last to nodes that need no token, so that a claim on a shared limit
-// states what those nodes need.
+// there is none. Once no token is free, Offer considers only nodes that need no token. So the last claim on a shared limit
+// is one for a slot alone.
 func (x *Slots) Offer() *Locked {
 	tokens := true // false once an offer has found no token
 	for {
@@ -535,8 +535,8 @@ func (s *Locked) WholeSlots() *Slots {
 	return s.limits.groups[len(s.limits.groups)-1].Slots
 }
 
-// ShareLimits makes the run use the clock, the pool and the whole run's slots of root, the outermost run, which may be the
-// run itself.
+// ShareLimits makes the run use the clock and the pool of the outermost run, root, and the slots of root's limit for the
+// whole run. root may be the run itself.
 func (s *Locked) ShareLimits(root *Locked) {
 	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
@@ -598,8 +598,9 @@ type Shortage struct {
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time unknown
 }
 
-// Lacking returns, without side effects, the first thing that a ready node lacks apart from the run's own slots. now is the run's
-// clock. foreign reports whether a node must wait for a shared limit, and whether for its token; token means that the node needs one.
+// Lacking returns, without side effects, the first slot or token that a ready node lacks. It does not look at the run's own limit.
+// now is the run's clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a
+// token; its argument token is set if the node needs a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -638,8 +639,8 @@ func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 // Rated reports whether nodes take tokens. If so, the coordinator sets the clock with Advance.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
-// TokensBack reports whether all buckets of the run's own will be full at the given time, like new ones, if nothing takes a token
-// before.
+// TokensBack reports whether all buckets of the run, but not those of shared limits, will be as full as new ones at the given
+// time if no node takes a token before then.
 func (s *Locked) TokensBack(at int64) bool {
 	for i := range s.limits.groups {
 		if x := s.limits.groups[i].Slots; x != nil && x.bucket != nil {
@@ -674,7 +675,7 @@ func (x *Slots) Disconnect() (used int) {
 
 // WaitsForSlot reports whether a node of an idle run lacks only a slot that another run of the tree holds.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // otherwise items that wait hold the run's own slots
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // otherwise items of a map hold all of the run's own slots while they wait
 		return true
 	}
 	for i := range s.limits.groups {

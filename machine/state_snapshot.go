@@ -19,7 +19,7 @@ type StateSnapshot struct {
 	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
 	Words   []byte `json:"words"`       // 8 bytes a node, little-endian
 
-	Counters []int32     `json:"counters,omitempty"` // for joins that need numbers, 3 each
+	Counters []int32     `json:"counters,omitempty"` // for each join that counts edges, 3 numbers
 	Taken    []int32     `json:"taken,omitempty"`    // the labels that conditions have taken
 	Clock    int32       `json:"clock,omitempty"`    // logical times, for plans with early joins
 	Settled  []int32     `json:"settled,omitempty"`
@@ -90,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.pending = 0; s.waves && s.tier < p.TierCount() { // recounts, since count has decremented pending from 0
+	if s.pending = 0; s.waves && s.tier < p.TierCount() { // counts again, since calls of count have decremented pending
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++
@@ -109,7 +109,7 @@ func (s *Locked) resumeGates(gates []Ref) {
 			rest = append(rest, r)
 		}
 	}
-	s.gates.refs = s.gates.list() // without the gates that are added again
+	s.gates.refs = s.gates.list() // drops the removed gates from the list; they are added again at its end
 	for _, r := range rest {
 		s.gates.add(r)
 	}

@@ -145,9 +145,9 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// consumed reports whether the failure of a bad node was handled. One of its edges that let the failure through must lead to
-// a node that is no observer and that became ready (an error boundary must have completed), or that passed the failure on by
-// going bad, or that its upstream policy skipped.
+// consumed reports whether the failure of a bad node was handled: whether one of the node's edges let it through to a node
+// that is no observer, and that node became ready (an error boundary must have completed), passed the failure on by going
+// bad, or was skipped by its upstream policy.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]
@@ -174,8 +174,8 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd is consumed for edges into the end node. An end node is an observer unless its Handling says
-// otherwise, and always becomes ready.
+// consumedByEnd reports whether the end node handled the failure of a bad node. An end node is an observer unless its
+// Handling says otherwise, and always becomes ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {
@@ -191,9 +191,10 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses reports of each bad node, once everything is terminal, whether all its origins are requests to stop. A
-// node that failed by itself counts as a failure; an aborted node does if a failure is among its origins. A node that
-// failed only because of its predecessors passes on their origins.
+// requestClasses returns a function that reports, once everything is terminal, whether a bad node was stopped only by
+// requests. It returns true for a cancelled node and false for a failed one. For an aborted node it returns true only
+// if predecessors stopped the node and no failure is among its origins. A node that failed only because of its
+// predecessors passes on their origins.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }

@@ -29,7 +29,7 @@ func (st *State) AbortAll() {
 	s.Stop(CauseAbortAll, NoRef, StopInstantly)
 }
 
-// CancelAll is AbortAll for a request to stop: it cancels the nodes.
+// CancelAll is like AbortAll, but cancels the nodes: it is for a request to stop.
 func (st *State) CancelAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -63,7 +63,7 @@ func (st *State) stopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	return s.StopNode(r, kind, origin, manner)
 }
 
-// StopNode stops one node because of the node origin, or of none.
+// StopNode stops one node. The parameter origin is the node that caused the stop, or NoRef.
 func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) error {
 	if err := s.MayStop(r, kind); err != nil {
 		return err
@@ -161,7 +161,7 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	s.maybeEnd()
 }
 
-// stopRunning asks a running node to stop, or with StopDraining lets it finish its attempt, its last.
+// stopRunning asks a running node to stop, or, with StopDraining, lets it finish its attempt, which is not retried.
 func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManner) {
 	switch w := s.words[r]; {
 	case manner != StopDraining || w&WordAdmitting != 0: // a node that is not admitted has not started
@@ -178,7 +178,7 @@ func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 		return
 	}
 	s.setStop(r, WordStopping, kind, origin)
-	s.stopping = append(s.stopping, r) // setStop has made the aftermath
+	s.stopping = append(s.stopping, r) // stopping belongs to the aftermath, which setStop has made
 }
 
 // StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph, which a draining node may not begin.

@@ -44,7 +44,7 @@ func (s *Locked) Suspend(t Token) error {
 // fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // otherwise only cleanup nodes are left, which are not held
+	if s.holds && !s.Hurries() { // while the run hurries only cleanup nodes are left, and a hold does not stop them
 		s.holdBack()
 	}
 }
@@ -128,7 +128,7 @@ func (s *Locked) Rouse(r Ref) {
 	s.log(r, was, Running)
 }
 
-// Hush keeps the latest change from having an event, if it is the given node's.
+// Hush marks the latest change as one without an event, if it is a change of the given node.
 func (s *Locked) Hush(r Ref) {
 	if n := len(s.changes); n > 0 && s.changes[n-1].Ref == r {
 		s.changes[n-1].Quiet = true

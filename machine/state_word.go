@@ -43,7 +43,8 @@ func (w Word) Kind() CauseKind { return kindOf(uint64(w)) }
 // attempts returns how many attempts of an undecided or running node have begun, as Token counts them.
 func (w Word) attempts() int32 { return int32(w & wordCount) }
 
-// By returns the node that caused another's end: the origin of a stop, or the successor that superseded the node; NoRef if there is none.
+// By returns the node that caused the end of this one: the origin of a stop, or the successor that superseded the node; NoRef if there is
+// none.
 func (w Word) By() Ref { return Ref(int32(uint32(w))) }
 
 // Started reports whether a node runs or ran, or will never run: its successors are Waiting.
@@ -78,7 +79,7 @@ const (
 	WordPropagated  = 1 << 47 // failed because of its predecessors, without running
 	WordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
-	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: that was cut short
+	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: the judging was cut short
 	wordPlain       = 1 << 51 // see FlagPlain; undecided to running
 	WordBlocked     = 1 << 52 // the join was blocked
 	wordObserved    = 1 << 53 // the node has signals
