@@ -16,12 +16,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunAdmin is [Run] for what [store.Admin] promises beyond [store.Store].
+// RunAdmin tests what [store.Admin] promises beyond [store.Store]. Like [Run] it runs each check as a subtest.
 func RunAdmin(t *testing.T, open func(t *testing.T) store.Admin) {
 	runAll(t, adminChecks, func(t *testing.T) func() store.Admin { return func() store.Admin { return open(t) } })
 }
 
-// CheckAdmin is [Check] for what [store.Admin] promises beyond [store.Store].
+// CheckAdmin checks what [store.Admin] promises beyond [store.Store], and returns the failures as [Check] does.
 func CheckAdmin(ctx context.Context, open func() store.Admin) []error {
 	return findAll(ctx, adminChecks, func() func() store.Admin { return open })
 }

@@ -100,7 +100,7 @@ func exported(ctx context.Context, open func() store.Admin) error {
 	calls := ""
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
 		calls += s.Path() + " "
-		text, _ := s.Root("text") // the items of M have no root input text
+		text, _ := s.Root("text") // in the items of M there is no root input with the name text
 		return fmt.Sprint(s.Path(), " <", text, "> é"), ctx.Err()
 	}
 	perform := func(s store.Store, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {

@@ -218,7 +218,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return same("the blobs "+what, have, want)
 	}
 	q := store.PruneQuery{EndedBefore: future, Blobs: blobs, Grace: -1}
-	got, err := s.Prune(ctx, q) // removes "one": other runs refer to all of its blobs but one
+	got, err := s.Prune(ctx, q) // removes the run "one", and the only one of its blobs to which no other run refers
 	if err := errors.Join(err, same("the first call", got, store.Pruned{Runs: 1, Nodes: 7, Blobs: 1}), has("of a run that shares them", all...)); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	q.Blobs = nil
-	if _, err := s.Prune(ctx, q); err != nil { // removes "committed", without the blob store
+	if _, err := s.Prune(ctx, q); err != nil { // removes the run "committed"; the query has no blob store
 		return err
 	}
 	q.Blobs, q.Grace = blobs, 0

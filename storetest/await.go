@@ -17,13 +17,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunAwaits is [Run] for what [store.Awaiter] promises beyond [store.Inbox]. If the store is a [store.Admin] it also tests runs that are created,
-// replaced, inserted and removed.
+// RunAwaits tests what [store.Awaiter] promises beyond [store.Inbox]. Like [Run] it runs each check as a subtest. If the store is a
+// [store.Admin], RunAwaits also tests runs that are created, replaced, inserted and removed.
 func RunAwaits(t *testing.T, open func(t *testing.T) store.Awaiter) {
 	runAll(t, awaitChecks, open)
 }
 
-// CheckAwaits is [Check] for what [store.Awaiter] promises beyond [store.Inbox].
+// CheckAwaits checks what [store.Awaiter] promises beyond [store.Inbox], and returns the failures as [Check] does.
 func CheckAwaits(ctx context.Context, open func() store.Awaiter) []error {
 	return findAll(ctx, awaitChecks, open)
 }

@@ -33,8 +33,9 @@ func Commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
 var errUndo = errors.New("the transaction is undone")
 
 // RunCreateTx tests a store that creates runs in the program's own transactions: the transaction stores both the run and the program's
-// writes, or neither. place inserts an order and creates the run in one transaction; if the run is not stored, or fails is not nil, it
-// rolls the transaction back and returns the error. orders returns how many orders there are.
+// writes, or neither. The function place inserts an order and creates the run in one transaction. If the run is not stored, it rolls
+// the transaction back and returns the error. If its parameter fails is not nil, it rolls the transaction back and returns fails. The
+// function orders returns how many orders there are.
 func RunCreateTx(t *testing.T, s store.Admin, place func(n store.NewRun, fails error) (created bool, err error), orders func() int) {
 	for i, row := range []struct {
 		id     string

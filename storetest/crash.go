@@ -28,8 +28,9 @@ const crashNodes = 130
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
 // ended, the next process begins another one, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten
 // times as many processes, and kills them later and later, since a machine may be slow. Kill returns how many runs have ended, and the
-// first fault it finds. Faults are an outcome that depends on the kills, a step that was repeated although its end was stored, and a failed
-// process. command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
+// first fault it finds. There are three faults: the outcome depends on the kills, a step was repeated although its end was stored, or a
+// process has failed. The function command makes the process, which calls [Killed] for the folder. The function folder makes a new and
+// empty folder.
 //
 // Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -345,7 +346,7 @@ func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 			t.Fatal("a store that tears commits apart went unnoticed")
 		}
 		if strings.Contains(err.Error(), "process has failed") && !strings.Contains(err.Error(), kahn.CauseStoreError.String()) {
-			t.Fatal(err) // a run that its own store refuses shows the defect, too
+			t.Fatal(err) // the store has refused a run that it has torn itself: that also shows the defect
 		}
 	})
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunEvents is [Run] for what [store.EventStore] promises beyond [store.Store]. If the store is a [store.Admin], or a [store.EventNotifier], it
-// also tests what these do with events.
+// RunEvents tests what [store.EventStore] promises beyond [store.Store]. Like [Run] it runs each check as a subtest. If the store is a
+// [store.Admin], or a [store.EventNotifier], RunEvents also tests what these do with events.
 func RunEvents(t *testing.T, open func(t *testing.T) store.EventStore) {
 	runAll(t, eventChecks, func(t *testing.T) func() store.EventStore { return func() store.EventStore { return open(t) } })
 }
 
-// CheckEvents is [Check] for what [store.EventStore] promises beyond [store.Store].
+// CheckEvents checks what [store.EventStore] promises beyond [store.Store], and returns the failures as [Check] does.
 func CheckEvents(ctx context.Context, open func() store.EventStore) []error {
 	return findAll(ctx, eventChecks, func() func() store.EventStore { return open })
 }
@@ -59,7 +59,7 @@ func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: json.RawMessage(fmt.Sprintf(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"message %d"}}`, id))}
 }
 
-// someEvents returns the events with the ids from from to to.
+// someEvents returns the events whose ids lie between the parameters from and to, both included.
 func someEvents(from, to uint64) (events []store.EventRecord) {
 	for id := from; id <= to; id++ {
 		events = append(events, anEvent(id))
@@ -67,7 +67,7 @@ func someEvents(from, to uint64) (events []store.EventRecord) {
 	return events
 }
 
-// logEvents commits the events with the ids from from to to in one transaction.
+// logEvents commits, in one transaction, the events whose ids lie between the parameters from and to, both included.
 func logEvents(ctx context.Context, s store.Store, lease store.Lease, sequence, from, to uint64) error {
 	got, err := s.Commit(ctx, lease, store.Commit{Sequence: sequence, Events: someEvents(from, to)})
 	return expect(fmt.Sprintf("events %d to %d", from, to), got, err, store.AppliedNow)
@@ -467,7 +467,7 @@ func eventsPruned(ctx context.Context, s store.EventStore) error {
 	if !ok {
 		return nil
 	}
-	for _, run := range []string{"kept", "r"} { // a store may give the number of the last run to the next one
+	for _, run := range []string{"kept", "r"} { // r is created last: when the newest run has been pruned, a store may give its row number to the next run
 		lease, err := logged(ctx, s, run)
 		if err != nil {
 			return err

@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunGrants is [Run] for what [store.GrantStore] promises beyond [store.Store].
+// RunGrants tests what [store.GrantStore] promises beyond [store.Store]. Like [Run] it runs each check as a subtest.
 func RunGrants(t *testing.T, open func(t *testing.T) store.GrantStore) {
 	runAll(t, grantChecks, open)
 }
 
-// CheckGrants is [Check] for what [store.GrantStore] promises beyond [store.Store].
+// CheckGrants checks what [store.GrantStore] promises beyond [store.Store], and returns the failures as [Check] does.
 func CheckGrants(ctx context.Context, open func() store.GrantStore) []error {
 	return findAll(ctx, grantChecks, open)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunInbox is [Run] for what [store.Inbox] promises beyond [store.Store]. If the store is a [store.Admin] it also tests the requests of runs that
-// are listed, replaced and removed.
+// RunInbox tests what [store.Inbox] promises beyond [store.Store]. Like [Run] it runs each check as a subtest. If the store is a
+// [store.Admin], RunInbox also tests the requests of runs that are listed, replaced and removed.
 func RunInbox(t *testing.T, open func(t *testing.T) store.Inbox) {
 	runAll(t, inboxChecks, open)
 }
 
-// CheckInbox is [Check] for what [store.Inbox] promises beyond [store.Store].
+// CheckInbox checks what [store.Inbox] promises beyond [store.Store], and returns the failures as [Check] does.
 func CheckInbox(ctx context.Context, open func() store.Inbox) []error {
 	return findAll(ctx, inboxChecks, open)
 }

@@ -24,9 +24,9 @@ import (
 // The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each ends in time, its store has the
 // same status, and the events of all its lives form one stream.
 //
-// The graphs come from the seeds that begin with first; a failure names its seed. open returns a new and empty store each time. It is called in
-// bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and not the clock of a server. check judges the events
-// of every life: it is kahntest.CheckEvents.
+// The seed of the first graph is the parameter first, and each further seed is one higher; a failure names its seed. The function open returns
+// a new and empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and
+// not the clock of a server. The parameter check must be kahntest.CheckEvents, which checks the events of every life.
 func Lives(t *testing.T, first uint64, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
 		name    string
@@ -70,8 +70,8 @@ type trial struct {
 	completed map[string]int     // by path, in this life
 }
 
-// life performs the graph over a store, as a new process does, and answers the nodes that wait. more has the options of a redrive. inner is
-// the store for reading what is stored.
+// life performs the graph over the store s, as a new process does, and answers the nodes that wait. The options more are the options of a
+// redrive. The store inner is for reading what s has stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)
 	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
@@ -80,12 +80,12 @@ func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*
 	return res, err
 }
 
-// part is life up to the next wait.
+// part does what life does, but returns when the run waits for an answer.
 func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
 		for id, node := range stored.Nodes {
-			before[id] = node.Terminal // no composite around them is retried, so keys are paths
+			before[id] = node.Terminal // no composite is retried, so the keys of nodes are their paths
 		}
 	}
 	r.mu.Lock()

@@ -70,9 +70,9 @@ func RunPost(t *testing.T, performing, posting store.Inbox) {
 	t.Logf("from a request to its effect: %v on average, %v at most", sum/(rounds+1), slowest)
 }
 
-// RunPostTx tests a store that posts requests in the program's own transactions. place inserts an answer and posts the request in one
-// transaction; if the request is refused, or fails is not nil, it rolls the transaction back and returns the error. answers returns how many
-// answers there are.
+// RunPostTx tests a store that posts requests in the program's own transactions. The function place inserts an answer and posts the request
+// in one transaction. If the request is refused, it rolls the transaction back and returns the error. If its parameter fails is not nil, it
+// rolls the transaction back and returns fails. The function answers returns how many answers there are.
 func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Request, fails error) (posted bool, err error), answers func() int) {
 	told := make(ear, 100)
 	defer s.WatchRequests("r", told.tell)()

@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunQueues is [Run] for what [store.QueueStore] promises beyond [store.Admin].
+// RunQueues tests what [store.QueueStore] promises beyond [store.Admin]. Like [Run] it runs each check as a subtest.
 func RunQueues(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	runAll(t, queueChecks, open)
 }
 
-// CheckQueues is [Check] for what [store.QueueStore] promises beyond [store.Admin].
+// CheckQueues checks what [store.QueueStore] promises beyond [store.Admin], and returns the failures as [Check] does.
 func CheckQueues(ctx context.Context, open func() store.QueueStore) []error {
 	return findAll(ctx, queueChecks, open)
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunSchedules is [Run] for what [store.ScheduleStore] promises beyond [store.QueueStore].
+// RunSchedules tests what [store.ScheduleStore] promises beyond [store.QueueStore]. Like [Run] it runs each check as a subtest.
 func RunSchedules(t *testing.T, open func(t *testing.T) store.ScheduleStore) {
 	runAll(t, scheduleChecks, open)
 }
 
-// CheckSchedules is [Check] for what [store.ScheduleStore] promises beyond [store.QueueStore].
+// CheckSchedules checks what [store.ScheduleStore] promises beyond [store.QueueStore], and returns the failures as [Check] does.
 func CheckSchedules(ctx context.Context, open func() store.ScheduleStore) []error {
 	return findAll(ctx, scheduleChecks, open)
 }

@@ -94,7 +94,7 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 			}
 		}
 	}
-	if took := time.Since(began); took >= runs/2*3*pause { // the runs would take this long if each kept its place over all pauses
+	if took := time.Since(began); took >= runs/2*3*pause { // the runs take at least this long if each of them keeps its place during its pauses
 		t.Errorf("the runs have taken %v: runs that rest keep their places", took)
 	}
 	for process := range runners {

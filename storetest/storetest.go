@@ -4,7 +4,7 @@
 //		storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 //	}
 //
-// [RunAdmin] and [RunEvents] test what a [store.Admin] and a [store.EventStore] promise beyond that.
+// [RunAdmin] and [RunEvents] test what a [store.Admin] and a [store.EventStore] promise beyond a [store.Store].
 //
 // [Lives] performs random graphs over a store in many lives of a run, and [Kill] in processes that are killed. [WithFaults] makes a
 // store fail like real stores, for the tests of code that uses one.
@@ -30,7 +30,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	runAll(t, checks, open)
 }
 
-// Check is Run for callers without a test: it returns the failures, each with the name of its check.
+// Check does what [Run] does, but needs no test: it returns the failures, each with the name of its check.
 func Check(ctx context.Context, open func() store.Store) []error {
 	return findAll(ctx, checks, open)
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunTurns is [Run] for what [store.TurnStore] promises beyond [store.QueueStore].
+// RunTurns tests what [store.TurnStore] promises beyond [store.QueueStore]. Like [Run] it runs each check as a subtest.
 func RunTurns(t *testing.T, open func(t *testing.T) store.TurnStore) {
 	runAll(t, turnChecks, open)
 }
 
-// CheckTurns is [Check] for what [store.TurnStore] promises beyond [store.QueueStore].
+// CheckTurns checks what [store.TurnStore] promises beyond [store.QueueStore], and returns the failures as [Check] does.
 func CheckTurns(ctx context.Context, open func() store.TurnStore) []error {
 	return findAll(ctx, turnChecks, open)
 }

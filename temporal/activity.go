@@ -89,7 +89,8 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	return h.answer(call.Path, reply, beside)
 }
 
-// functionOf returns the config of a call of a node, and the node's own function for that call, or nil.
+// functionOf returns the config and the node's own function for a call of the step or, if undoes is true, of the compensation. do is nil if
+// the worker's step function performs the call.
 func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	switch {
 	case !undoes:

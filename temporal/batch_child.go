@@ -50,7 +50,7 @@ func (h *host) batch(root workflow.Context, in batch) (report, error) {
 		}
 	})
 	b.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // takes the value of the closed channel, see host.run
+		c.ReceiveAsync(nil) // a closed channel has a value, which must be taken: see host.run
 		for place := range in.Calls {
 			b.stop(place)
 		}

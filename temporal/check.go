@@ -125,8 +125,8 @@ type timing struct {
 	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
 
-// fingerprint returns a digest of everything in a plan that decides: its hash, and the timing of its nodes and groups. A worker continues a
-// run only if the fingerprint is the same.
+// fingerprint returns a digest of everything in a plan that affects a run: the plan's hash, and the timing of its nodes and groups. A
+// worker continues a run only if the fingerprint is the same.
 func fingerprint(p *kahn.Plan) string {
 	sum := sha256.New()
 	write := json.NewEncoder(sum)

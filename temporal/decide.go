@@ -16,7 +16,7 @@ import (
 )
 
 // decide calls a function of the plan. The history records the result of a Go function that was not declared as pure, and a replay does not
-// call the function. Texts are called again: they depend on their arguments alone.
+// call the function. A function that is given as text is called again in a replay, since it depends only on its arguments.
 func (x *interpreter) decide(path, field string, call func() (any, error)) (value any, err error) {
 	if n, _ := x.plan.At(path); isText(n, field) {
 		return call()
@@ -37,8 +37,8 @@ func isText(n kahn.Node, field string) bool {
 	return field == "When" && n.WhenExpr != "" || field == "Test" && n.TestExpr != "" || field == "Loop" && n.Loop != nil && n.Loop.UntilExpr != ""
 }
 
-// record returns the recorded result of a call, or makes the call and records its result. The error is never the function's; it may be a
-// panic of the SDK about a history that differs.
+// record returns the recorded result of a call, or makes the call and records its result. An error of the called function is in the
+// reply. record returns an error if the SDK fails, which may also panic because the history differs.
 func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {

@@ -21,13 +21,13 @@ var ErrTooLarge = errors.New("the results of the run are larger than Temporal ta
 // otherwise the snapshot could not be written any more.
 type room struct {
 	measured int // bytes of the snapshot, compressed, when it was measured
-	since    int // how many bytes the snapshot has grown by since, at most
+	since    int // at most this many bytes have come to the snapshot since it was measured
 }
 
 const (
-	roomBytes = packedBytes - 64<<10 // for the snapshot, with room for nodes that fail, or never start
-	nodeBytes = 512                  // of a node in a snapshot at most, without its path and values
-	smallText = 2 << 10              // bytes of a result or an answer that is never refused
+	roomBytes = packedBytes - 64<<10 // the bound on the snapshot's bytes; it leaves room for the records of nodes that fail or never start
+	nodeBytes = 512                  // the most bytes that a node takes in a snapshot, without its path and values
+	smallText = 2 << 10              // a result or an answer of at most this many bytes is never refused
 )
 
 // weight returns the most that a result adds to the snapshot: the outputs of the composites around a node may contain its output.
@@ -48,7 +48,7 @@ func (r *room) begin(in input) {
 	}
 }
 
-// measurement has sizes in bytes, compressed.
+// measurement has compressed sizes, in bytes.
 type measurement struct {
 	Run    int `json:"run"` // the snapshot
 	Result int `json:"result"`

@@ -21,8 +21,8 @@ import (
 
 // Options configures a worker.
 type Options struct {
-	// Plans are the plans that the worker performs. A run names its plan by the name and a hash of everything in the plan that decides, so
-	// keep a former version of a plan here until its runs have ended.
+	// Plans are the plans that the worker performs. A run identifies its plan by the name and a hash of everything in the plan that
+	// affects a run, so keep a former version of a plan here until its runs have ended.
 	Plans []*kahn.Plan
 	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
 	Step kahn.StepFunc
@@ -60,10 +60,10 @@ type Options struct {
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
 	// means 10 s.
 	LostAfter time.Duration
-	// DataConverter is the client's. It reads the histories that [Options.Replayer] replays, and the heartbeat details of an attempt whose
-	// worker was lost. Nil means the SDK's default.
+	// DataConverter is the client's data converter. It reads the histories that [Options.Replayer] replays, and the heartbeat details of
+	// an attempt whose worker was lost. Nil means the SDK's default.
 	DataConverter converter.DataConverter
-	// FailureConverter is the client's, for Options.Replayer. Nil means the SDK's default, which encrypts nothing.
+	// FailureConverter is the client's failure converter. Only Options.Replayer uses it. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
 	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is the time for running attempts to finish when the worker is stopped; then their
 	// contexts end with the cause kahn.ErrLeft, and other workers perform them again. A step that ignores this is left behind after 4 s.

@@ -20,7 +20,7 @@ import (
 // input is the input of the workflow.
 type input struct {
 	Plan         planID                     `json:"plan"`
-	StateVersion int                        `json:"state_version"` // decides in the run from its beginning to its end
+	StateVersion int                        `json:"state_version"` // the machine.StateVersion that decides in the run, the same until the run ends
 	RunID        string                     `json:"run_id"`
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
@@ -76,21 +76,21 @@ type interpreter struct {
 	wake    workflow.Channel // has a message when an update has changed the run
 
 	calls   map[*kahn.Step]*attempt // running
-	begun   []*attempt              // waiting to be given to Temporal
-	bytes   int                     // of the calls given to Temporal since a timer last began another workflow task
+	begun   []*attempt              // the attempts that wait to be given to Temporal
+	bytes   int                     // the bytes of the calls that were given to Temporal since a timer last began another workflow task
 	pausing bool                    // a timer will begin another workflow task
-	count   int                     // of the attempts in this execution; a batch counts as one
+	count   int                     // the number of attempts in this execution; a batch counts as one attempt
 	lost    map[string]int          // how often in a row workers were lost during attempts of a node, by path
 	beats   beats                   // the details of the last attempts' heartbeats, by path
-	room    room                    // for the results of the run
+	room    room                    // the room in the snapshot for results
 	leaving bool                    // this execution has to end
 	full    bool                    // the run cannot continue as new
 	batches batches                 // attempts that child workflows perform
 	shown   kahn.RunStatus          // the value of the search attribute, if known
 
-	timer  workflow.CancelFunc // ends the timer for the time of fires; nil without one
+	timer  workflow.CancelFunc // cancels the timer that fires at the time fires; nil if no timer is set
 	fires  time.Time
-	timers int // counts timers: a timer that was replaced does nothing
+	timers int // the number of the last timer; a timer with a lower number was replaced, and does nothing
 }
 
 // attempt is an attempt that an activity performs.
