@@ -27,8 +27,8 @@ type Service struct {
 	Workflows []Workflow
 	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and
 	// when a request is posted. If the store is a [store.DueNotifier], it queries when another process has created a run, too. Zero means
-	// 50 ms, or 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, a run that another process
-	// creates may begin this much later.
+	// 50 ms, or 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, Serve may find a run that another
+	// process has created only when this time has passed.
 	Poll time.Duration
 	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store. Each process
 	// should have the same bound. KeyRunsOf, unless it is nil, returns the bound of a key instead; Serve calls it for every decision, from
@@ -174,7 +174,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free returns how many runs may begin now, but no more than most.
+// free returns how many runs may begin now. The parameter most caps the result.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -220,7 +220,7 @@ type version struct {
 	Workflow
 	*workload
 	warnings []error     // about the plan
-	outlasts atomic.Bool // a gate whose deadline lies beyond the run's Timeout has been reported
+	outlasts atomic.Bool // whether a gate with a deadline beyond the run's Timeout was reported
 }
 
 // workload counts the runs of a workflow that are in flight here or being started, in all versions.
@@ -229,7 +229,7 @@ type workload struct {
 	now  atomic.Int64
 }
 
-// room returns how many runs of the workflow may begin now, but no more than most.
+// room returns how many runs of the workflow may begin now. The parameter most caps the result.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -371,7 +371,7 @@ func (v *serving) add(w Workflow) error {
 }
 
 // turn performs the due tasks of the loop: it announces, reports unclaimable queues and takes runs. It returns how long the loop may wait.
-// It reports the error before it returns it.
+// It reports an error to the host, and also returns it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
@@ -501,7 +501,7 @@ func (v *serving) withdraw() {
 	err := guarded(func() error {
 		return v.service.Store.Announce(ctx, store.Announcement{Process: v.announced.Process})
 	})
-	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // Serve has returned an outdated schema or ErrUnusable already
+	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // Serve itself returns the errors of an outdated schema and an unusable store
 		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
 	}
 }
@@ -562,7 +562,8 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for more runs, and how many runs may begin, but no more than most.
+// open returns the queues of the workflows that have room for more runs, and how many runs may begin. The parameter most caps that
+// number.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {
@@ -677,7 +678,7 @@ func (v *serving) start(runs []dueRun) (started int) {
 			}
 			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
-		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // bounds the wait for functions of Around, which may take long
+		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // bounds the wait for the starts, since functions of Around may take long
 	waiting:
 		for range some {
 			select {

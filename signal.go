@@ -228,7 +228,7 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 	w.changed.Insert(int(r))
 	select {
 	case w.wake <- struct{}{}:
-	default: // the reader is awake, or has a wake-up to come
+	default: // the reader is awake, or a wake-up is pending
 	}
 }
 
@@ -262,7 +262,8 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// observed waits, at most for the grace, until effects have seen the end of the run, and returns their errors.
+// observed waits until the effects on the run's signals have seen the end of the run, but not longer than the grace. It returns the
+// errors of the effects.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.Lock()

@@ -85,7 +85,7 @@ const (
 	CauseBudget             CauseKind = machine.CauseBudget             // the run has used more than its budget allows
 )
 
-// Compensation says how far a node, see Compensate of [Node], or a run has been undone.
+// Compensation says how far a node or a run has been undone, see Compensate of [Node].
 type Compensation = machine.Compensation
 
 // The states of a compensation. For a run, and for a composite without a Compensate, the state summarizes the nodes inside.

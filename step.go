@@ -54,7 +54,7 @@ type attemptContext struct {
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
 	handed   *handedContext            // the context that middleware has given the Step; fixed when it is made
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
-	timeout  *alarm                    // for the Timeout of the attempt; nil if none is armed. The run's lock guards it.
+	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if none is armed. The run's lock guards it.
 }
 
 // usedContext and timedContext hold an attemptContext together with the object for which it was made.
@@ -190,7 +190,7 @@ func (p *parentContext) Value(key any) any {
 		return stop.value(p.Context, key)
 	}
 	if key == causeKey {
-		return nil // it has not ended; the base context would allocate to answer
+		return nil // the parent has not ended, and asking the base context would allocate
 	}
 	return p.Context.Value(key)
 }
@@ -233,10 +233,11 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is why an attempt ended. context.Cause returns err; Err returns is, which is context.Canceled or context.DeadlineExceeded.
+// stopCause is why an attempt ended. The field err is the result of context.Cause. The field is, context.Canceled or
+// context.DeadlineExceeded, is the result of Err.
 type stopCause struct{ err, is error }
 
-// value returns the value of key in a context over base that has ended with the cause. Package context asks it for the cause.
+// value looks up key in a context that is derived from base and has ended with the cause. Package context uses it to find the cause.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)
@@ -676,7 +677,7 @@ func (s *Step) returned() {
 		return
 	}
 	if live := x.live.Load(); live != nil {
-		live.end(s.ended()) // before it is dropped: a caller that sees the error sees Done closed, too
+		live.end(s.ended()) // before live is dropped, so that a caller who sees the error also sees Done closed
 		if x.live.Store(nil); first && x.deadline == 0 {
 			s.ctx.Store(nil) // x may contain the live context
 		}

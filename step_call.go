@@ -223,7 +223,7 @@ func (s *Step) CallWithoutView() Call {
 // view returns what [Step.View] shows.
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // otherwise the Call's Config may be the compensation's
+	if d.Config == nil && !c.Compensating { // for a Step that undoes its node, the Call's Config may be the compensation's
 		d.Config = c.Config
 	}
 	if d.Root == nil {
@@ -356,7 +356,7 @@ type values struct {
 	err   error
 }
 
-// failed keeps an error of a field, and of the name in it unless name is empty.
+// failed keeps the error of a field. If name is not empty, it names the part of the field that has the error.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:

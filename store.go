@@ -139,7 +139,8 @@ func (c *config) leaseOwner() string {
 // keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code; the caller
 // does not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
 //
-// A codec may encrypt a value or send it elsewhere, so keep calls it once, and the text stays beside the value until it is written.
+// A codec may encrypt a value or send it elsewhere, so keep calls the codec once, and the text stays beside the value until it is
+// written.
 func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if !r.cfg.checkValues {
 		return nil, nil
@@ -348,12 +349,12 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 	return stored, nil
 }
 
-// ErrNotDue is returned if a run begins before the time that it was created for, by the clock of this process, see [store.NewRun].
+// ErrNotDue is returned if, by the clock of this process, it is too early to begin a run: see NotBefore of [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// Describe gives a durable run the Labels and the Parent of s: its labels, and the id of the run that it was started for. [store.Admin]
-// finds runs by either. Given when the run continues, they replace the stored ones, but nil Labels and an empty Parent replace nothing. The
-// run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
+// Describe gives a durable run labels, s.Labels, and a parent: s.Parent is the id of the run for which this one was started. [store.Admin]
+// finds runs by either. If Describe is given when the run continues, the new values replace the stored ones, but nil Labels and an empty
+// Parent replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -407,7 +408,7 @@ func RunPriority(n int) Option {
 	})
 }
 
-// described returns a copy of the Spec that the options give, and makes it the config's own: other configs may share the one before.
+// described replaces the config's Spec by a copy, and returns the copy for an option to change: other configs may share the original.
 func (c *config) described() *store.Spec {
 	var s store.Spec
 	if c.spec != nil {
@@ -700,7 +701,8 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
-	if list := undecided(nil, file.Nodes, ""); len(list) > 0 { // in a composite, before its next attempt
+	// A composite undoes the nodes inside it before its next attempt, although the run itself is not being undone.
+	if list := undecided(nil, file.Nodes, ""); len(list) > 0 {
 		return fmt.Errorf("%w: run %s undoes what node %s has done, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
 	}
 	return nil

@@ -87,7 +87,7 @@ type pruneKey struct {
 }
 
 // Prune returns the plan of the nodes that run when a trigger fires, for a host that drives its own [machine.State]; [Fire] uses it. Each
-// plan is made once. For a pruned plan, Prune prunes the plan that it is a part of. The error matches [ErrUnknownTrigger] if no trigger has
+// plan is made once. Called on a pruned plan, Prune prunes the entire plan instead. The error matches [ErrUnknownTrigger] if no trigger has
 // the id.
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	p = p.orEmpty()
@@ -264,7 +264,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 //   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
 //   - conditions, and gates with declared choices, whose answer no node uses ([ErrNoMatch]);
 //   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);
-//   - for each trigger, nodes that lose a predecessor by it under [PruneForward] ([ErrPrunedInput]).
+//   - for each trigger, nodes that lose a predecessor when it fires under [PruneForward] ([ErrPrunedInput]).
 //
 // It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {

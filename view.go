@@ -537,7 +537,7 @@ func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	return slices.Compact(names)
 }
 
-// undelivered says of the sources of a parameter which have not completed, and which outputs lack the edge's Key.
+// undelivered describes the sources of a parameter: those that have not completed, and those whose outputs lack the edge's Key.
 func (s *Step) undelivered(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder

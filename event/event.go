@@ -54,8 +54,8 @@ type Event struct {
 	Attempt int
 	Tier    int
 	Epoch   int
-	// Payload has the type that the constant of the event's Type names, or is nil. If a decoded event has an unknown type, it is a
-	// json.RawMessage.
+	// Payload has the type that the constant of the event's Type names, or is nil. A decoded event of an unknown type has a
+	// json.RawMessage as its Payload.
 	Payload any
 }
 

@@ -171,7 +171,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return e.marshal(func(w *writer, wave *int) { w.envelope(&e, phase, wave) })
 }
 
-// marshal encodes the event. envelope writes the part before the payload; wave is the tier if the event has one, else nil.
+// marshal encodes the event. The function envelope writes the part before the payload; its argument wave is the tier if the event has
+// one, else nil.
 func (e *Event) marshal(envelope func(w *writer, wave *int)) ([]byte, error) {
 	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
@@ -470,7 +471,7 @@ func messageOf(err error) string {
 	return foreign.ErrorText(err)
 }
 
-// text renders an error. It returns nil for nil.
+// text renders an error. It returns nil if err is nil.
 func text(err error) *string {
 	if err == nil {
 		return nil

@@ -29,7 +29,7 @@ func levelOf(e *Event) slog.Level {
 		case e.Type == NodeCompensated:
 			return slog.LevelError
 		default:
-			return slog.LevelWarn // another attempt, as after node.retried
+			return slog.LevelWarn // the compensation is attempted again: a warning, as for node.retried
 		}
 	}
 	return levels[e.Type]
@@ -44,7 +44,7 @@ func levelOf(e *Event) slog.Level {
 // (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has them and they
 // are not empty; docs/production.md lists them.
 //
-// more returns additional attributes, such as the host's. The option kahn.LogTo adds kind and label.
+// The functions more return additional attributes, such as the host's. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()
@@ -71,7 +71,7 @@ func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 		for _, f := range more {
 			r.AddAttrs(f(e)...)
 		}
-		_ = handler.Handle(ctx, r) // the error is dropped, as Logger does: the caller cannot repair the log
+		_ = handler.Handle(ctx, r) // like slog.Logger, drop the error: the caller cannot repair the log
 	}
 }
 

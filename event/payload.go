@@ -14,7 +14,8 @@ type Start struct {
 	TotalNodes int
 	Waves      bool // the run proceeds tier by tier
 	Test       bool // the run is a test: nodes may be mocked
-	// Forked is, for a fork, the id of the run whose results it began with, see kahn.Fork. Nodes that keep these results have no events.
+	// Forked is, for a fork, the id of the run with whose results the fork began, see kahn.Fork. Nodes that keep these results have no
+	// events.
 	Forked string
 }
 
@@ -30,9 +31,10 @@ type StatusChange struct {
 	Request Request
 }
 
-// Recovery is the payload of run.recovered: the run continues after a crash. Readers may have seen events after event From (deltas, logs,
-// the effects of store errors) that are no longer part of the run; later events get their ids. Events that were kept but that no reader has
-// seen are a gap for a reader that continues. Neither happens if the events are stored, see kahn.StoreEvents.
+// Recovery is the payload of run.recovered: the run continues after a crash. Readers may have seen events after event From that are no
+// longer part of the run: deltas, logs, and events caused by errors of the store. Later events get the ids of these. A reader that
+// continues finds a gap if it has not seen all events that were kept before the crash. Neither happens if the events are stored, see
+// kahn.StoreEvents.
 type Recovery struct {
 	From uint64 // the id of the last kept event before the crash
 }
@@ -50,8 +52,8 @@ type RunEnd struct {
 	Timeout     time.Duration // the run's timeout, for run.timed_out
 	// CancellationRequested is true if a request asked the run to stop, even if no node was left to stop.
 	CancellationRequested bool
-	// Aggregation is the output of the run: the output of the end node, or if there is none of the only leaf, or of all leaves by id. See
-	// kahn.EventOutputs.
+	// Aggregation is the output of the run: the output of the end node. Without an end node it is the output of the only leaf, or the
+	// outputs of all leaves by id. See kahn.EventOutputs.
 	Aggregation Output
 	Usage       map[string]float64 // the usage of the run in all its lives
 	Request     Request            // who first asked the run to stop, and why, see Result.StopRequest
@@ -145,8 +147,8 @@ type Invalidation struct {
 type Compensation struct {
 	// Certain reports, in node.compensating, whether the node certainly had its effect, because it completed.
 	Certain bool
-	// Err is, in node.compensating, the error of the attempt before, and in node.compensated why the node could not be undone; nil if it
-	// was undone.
+	// Err is, in node.compensating, the error of the previous attempt to undo the node. In node.compensated it says why the node could
+	// not be undone; it is nil if the node was undone.
 	Err error
 	// Duration is, in node.compensated, the time since the first attempt began.
 	Duration time.Duration
@@ -174,7 +176,7 @@ type Hit struct {
 	At  time.Time `json:"at"`
 }
 
-// Output is an output as an event carries it by the option kahn.EventOutputs; zero without that.
+// Output is the output of a node or a run in an event, see the option kahn.EventOutputs; it is zero without that option.
 type Output struct {
 	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it; nil if it is longer than the option allows.
 	Value json.RawMessage

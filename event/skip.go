@@ -12,9 +12,9 @@ import (
 // give the names of its members.
 type SkipReason struct {
 	Kind machine.SkipKind
-	// Node is the condition of a condition_branch (conditionNodeId in JSON). It is the source of an upstream_skipped, parent_failure or
-	// null_propagation (sourceNodeId in JSON), empty if no edge feeds the port. For superseded it is the successor that was decided without
-	// the node (by in JSON).
+	// For condition_branch, Node is the condition; its JSON name is conditionNodeId. For upstream_skipped, parent_failure and
+	// null_propagation, Node is the source, or empty if no edge feeds the port; its JSON name is sourceNodeId. For superseded, Node is the
+	// successor that was decided without the skipped node; its JSON name is "by".
 	Node string
 	// Label is, for condition_branch, the label of the edge that was not taken; empty for a catch edge. Its JSON name is label.
 	Label string

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// storedJSON is the JSON form of an Event in a store, without the id and the values that all events of a run share. Those are columns of
-// the store.
+// storedJSON is the JSON form of an Event in a store. It lacks the id and the values that all events of a run share: the store has
+// columns for them.
 type storedJSON struct {
 	Type    Type            `json:"type"`
 	Time    time.Time       `json:"timestamp"`

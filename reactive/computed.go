@@ -145,7 +145,7 @@ func (c *Computed[T]) settled() {
 	c.flags |= flagValue | flagMade
 }
 
-// Wait is like [Value.Wait]. It also returns if the computed has an error.
+// Wait is like [Value.Wait]. It also returns, with the error, when the computed has one.
 func (c *Computed[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &c.node, c.load, predicate)
 }

@@ -11,7 +11,7 @@ import (
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // replaces the function: wakes a waiting goroutine, which reads the value itself
+	wake     chan struct{} // for an effect without a function: wakes the waiting goroutine, which reads the value itself
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
 	flush    uint64      // the last flush in which the effect ran

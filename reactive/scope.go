@@ -41,7 +41,7 @@ type Scope struct {
 	hooks   []*node   // nodes that gained their first subscriber or lost their last one
 	stack   []check   // see refresh
 	work    []*link   // see notify and attach
-	errs    []error   // of callbacks since the lock was taken
+	errs    []error   // the errors of callbacks since the lock was taken
 
 	root     Effect      // the parent of effects that have none
 	asked    atomic.Bool // the holder of the lock has work to do, see serve
@@ -70,7 +70,7 @@ var (
 	// ErrDisposed is returned if the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
 	// ErrTracker is returned if a tracker was used where it is not valid: after its callback returned, with a signal of another scope, or
-	// to write in a computed. It is also returned if a callback calls a function for code outside callbacks.
+	// to write in a computed. It is also returned if a callback calls a function that is meant only for code outside callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 
@@ -211,7 +211,7 @@ func (sc *Scope) Err() error {
 
 // leave ends a call that has taken the scope's lock: it runs effects, adds their errors to *err, and releases the lock.
 func (sc *Scope) leave(err *error) {
-	sc.active = nil // runtime.Goexit in a callback leaves it set
+	sc.active = nil // still set if a callback has called runtime.Goexit
 	sc.commit()
 	if sc.quiet() {
 		sc.mu.Unlock()
