@@ -14,9 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is the state of a run at one moment: of every node that is not idle the status, attempts, output, errors, branches taken and
-// wait, and the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in another one. It is
-// immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
+// Snapshot is the state of a run at one moment. For every node that is not idle it has the status, attempts, output, errors, branches
+// taken and wait; it also has the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in
+// another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
 // It also holds the insides of composites, at any depth, without retried attempts and earlier iterations; a loop keeps the output of the
 // iteration before. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
@@ -72,7 +72,7 @@ type snapshotFile struct {
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
 	Labels    map[string]string `json:"labels,omitempty"`         // set by steps
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // of ended attempts, by kind
-	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, without the counts in the records of nodes
+	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, the records of nodes have some of these counts
 	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
 
 	undone   map[string]int // from a store: the counts in Undone that are not in records
@@ -90,7 +90,7 @@ type undoingState struct {
 type undoState struct {
 	Status   Compensation `json:"status"`
 	Attempts int32        `json:"attempts,omitempty"`
-	Cut      int32        `json:"cut,omitempty"` // how many attempts do not count, and how many of the last ones ended with their process: see nodeFacts
+	Cut      int32        `json:"cut,omitempty"` // Cut and Crashes count attempts like the fields of the same names in nodeFacts
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
@@ -99,7 +99,7 @@ type undoState struct {
 	Err      *storedError `json:"error,omitempty"`
 	By       *Request     `json:"by,omitempty"` // who has undone it by hand
 
-	fresh  bool // a redrive has changed it
+	fresh  bool // a redrive has changed this state
 	inside bool // of a composite: the nodes inside were undone one by one, not the composite as a whole
 }
 
@@ -116,8 +116,8 @@ type firedState struct {
 // insideState is the state of the current or last run nested in a composite. In a store the nodes have records of their own.
 type insideState struct {
 	// For a loop: Iteration is the current iteration, from 1, and Previous the output of the iteration before. Collected has the outputs of
-	// all earlier iterations, if the loop collects them. Degraded reports whether any of them handled failures, and DegradedAt which first
-	// (missing in files of older versions).
+	// all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures, and DegradedAt is
+	// the first one that did (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
@@ -132,13 +132,14 @@ type insideState struct {
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
 	First uint64    `json:"first,omitempty"` // the id of the event that began the nested run: the start of the composite
-	// StoppedFor is the cause for which the composite was stopped. Stop is the stop of the nested run, which follows from StoppedFor or
-	// from a failure inside.
+	// StoppedFor is the cause for which the composite was stopped. Stop says how the nested run was stopped, because of StoppedFor or
+	// because of a failure inside.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	// Failed are the groups whose members were stopped, in the nested run or in its attempt of the composite.
+	// Failed are the groups whose members were stopped in the nested run. For a loop that pauses they are those of the composite's
+	// attempt.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
 	// Undoes reports whether nodes inside may have to be undone. Then Past are the earlier iterations of a loop, and Undoing is the status
@@ -167,7 +168,7 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later are the later stops, by kind: nodes that were still running have the cause of one of them.
+	// Later are the stops that followed the first one, by kind. A node that was still running then has the cause of one of them.
 	Later []laterStop `json:"later,omitempty"`
 }
 
@@ -183,7 +184,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // the signal came with the options of this life, and deadlines that had passed come first
+	given bool // the signal came with the options of this life, so deadlines that passed before take effect first
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -193,7 +194,7 @@ type nodeState struct {
 	nodeFacts
 	// Event is the id of the last event when the record was written. It is set only in a store.
 	Event uint64 `json:"event,omitempty"`
-	Hash  string `json:"hash,omitempty"` // of the node with its in-edges and its inside; "" for nodes in composites
+	Hash  string `json:"hash,omitempty"` // covers the node, its in-edges and its inside; "" for nodes in composites
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
@@ -206,7 +207,7 @@ type nodeState struct {
 	Due      time.Time `json:"due,omitzero"`       // when the backoff of the node ends
 	// Refused is why the store refused the output of the last attempt: the node will fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Entries int32        `json:"entries,omitempty"` // the re-entries, including one that has not started yet
+	Entries int32        `json:"entries,omitempty"` // the number of re-entries, including one that has not started yet
 	// Start and End are the record's, converted to times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
@@ -224,8 +225,8 @@ type nodeState struct {
 	GuardErr *storedError      `json:"guard_error,omitempty"`
 	StopErr  *storedError      `json:"stop_error,omitempty"`
 	Errs     []*storedError    `json:"attempt_errors,omitempty"`
-	Retried  []retriedState    `json:"retried,omitempty"`      // one for each of Errs; files of older versions do not have it
-	Began    time.Time         `json:"attempt_start,omitzero"` // of the last attempt, if it was not the first
+	Retried  []retriedState    `json:"retried,omitempty"`      // the attempt of each of Errs; missing in files of older versions
+	Began    time.Time         `json:"attempt_start,omitzero"` // when the last attempt began, if it was not the first
 	Merged   map[string]stored `json:"merged,omitempty"`
 	Wait     *waitState        `json:"wait,omitempty"`
 	Awaited  []awaitedRun      `json:"awaited,omitempty"`
@@ -673,8 +674,8 @@ func decoder(codec Codec) func(node string, v *stored) error {
 // be the run's. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded]
 // if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step.
 //
-// The Result is as from Execute, but without Warnings. It begins with the first attempt and lasts until the last one has ended. If the
-// snapshot comes from a file, expanded nodes have no nested Results.
+// The Result is as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until
+// the last attempt has ended. If the snapshot comes from a file, expanded nodes have no nested Results.
 func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	switch {
 	case !p.isCompiled():

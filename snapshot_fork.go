@@ -34,8 +34,8 @@ const (
 	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. In runs of older versions it is not
 	// recorded what a boundary has asked for. There a boundary counts as having asked for all nodes that it follows.
 	DespiteHandlers
-	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without it a named composite in which a node
-	// failed continues inside, like an unnamed composite that failed.
+	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without Anew, a named composite in which a
+	// node failed continues, like an unnamed composite that failed: only nodes inside it run again.
 	Anew
 	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, under their keys. Without names it repeats
 	// all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the compensations
@@ -88,13 +88,13 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 type again struct {
 	plan   *Plan                  // nil for an expanded node, whose graph is not known
 	runs   []bool                 // by Ref: the nodes that begin anew
-	inside map[machine.Ref]*again // the composites that continue inside
+	inside map[machine.Ref]*again // the composites that continue inside: they do not begin anew, and the nodes inside run again as the value says
 	// For a loop: its current iteration, and the iteration that it repeats from its beginning; 0 if it continues where it is.
 	iteration, back int
 	later           *redoState // for an expanded node
 }
 
-// is reports whether a node begins anew or continues inside.
+// is(r) reports whether node r begins anew or continues inside, see again.inside.
 func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
 // marks returns the result of is for every node, by Ref.
@@ -166,7 +166,7 @@ func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, er
 	return a, nil
 }
 
-// repeats reports whether a node runs again because of its status, or has to be searched inside.
+// repeats reports whether, by its status, a node runs again or may have nodes inside that do.
 func (d *redo) repeats(n *nodeState) bool {
 	switch n.Status {
 	case Completed, Skipped:
@@ -297,7 +297,8 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into calls level for the inside of a composite. The paths in rests lead on from the composite.
+// into calls level for the inside of a composite. The parameter rests has the named paths into the composite, without the composite's own
+// path.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -454,7 +455,7 @@ func (p *Plan) found(nodes []nodeState) []*nodeState {
 	return at
 }
 
-// parted returns the nodes that the paths name. For paths that lead into a composite, parts has the remaining paths, by composite.
+// parted returns the nodes that the paths name. For each composite that paths lead into, parts has the rests of these paths.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -474,8 +475,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part returns the node that a path names, or the composite that the path leads into and the remaining path. If at is not nil, it has the
-// nodes of a snapshot, some of which may have been expanded.
+// part returns the node that a path names, or the composite that the path leads into and the rest of the path. The parameter at has the
+// nodes of a snapshot by Ref, some of which may have been expanded, or is nil.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -591,7 +592,7 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 }
 
 // take removes the nodes that begin anew from the nodes of a snapshot, and puts the composites that continue inside into status running.
-// epoch is the epoch that ends.
+// The parameter epoch is the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)
@@ -852,7 +853,7 @@ func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// fork turns the restoration into one of a new run, with the results that it keeps.
+// fork makes the restoration that of a new run, which begins with the results that the fork keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
 	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file restores the insides of composites when a run continues: how a snapshot holds them, and how the nested runs are made again.
-// They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of graphs is not.
+// This file restores the insides of composites when a run continues: it matches them with the plan, and makes the nested runs again. It
+// does so level by level, from the outside to the inside, and recurses only over the depth of nesting, which is bounded.
 
 // revive makes the nested runs. It does not change r.
 func (h *held) revive(r *Run) {
@@ -420,7 +420,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 			continue
 		}
 		if in.continues() {
-			r.timers++ // until the child's goroutines have returned
+			r.timers++ // counts the child until its goroutines have returned
 			r.tree.touch(in.run)
 		}
 		in.resume(in.within.Inside.Stop, !in.within.Inside.redone)
@@ -487,7 +487,7 @@ func (n *nodeState) late(name string, now time.Time) error {
 
 // heldNames finds runs and nodes in composites by name, so that a signal needs no search through all nested runs.
 type heldNames struct {
-	runs   map[string]heldRun  // by the prefix of the paths into the run; for the items of a map, by the map's path and a bracket
+	runs   map[string]heldRun  // by the prefix that the paths of the run's nodes share; for the items of a map, by the map's path and a bracket
 	tokens map[string]heldNode // the steps that wait, by tokens that are not ids of nodes
 	kept   keptNodes
 
@@ -735,8 +735,8 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer leaves a signal in the snapshot for the node. text is the encoded value if it is known. If given is set, the signal came with the
-// options of this life, and a deadline that has passed comes first.
+// answer leaves a signal in the snapshot for the node. The parameter text is the encoded value if it is known. If given is set, the signal
+// came with the options of this life, and a deadline that has passed comes first.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
@@ -746,7 +746,8 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper appends the signals for nodes in composites inside in. Their names become paths relative to in, which begin with prefix.
+// signalsDeeper appends the signals for nodes in composites inside in. It changes the name in each signal to a path: prefix and the path
+// from here.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]

@@ -307,7 +307,7 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
-	// A file without InWave was in a wave if any node was decided, since the start of a wave decides its nodes.
+	// If a file does not have InWave, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
 	if !x.crashed { // an event of the earlier life has named the waiting nodes
@@ -396,7 +396,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	rec.attempts, rec.fallback = n.Attempts, n.Fallback
 	if !n.Start.IsZero() {
 		rec.start = int64(n.Start.Sub(r.start))
-		rec.end = max(rec.start, int64(n.End.Sub(r.start))) // the first attempt may not have ended
+		rec.end = max(rec.start, int64(n.End.Sub(r.start))) // End is zero if the first attempt has not ended
 	}
 	if n.reopened {
 		rec.start = r.now()
@@ -411,7 +411,8 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may claim more.
+	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may claim more re-entries than
+	// that.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
@@ -436,7 +437,7 @@ func (n *nodeState) needsExtra() bool {
 func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
-	x.Cut = min(x.Cut, n.Attempts) // a damaged file may claim more, and the node would get that many extra attempts
+	x.Cut = min(x.Cut, n.Attempts) // a larger Cut in a damaged file would give the node extra attempts
 	r.restoreTokens(ref, x)
 	r.bindKey(ref, n.Key)
 	if n.Asked != nil {
@@ -500,7 +501,7 @@ type held struct {
 	plan    *Plan
 	nodes   []nodeState
 	refs    []machine.Ref            // by node
-	at      map[machine.Ref]int      // the index of each ref in nodes
+	at      map[machine.Ref]int      // by ref: the index of the node in nodes
 	tokens  map[string]machine.Ref   // of steps that wait
 	signals map[machine.Ref]Decision // for nodes that wait, and for gates that the run has not reached
 	inside  []*held                  // of composites, in the order of nodes
@@ -646,7 +647,7 @@ func (h *held) keep(i int, prefix string) error {
 // begun reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run continues. A nested run that does not only holds the result of its composite.
+// continues reports whether the nested run continues. If it does not continue, h only holds the result of the composite.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.
@@ -732,7 +733,7 @@ type overdue struct {
 	run  *Run
 	ref  machine.Ref // noRef for the whole run
 	due  int64       // on the run's clock
-	gate bool        // the wait of a gate or of a step; false for the overall timeout of a node
+	gate bool        // the deadline is that of a wait, in a gate or a step; false for the overall timeout of a node
 }
 
 // settleOverdue ends overdue waits and nodes, in the order of their deadlines, then of declaration, outer runs first. It does so before any

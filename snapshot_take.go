@@ -339,7 +339,7 @@ func (x *items) value() any {
 	return x.list.Interface()
 }
 
-// nodeWriter writes the nodes of snapshots and stores.
+// nodeWriter writes nodes for snapshots and for stores.
 type nodeWriter struct{ jsonwrite.Writer }
 
 // node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would
@@ -470,7 +470,7 @@ type handled struct {
 	node  string
 	first string // the first failed node
 	more  int    // how many more failed nodes there are
-	kept  bool   // the node does not run again
+	kept  bool   // the handler itself does not run again
 }
 
 type handledNodes []handled
@@ -502,7 +502,7 @@ func (list handledNodes) refusal() error {
 }
 
 // handled appends, at every depth, the nodes that have handled failures and so forbid a redrive or a fork that runs the failed nodes again.
-// If before is set, a fork keeps the result of a node before the composite around them.
+// The parameter before reports whether a fork keeps the result of a node that comes before the composite around these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -609,7 +609,8 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	return list
 }
 
-// answers lists, by Ref, the failures that completed nodes have handled; it is nil if no node has failed. at are the nodes by Ref.
+// answers lists, by Ref, the failures that completed nodes have handled; it is nil if no node has failed. The second result has the nodes
+// by Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = p.found(nodes)
 	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {
@@ -620,7 +621,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	for i := range at {                           // predecessors come first
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {
-			continue // if the node was undone, its handling was, too
+			continue // undoing the node has also undone its handling of failures
 		}
 		caught, taken := p.answersOf(r, at, branch)
 		branch[r], answers[r] = taken, union(caught, taken)

@@ -301,8 +301,8 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 // has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches [ErrBadValue] if a changed
 // graph has a node that did not end in the run.
 //
-// The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. It begins with the first attempt
-// and lasts until the last one has ended.
+// The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
+// the first attempt, and its Duration lasts until the last attempt has ended.
 func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
