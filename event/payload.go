@@ -52,8 +52,8 @@ type RunEnd struct {
 	Timeout     time.Duration // the run's timeout, for run.timed_out
 	// CancellationRequested is true if a request asked the run to stop, even if no node was left to stop.
 	CancellationRequested bool
-	// Aggregation is the output of the run: the output of the end node. Without an end node it is the output of the only leaf, or the
-	// outputs of all leaves by id. See kahn.EventOutputs.
+	// Aggregation is the output of the run: the output of the end node. Without an end node it is the output of the only leaf,
+	// or the outputs of all leaves by id. See kahn.EventOutputs.
 	Aggregation Output
 	Usage       map[string]float64 // the usage of the run in all its lives
 	Request     Request            // who first asked the run to stop, and why, see Result.StopRequest
@@ -176,7 +176,7 @@ type Hit struct {
 	At  time.Time `json:"at"`
 }
 
-// Output is the output of a node or a run in an event, see the option kahn.EventOutputs; it is zero without that option.
+// Output is an output as an event carries it by the option kahn.EventOutputs; zero without that.
 type Output struct {
 	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it; nil if it is longer than the option allows.
 	Value json.RawMessage
