@@ -14,20 +14,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Selection selects the runs that [Redrive], [Cancel] or [Fork] works on: one page of the runs of a store, the newest first. The call for
-// the next page has Next of the report as its After.
+// Selection selects the runs that [Redrive], [Cancel] or [Fork] works on: one page of the runs of a store, the newest first. To get the
+// next page, set After to the Next of the report.
 type Selection struct {
 	Filter store.Filter
-	Limit  int    // how many runs at most; 0 means store.DefaultPage
-	After  string // Next of the report before; "" is the first page
-	DryRun bool   // changes nothing; the report lists the runs that would be changed
+	Limit  int    // the maximum number of runs; 0 means store.DefaultPage
+	After  string // the field Next of the preceding report; "" means the first page
+	DryRun bool   // change nothing, and report the runs that would be changed
 }
 
 // Report lists the runs of one page.
 type Report struct {
 	Runs []Run
-	// Next is After of the Selection of the next page, "" if this is the last one. It stays valid while runs are created and removed, and in
-	// another process.
+	// Next is the After for the next page, or "" if this is the last page. It stays valid while runs are created and removed, and in another
+	// process.
 	Next string
 }
 
@@ -37,7 +37,7 @@ type Run struct {
 	Err error // why the run was left as it is; nil if it was changed, or would be
 }
 
-// page calls check, and then do, for each run of a page. A dry run calls check alone.
+// page calls the function check and then the function do for each run of a page; in a dry run, only check.
 func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
 	switch {
 	case ctx == nil:
@@ -70,14 +70,15 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 	return report, nil
 }
 
-// Redrive redrives runs of a store: without Filter.Statuses the failed ones. The named nodes run again, or without names all that failed,
-// were aborted or were cancelled, and everything that follows them, see [kahn.Redrive]. Each run is redriven with the graph whose hash it
-// has; one of another graph is reported with an error that matches [kahn.ErrGraphChanged]. Of the options [kahn.Encoding],
-// [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] matter.
+// Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run the given nodes and
+// their descendants run again; without nodes, the nodes that failed, were aborted or were cancelled, and their descendants: see
+// [kahn.Redrive]. Each run is redriven with the graph that has the hash of the run's plan. If no graph has it, the error of the run
+// matches [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] have
+// an effect.
 //
-// The report has the error of each run, as for [kahn.Redrive]. The error matches [kahn.ErrTransition] if another process has redriven the run
-// since it was listed: the run is left as it is. Redrive itself returns an error if the runs cannot be listed, or if ctx ends: then the
-// report lists the runs that were done before, and has no Next; the call for the same page may be repeated.
+// The report has the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is
+// left as it is, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if the runs cannot be listed, or if ctx ends.
+// The report then lists the runs that were handled before, and has no Next; the call for the same page may be repeated.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -101,7 +102,7 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 	})
 }
 
-// looking has the check of a dry run look at what the run has done, too.
+// looking returns the check of a run. In a dry run, the check also loads the run and calls the function look with its snapshot.
 func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
 	if !b.DryRun {
 		return check
@@ -118,7 +119,8 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf are the plans of graphs, by the queues of their runs: a run that a trigger fired has the plan of a part of its graph.
+// plansOf returns the plans of the graphs by the queues of their runs. A run that a trigger fired has the plan of a part of its graph, so
+// there are several plans for a graph with triggers.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -135,7 +137,7 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 				continue
 			}
 			for mode := kahn.PruneForward; ; mode++ {
-				if _, err := mode.MarshalText(); err != nil { // the preceding mode was the last one
+				if _, err := mode.MarshalText(); err != nil { // there are no more modes
 					break
 				}
 				part, err := p.Prune(id, mode)
@@ -149,9 +151,9 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	return plans, nil
 }
 
-// Cancel cancels runs of a store: without Filter.Statuses all that have not ended. It posts q for each, which is a [store.KindCancel]: see
-// [store.Inbox], which the store must be. The process that performs a run cancels it, with its cleanup. A run that no process performs is due
-// then. q.ID may be empty; with an ID Cancel may be repeated, whatever has happened to the call before.
+// Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q,
+// as a [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, with its cleanup.
+// A run that no process performs becomes due. q.ID may be empty; with an ID, Cancel may be called again, whatever the first call has done.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
 	if !ok {
@@ -179,10 +181,10 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 	})
 }
 
-// Fork forks runs of a store: without Filter.Statuses all that have ended. Each fork begins with the results that its run and the graph have
-// in common, without those of the named nodes and their descendants, see [kahn.Fork]. id returns the id of the fork of a run; it should
-// return the same one each time, so that a call that is repeated makes no second fork. Options are as for [kahn.Fork]; [kahn.Describe]
-// describes all forks.
+// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork begins with the results that its run
+// and the graph have in common, except the results of the given nodes and their descendants: see [kahn.Fork]. The function id returns the id
+// for the fork of a run. It should return the same id each time, so that a repeated call makes no second fork. Options are as for
+// [kahn.Fork]; [kahn.Describe] describes all forks.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
 		return Report{}, kahn.ErrNoGraph
@@ -220,7 +222,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 	})
 }
 
-// guarded calls code of the host, and returns its panic as an error.
+// guarded calls code of the host, and returns a panic of that code as an error.
 func guarded(f func() error) error {
 	return bounded(foreign.Contain(f, func(v any) error {
 		if err, ok := v.(error); ok {
@@ -230,7 +232,7 @@ func guarded(f func() error) error {
 	}))
 }
 
-// bounded returns an error of the host that ends when it is searched and has a text.
+// bounded wraps an error of the host so that errors.Is and errors.As end, and Error returns a text.
 func bounded(err error) error {
 	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
 }

@@ -33,13 +33,14 @@ type (
 		Comment string `json:"comment,omitempty"`
 	}
 	redriveBody struct {
-		// Nodes are where to begin; empty means all nodes that failed, were aborted or were cancelled.
+		// Nodes are the nodes at which the redrive begins; empty means all nodes that failed, were aborted or were cancelled.
 		Nodes  []string `json:"nodes,omitempty"`
 		Reason string   `json:"reason,omitempty"`
 		// DespiteHandlers also repeats failures that nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
 		// Compensations means that no node runs again: either failed compensations are repeated, or an operator has undone the nodes'
-		// effects by hand. Nodes are then the nodes concerned; empty means all nodes whose compensations have failed.
+		// effects by hand. Nodes then lists the nodes whose compensations are meant; empty means all nodes whose compensations have
+		// failed.
 		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
@@ -102,7 +103,7 @@ func (c *call) write() error {
 		}
 	}
 	kept.fault = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "the action did not return"}
-	defer func() { // also if a function of the host ends this goroutine
+	defer func() { // deferred, since a function of the host may end this goroutine
 		if kept.fault.passes() {
 			c.h.replies.drop(key)
 		}
@@ -120,8 +121,8 @@ func (c *call) write() error {
 	return c.answer(kept)
 }
 
-// accept reads the request for an action. It returns the request's key, and the kept response under that key. first means that there
-// was none yet.
+// accept reads the request for an action. It returns the request's key and the entry for the response under that key. first means
+// that the key is new.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err
@@ -183,7 +184,7 @@ func (c *call) faultOf(err error) *fault {
 		return &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "a function of the service has panicked"}
 	}
 	f := faultOf(err)
-	if own := (*fault)(nil); !errors.As(err, &own) { // a function of the host may have written the text, whatever error it wraps
+	if own := (*fault)(nil); !errors.As(err, &own) { // hide the text: a function of the host may have written it, even if the error wraps a known one
 		if f.Message = c.shownError("", err); f.Message == "" {
 			f.Message = text(refusalOf(err).match)
 		}
@@ -298,8 +299,7 @@ func (k *kept) isDone() bool {
 	}
 }
 
-// of returns the response for a key. first means that the caller is the first with the key, and must perform the
-// action.
+// of returns the response for a key. The result first means that the key is new, so the caller must perform the action.
 func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -429,7 +429,7 @@ var (
 	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
 )
 
-// going rejects an action on a run that has ended.
+// going returns an error if the run has ended, so that the action is impossible.
 func (c *call) going() error {
 	if over(c.target) {
 		return errEnded

@@ -17,12 +17,12 @@ type graphReply struct {
 	Inside    string      `json:"inside,omitempty"`
 	Prefix    string      `json:"prefix,omitempty"`
 	Iteration int         `json:"iteration,omitempty"` // of a loop
-	Known     bool        `json:"known"`               // false: the composite has no graph yet
+	Known     bool        `json:"known"`               // false if the composite has no graph yet
 	Nodes     []graphNode `json:"nodes"`
 	Edges     []graphEdge `json:"edges"`
 	Groups    []string    `json:"groups"`
-	Note      string      `json:"note,omitempty"` // why the response lacks something
-	Total     int         `json:"total"`          // how many nodes the graph has; more than listed if it is larger than the page draws
+	Note      string      `json:"note,omitempty"` // why the response is incomplete
+	Total     int         `json:"total"`          // the number of nodes of the graph; Nodes lists fewer if the graph is too large to draw
 }
 
 type graphNode struct {
@@ -73,7 +73,7 @@ type place struct {
 	plan   *kahn.Plan
 	ref    machine.Ref
 	in     inside
-	parent string // the composite, "" for the outermost graph
+	parent string // the path of the composite that contains the node, "" in the outermost graph
 }
 
 // node returns the node's declaration, zero if its plan is unknown.
@@ -219,7 +219,7 @@ type stateReply struct {
 	Run runRow `json:"run"`
 	// Prefix is the prefix of the graph, see graphReply: it changes when a composite begins, and with each iteration of a loop.
 	Prefix string `json:"prefix,omitempty"`
-	// Event is the id of the last event when the nodes were read. The nodes are at least as new.
+	// Event is the id of the last event before the nodes were read: the nodes include all changes up to it.
 	Event uint64 `json:"event"`
 	// Status has one letter for each node, see letters, in the order of the graph.
 	Status string `json:"status"`
@@ -348,7 +348,7 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
-// unended returns the nodes that have begun, or are ready to, in a run that was left: the run continues with them.
+// unended returns the nodes with which a run that was left continues: nodes that have begun, or are ready to begin.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {

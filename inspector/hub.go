@@ -20,16 +20,16 @@ type hub struct {
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page leaves; nil without pages
-	ready chan struct{} // closed when the goroutine knows the present runs, so that it can see changes
-	steps int64         // events read and rows made; tests check that the work does not grow with the pages
+	ready chan struct{} // closed when the goroutine has listed the runs for the first time, so that it notices changes
+	steps int64         // the number of events read and rows made, for tests that the work does not grow with the number of pages
 }
 
 // page is one open stream.
 type page struct {
 	run  string
-	from cursor // the run's cursor when the page joined, before the page reads anything
+	from cursor // the run's cursor when the page joined, which was before it read anything
 	wake chan struct{}
-	sees func(*kahn.Run) bool // whether the client may know of a run; nil if it may know of all runs
+	sees func(*kahn.Run) bool // reports whether the client may know of a run; nil if the client may know of all runs
 
 	// The hub's mu guards the fields below.
 	pending [][]byte // messages that have yet to be written
@@ -207,7 +207,7 @@ func frame(name string, data any) ([]byte, error) {
 type watch struct {
 	hub     *hub
 	listed  map[string]seen
-	cursors map[string]cursor // of the runs that pages show
+	cursors map[string]cursor // the cursors of the runs that pages show
 }
 
 // cursor is the last event of a run that the hub has sent.
@@ -232,7 +232,7 @@ type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
 
-	runs, gone []*kahn.Run // the sources of Runs and Removed
+	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
 }
 
 // of returns the part of the message that a page may know of.
@@ -278,7 +278,7 @@ type nodesMessage struct {
 	Run   string   `json:"run"`
 	Event uint64   `json:"event"`
 	Nodes []change `json:"nodes"`
-	Lines int      `json:"lines"` // how many events there were
+	Lines int      `json:"lines"` // the number of events
 }
 
 type change struct {
@@ -287,7 +287,7 @@ type change struct {
 	Attempt int    `json:"n,omitempty"`
 }
 
-// follow looks for changes until stop is closed. The runs at the beginning are not a change.
+// follow looks for changes until stop is closed. It does not report the runs that exist when it begins.
 func (w *watch) follow(stop, ready chan struct{}) {
 	w.list()
 	close(ready)
@@ -401,7 +401,7 @@ func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
 	case event.NodeQueued:
 		return kahn.Ready, true
-	case event.NodeInvalidated: // the node's predecessors may have ended or not
+	case event.NodeInvalidated: // Idle or Ready: the event does not say whether the node's predecessors have ended
 		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true

@@ -67,10 +67,10 @@ type Options struct {
 	// Codec reads the values of the Store's runs and writes the answers posted for them. It should be the codec of those runs. A value that
 	// it cannot read is shown as stored. Nil means kahn.Types{}.
 	Codec store.Codec
-	// Authorize decides whether a request may do something; for an error the response is 403, without the error's text. The handler asks
-	// for View for each request, and for every further action that it needs. The request's query has a run's id as run, and a node's path
-	// as path. Nodes that a body names, as for a redrive, belong to that run. For a list Authorize is called once for all its runs: see
-	// Visible. For a stream it is called again every Reauthorize. Nil allows everything to requests with the Token.
+	// Authorize decides whether a request may do something; for an error the response is 403, without the error's text. The handler calls
+	// it with View for each request, and with every further Action that the request needs. In the request's query, run is the id of the
+	// run, and path the path of the node. The body of a redrive may name further nodes of that run. For a list Authorize is called once
+	// for all its runs: see Visible. For a stream it is called again every Reauthorize. Nil allows everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
 	// Visible decides whether a client may know of a run, such as another tenant's. Hidden runs are missing in lists, counts and streams,
 	// and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without workers are not
@@ -135,10 +135,10 @@ const (
 	Info   ValueKind = "info" // what a step passed to kahn.Suspend
 	Error  ValueKind = "error"
 	Line   ValueKind = "line"   // of the log
-	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, or for a request's comment
-	Reason ValueKind = "reason" // of a skip: the step's message, the condition's answer, or the guard's text
-	Key    ValueKind = "key"    // of a node, or of an item of a map
-	Label  ValueKind = "label"  // of a stored run, by Name
+	Answer ValueKind = "answer" // the answer to a gate, or with the Name "comment" the comment of an answer or a request
+	Reason ValueKind = "reason" // why a node was skipped: the step's message, the condition's answer, or the guard's text
+	Key    ValueKind = "key"    // the concurrency key of a node, or of an item of a map
+	Label  ValueKind = "label"  // a label of a stored run; Name is the name of the label
 )
 
 const (
@@ -159,8 +159,8 @@ type handler struct {
 	queues  queues
 	waits   waits
 	turns   turns
-	gate    *tokenGate // nil with Authorize
-	defect  string     // of the options, or ""
+	gate    *tokenGate // nil if Options.Authorize is set
+	defect  string     // what is wrong with the options, or ""
 }
 
 // Handler returns the handler of the page and its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a

@@ -39,8 +39,8 @@ type logReply struct {
 }
 
 const (
-	mostScanned = 50_000 // events that one request may look at
-	scanWindow  = 2_000  // events in one window, when reading backwards
+	mostScanned = 50_000 // the maximum number of events that one request reads
+	scanWindow  = 2_000  // the number of events that are read at once when reading backwards
 )
 
 const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
@@ -59,7 +59,7 @@ func (c *call) lines() lines {
 	return l
 }
 
-// If the request asks for an event, chosen returns it as a line.
+// chosen returns an event as a line, and whether l selects the event.
 func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
 	level := levelOf(e)
 	if level < l.least || !beneath(e.Path, l.path) {
@@ -98,8 +98,8 @@ func (c *call) log() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// addEarlier adds the last lines of events below an id. Events can only be read forwards, so it reads window after window, from
-// the latest to the earliest.
+// addEarlier adds the last lines of the events before an id. Events can only be read forwards, so it reads one window of events
+// after another, beginning with the latest window.
 func (c *call) addEarlier(reply *logReply, before uint64) error {
 	chosen, limit, least := c.lines(), c.query.numbers["limit"], max(reply.First, 1)
 	reply.After, reply.More = before-1, before-1 < reply.Last
@@ -168,7 +168,7 @@ func (c *call) logFile() (any, error) {
 		}
 	}
 	if failed != nil {
-		_ = c.eventFault(failed) // writes a record to the service's log
+		_ = c.eventFault(failed) // called only because it writes a record to the service's log
 		end := logLine{Time: stamp(time.Now()), Level: "error", Text: "the log is cut off here: its events cannot be read further"}
 		if asJSON {
 			_ = encoder.Encode(end)
@@ -353,8 +353,8 @@ type span struct {
 }
 
 type timelineReply struct {
-	// Start is the zero of the times: when the run began, or when its earlier life began if the events reach back that far. Now is the end
-	// if the run has ended.
+	// Start is the time from which the other times count: when the run began, or the beginning of an earlier life if its events are kept.
+	// Now is the end if the run has ended.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	Spans []span  `json:"spans"` // in the order of their starts
@@ -380,8 +380,8 @@ func (c *call) timeline() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// period returns when the run began, or when the earlier life began that its events reach back to, and when the run ended; the
-// present time if it has not.
+// period returns when the run began and when it ended. If events of an earlier life are kept, the period begins with the first
+// of them. If the run has not ended, the period ends now.
 func (c *call) period() (zero, end time.Time) {
 	zero, end = c.target.Started(), time.Now()
 	first, last := c.target.EventRange()
@@ -421,7 +421,7 @@ var outcomes = map[event.Type]kahn.Status{
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf assembles the first attempts of a run, at most limit, with their ends, from its events.
+// spansOf returns the first attempts of a run, with their ends, from its events: at most limit of them.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}
@@ -436,7 +436,7 @@ func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spa
 				if truncated = true; len(open) == 0 {
 					return spans, true
 				}
-				delete(open, e.Path) // the preceding span has ended, whatever the events say
+				delete(open, e.Path) // a new attempt has begun, so the preceding span has ended even if its end is missing
 				continue
 			}
 			since, ok := queued[e.Path]

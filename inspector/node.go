@@ -18,9 +18,9 @@ type nodeReply struct {
 	Composite bool         `json:"composite,omitempty"`
 	Groups    []string     `json:"groups,omitempty"`
 	Key       string       `json:"key,omitempty"`
-	Flags     []string     `json:"flags,omitempty"` // special properties of its result
+	Flags     []string     `json:"flags,omitempty"` // special properties of the result
 	Labels    []string     `json:"labels,omitempty"`
-	Usage     kahn.Usage   `json:"usage,omitempty"` // of attempts that have ended, and of nodes inside
+	Usage     kahn.Usage   `json:"usage,omitempty"` // the usage of ended attempts, and of the nodes inside
 	Why       whyReply     `json:"why"`
 	Cause     string       `json:"cause,omitempty"`
 	Origins   []string     `json:"origins,omitempty"`
@@ -185,7 +185,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 			return !ok || !c.h.seesLive(c.r, run)
 		})
 	}
-	if own, ok := y.Err.(*kahn.NodeError); ok { // the text of a NodeError is built from its fields
+	if own, ok := y.Err.(*kahn.NodeError); ok { // replace the inner error: a NodeError makes its text from its fields
 		hidden := *own
 		hidden.Err = c.plain(path, own.Err)
 		y.Err = &hidden

@@ -31,7 +31,7 @@ type param struct {
 const (
 	maxText  = 256 << 10 // bytes of one parameter
 	maxMany  = 1_000     // values of one parameter
-	maxBody  = 64 << 10  // bytes of the body of a request
+	maxBody  = 64 << 10  // maximum size of the body of a request, in bytes
 	jsonType = "application/json"
 )
 
@@ -141,7 +141,7 @@ func parseValue(data json.RawMessage) (value any, err error) {
 	return value, nil
 }
 
-// exact reports whether a number fits a float64 and, if it is written as an integer, without a change of its value.
+// exact reports whether a float64 can hold a number. A number that is written as an integer must keep its exact value.
 func exact(number json.Number) bool {
 	f, err := number.Float64()
 	if err != nil || strings.ContainsAny(number.String(), ".eE") {

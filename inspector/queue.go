@@ -16,8 +16,8 @@ import (
 type queueRow struct {
 	Workflow string `json:"workflow"`
 	Plan     string `json:"plan,omitempty"`
-	Runs     int    `json:"runs"`            // that have not ended and that this process does not perform
-	Since    string `json:"since,omitempty"` // until when a process served the queue; empty if none has
+	Runs     int    `json:"runs"`            // the number of unfinished runs that this process does not perform
+	Since    string `json:"since,omitempty"` // when a process last served the queue; empty if none has
 }
 
 func queueRowOf(q store.QueueState) *queueRow {
@@ -152,7 +152,8 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// unended returns the given statuses that belong to unfinished runs; without any given, it returns all such statuses.
+// unended returns those of the given statuses that unfinished runs have. If no statuses are given, it returns all statuses of unfinished
+// runs.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
 		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {

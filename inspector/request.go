@@ -27,13 +27,13 @@ type Controller interface {
 
 // demand is an action on a stored run, in each of the ways in which a run can be reached.
 type demand struct {
-	judge   func() error                            // returns the error with which the run would refuse, as far as the store shows; nil: none
+	judge   func() error                            // returns the error with which the run would refuse the action, as far as the store shows; a nil function refuses nothing
 	control func(context.Context, Controller) error // through the store itself
 	perform func() error                            // in this process, which continues the run
 	request func() (store.Request, error)           // as a request to the process that performs the run
 }
 
-// judged returns the error of judge.
+// judged returns the error of d.judge, or nil without a d.judge.
 func (d demand) judged() error {
 	if d.judge == nil {
 		return nil
@@ -65,14 +65,15 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		}
 		return requested, err
 	}
-	// A request to cancel makes a run due that was created for a later time.
+	// The request to cancel has made the run due, even if the run was created for a later time.
 	if err = d.perform(); cannotPerform(err) {
 		return requested, nil
 	}
 	return accepted, err
 }
 
-// first rejects an answer that was posted after another waiting answer for the node. The run would refuse the answer, too, but later.
+// first rejects the posted answer own if another answer to the same node was posted earlier and still waits. The run would refuse the
+// answer, too, but later.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -82,7 +83,7 @@ func (c *call) first(s *storedRun, own store.Request) error {
 		return err
 	})
 	if err != nil {
-		return nil // the request was posted, and the run's row will show its outcome
+		return nil // no error, since the request was posted: the row of the run will show its outcome
 	}
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }
@@ -126,7 +127,7 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	defer cancel()
 	defer c.h.changed(run)
 	err := c.h.contain(c.r, "Store.Post", func() error {
-		_, err := inbox.Post(ctx, run, q) // if the same action was posted before, it is the same request
+		_, err := inbox.Post(ctx, run, q) // Post ignores a request with the same id: the action was repeated with its key
 		return err
 	})
 	switch {

@@ -21,12 +21,12 @@ type route struct {
 	action       Action // besides View
 	summary      string
 	params       []param
-	body         func() any // a pointer for the body of a POST
+	body         func() any // returns a pointer to decode the body of a POST into
 	reply        any        // a value of the response's type; nil if the endpoint writes the response itself, of the type media
 	media        string
 	serve        func(*call) (any, error)
-	live         bool // for runs of the Runner only
-	open         bool // needs neither a token nor a key
+	live         bool // the endpoint works only for runs of the Runner
+	open         bool // the endpoint needs neither a token nor a key
 }
 
 // Parameters that several routes have.
@@ -154,7 +154,7 @@ func (c *call) prepare() (err error) {
 		return err
 	}
 	if c.route.method == http.MethodPost {
-		return nil // the method write looks for the run, after the kept responses
+		return nil // the method write looks for the run later, after it has looked for a kept response
 	}
 	return c.findRun()
 }

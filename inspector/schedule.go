@@ -45,8 +45,8 @@ type scheduleRun struct {
 	ID      string         `json:"id"`
 	Status  kahn.RunStatus `json:"status"`
 	Tick    string         `json:"tick,omitempty"`
-	Kind    string         `json:"kind,omitempty"`     // now or backfill; empty for a tick
-	LeftOut string         `json:"left_out,omitempty"` // why it did not run
+	Kind    string         `json:"kind,omitempty"`     // "now" or "backfill"; empty for the run of a tick
+	LeftOut string         `json:"left_out,omitempty"` // why the run was left out
 	Ended   string         `json:"ended,omitempty"`
 }
 

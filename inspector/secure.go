@@ -37,7 +37,7 @@ func (h *handler) admit(r *http.Request) error {
 		return &fault{Status: http.StatusForbidden, Code: "origin_refused", Message: "the request comes from another site"}
 	}
 	if h.gate != nil {
-		return nil // with a token, the method pass checks the request
+		return nil // clients need a token, which the method pass checks
 	}
 	return h.authorize(r, View)
 }
@@ -94,8 +94,8 @@ func loopbackName(host string) bool {
 
 // below returns the part of the request's path below the mount: "" for the page itself. It returns false if the slash after the mount is
 // missing. An http.ServeMux leaves the path as it is. An http.StripPrefix inside the ServeMux removes the pattern or a part of it; one
-// around the ServeMux removes another prefix. below cannot always tell the two apart. It assumes a StripPrefix inside the ServeMux if known
-// accepts the part that results, and one around it otherwise.
+// around the ServeMux removes another prefix. The function below cannot always tell the two apart. If the function known accepts the part
+// that results from a StripPrefix inside the ServeMux, it assumes one inside; otherwise it assumes one around.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
@@ -127,8 +127,9 @@ func afterSegments(pattern string, n int) string {
 	return pattern[i:]
 }
 
-// within returns the part of an escaped path below a pattern of an http.ServeMux. A path that does not begin with the pattern is
-// already stripped by http.StripPrefix, and is returned from the root. ok is false if the slash after the mount is missing.
+// within returns the part of an escaped path below a pattern of an http.ServeMux. If the path does not begin with the pattern,
+// http.StripPrefix has removed the pattern already, and within returns the whole path. ok is false if the slash after the mount
+// is missing.
 func within(pattern, path string) (rest string, ok bool) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		want := strings.Split(pattern[i+1:], "/")

@@ -43,7 +43,7 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 		if s.loads == nil {
 			s.loads = map[string]*loading{}
 		}
-		if len(s.loads) < mostLoads { // otherwise other requests for the run load it, too
+		if len(s.loads) < mostLoads { // with too many loads, other requests for the run do not wait for this load, and load the run themselves
 			s.loads[id] = x
 		}
 		s.mu.Unlock()
@@ -64,7 +64,7 @@ func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()
 	x.err = errNoAnswer
-	defer func() { // also if a method of the store ends this goroutine
+	defer func() { // deferred, since a method of the store may end this goroutine
 		close(x.done)
 		time.AfterFunc(shelfTime, func() { h.shelf.forget(id, x) })
 	}()

@@ -92,7 +92,7 @@ func (s *storedRun) gone() string {
 type storedPlace struct {
 	kahn.SnapshotNode
 	parent *storedPlace // nil for a node of the run's graph
-	plan   *kahn.Plan   // of the node's graph; nil if unknown
+	plan   *kahn.Plan   // the plan of the node's graph; nil if unknown
 	nodes  []*storedPlace
 }
 
@@ -207,7 +207,7 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape returns how to draw a node whose plan is unknown, and whether it may have nodes inside.
+// shape returns the kind with which the page draws a node whose plan is unknown, and whether the node may have nodes inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -371,7 +371,7 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 	return y, nil
 }
 
-// addOpen adds the edges of a node whose sources have not ended.
+// addOpen adds the edges that lead to a node from nodes that have not ended.
 func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 	if x.plan == nil {
 		return

@@ -38,9 +38,9 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 		delete(here, r.ID)
 		add(undoTask{r.ID, r.Workflow, r.Status, stamp(r.Ended)})
 	}
-	for run := range c.liveRuns { // in the order of the Runner
+	for run := range c.liveRuns { // these runs come in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			if add(t); page.Next == "" { // otherwise the run may be on another page
+			if add(t); page.Next == "" { // count the run only if there is no further page, which might list it
 				reply.Failed++
 			}
 		}

@@ -92,13 +92,13 @@ func typeName(v any) string {
 }
 
 const (
-	mostDepth = 10_000     // nesting of an encoded value: package json needs stack for each level
-	mostParts = 10_000_000 // elements, members and pointers: values may share parts, which JSON repeats
+	mostDepth = 10_000     // maximum nesting of an encoded value: package json needs stack for each level
+	mostParts = 10_000_000 // maximum number of elements, members and pointers: JSON repeats parts that values share
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
 
-// encodable reports whether a value is within these bounds. parts is the number of parts that may still come.
+// encodable reports whether a value is within mostDepth and mostParts. parts is the number of further parts that are allowed.
 func encodable(v reflect.Value, depth int, parts *int) bool {
 	if *parts--; depth > mostDepth || *parts < 0 {
 		return false

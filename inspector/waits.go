@@ -14,8 +14,8 @@ import (
 // waits caches the waits of stored runs. To find them a run must be loaded, and every page asks.
 type waits struct {
 	mu   sync.Mutex
-	turn chan struct{} // closed when the running loads end; nil if none is running
-	keep time.Duration // how long results are valid: ten times what the last loads took, so that loading takes a tenth of the time
+	turn chan struct{} // closed when the loads in flight have ended; nil if there are none
+	keep time.Duration // how long results are valid: ten times as long as the last loads took, so that loading takes at most a tenth of the time
 	runs map[string]restingRun
 }
 
@@ -35,8 +35,8 @@ type restingWait struct {
 
 const (
 	waitTime     = 2 * time.Second // minimum time that a loaded run is kept
-	waitPatience = 5 * time.Second // how long one request loads runs
-	mostResting  = 500             // runs considered for the inbox
+	waitPatience = 5 * time.Second // how long one request may spend on loading runs
+	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
 
 // resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded, or not in
@@ -71,7 +71,7 @@ func (h *handler) resting(ctx context.Context, ids []string) (found map[string]r
 	x.mu.Unlock()
 	began := time.Now()
 	loaded := map[string]restingRun{}
-	defer func() { // also if a method of the store ends this goroutine
+	defer func() { // deferred, since a method of the store may end this goroutine
 		x.mu.Lock()
 		defer x.mu.Unlock()
 		if len(missing) > 0 {
@@ -133,7 +133,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 
 // restingOf describes the waits of a stored run. It keeps nothing else of the run.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
-	in := call{h: h, target: s, data: new(bool)} // data is false, so the waits have no values: who may see them depends on the request
+	in := call{h: h, target: s, data: new(bool)} // data is false, so the waits have no values: they are cached for requests with different permissions
 	for _, wait := range s.Waiting() {
 		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, answered: s.posted(wait.Node) != nil})
 	}
@@ -177,8 +177,8 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
-// hasAtWork reports whether the Runner's state of a run is shown. For a run that was left the store knows more: another process may
-// continue it.
+// hasAtWork reports whether the Runner has the run and has not left it. For a run that was left the store knows more, since another
+// process may continue it.
 func (h *handler) hasAtWork(id string) bool {
 	run, ok := h.Runner.Run(id)
 	return ok && !wasLeft(run)

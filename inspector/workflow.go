@@ -79,8 +79,8 @@ func (h *handler) actionsOf(run subject) []string {
 	return list
 }
 
-// asksRedrive reports whether a redrive of a stored run may be posted as a request, by a process that does not perform the run but has its
-// plan, which shows what would run again.
+// asksRedrive reports whether this process may post a redrive of a stored run as a request, without performing the run. It must have the
+// plan of the run, which shows what would run again.
 func (h *handler) asksRedrive(s *storedRun) bool {
 	_, controls := h.Store.(Controller)
 	_, asks := h.Store.(store.Inbox)
@@ -116,10 +116,10 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 
 var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
 
-// goOn makes this process perform a stored run. If this process performs the run already, the request from now on names the Runner's run, and
-// the error is errHere.
+// goOn makes this process perform a stored run. If this process performs the run already, goOn makes the Runner's run the target of the call,
+// and returns errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
-	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // the second of two requests for one run finds the run in this process
+	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // requests for one run take turns, so the second request finds the run in this process
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 // turns lets only one request at a time continue a stored run.
 type turns struct {
 	mu    sync.Mutex
-	taken map[string]chan struct{} // by the id of the run; closed when the turn ends
+	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when it ends
 }
 
 // begin waits for the turn of a run. The caller must call end.
@@ -177,10 +177,10 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	return c.confirmed(run, path, d) // the same answer again: the call waits for the transaction
+	return c.confirmed(run, path, d) // the answer of this call is in the first transaction; confirmed waits for it
 }
 
-// begun waits until a run has begun, which a Runner may delay. The request may end first.
+// begun waits until a run has begun, since a Runner may delay runs. It returns an error if the request ends first.
 func (c *call) begun(run *kahn.Run) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()

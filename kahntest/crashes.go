@@ -25,15 +25,15 @@ type Process struct {
 	store     *dyingStore
 
 	mu      sync.Mutex
-	effects map[string][]string // by effect: its keys, in the order of the calls
+	effects map[string][]string // the keys of each effect, in the order of the calls
 }
 
 // Restarted reports whether this life follows a crash. A host that imitates the outside world (a database, a bank) keeps its imitation
 // from one life to the next, and makes a new one in a life that does not follow a crash.
 func (p *Process) Restarted() bool { return p.restarted }
 
-// Effect records an effect on the outside world, such as "charge order 7". key is what the world recognizes a repetition of the
-// effect by, such as [kahn.Step.IdempotencyKey]. Calls after the crash of the process are ignored.
+// Effect records an effect on the outside world, such as "charge order 7". The world recognizes a repetition of the effect by
+// the key, such as [kahn.Step.IdempotencyKey]. Calls after the crash of the process are ignored.
 func (p *Process) Effect(key, what string) {
 	if p.store.isDead() {
 		return
@@ -129,7 +129,7 @@ type outcome struct {
 	requests map[string]store.RequestStatus // the final statuses of the requests, by id
 }
 
-// crash runs the workflow with a crash at one write. died describes the write; it is empty if the run ended before.
+// crash runs the workflow with a crash at one write. died describes that write; it is empty if the run ended before it.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
@@ -138,7 +138,7 @@ func (c *crasher) crash(write int, applied bool, want outcome) (died string, err
 	}
 	died = first.store.died
 	second, res, err := c.live(inner, 0, false, true)
-	if errors.Is(err, kahn.ErrFinished) { // the last write was applied
+	if errors.Is(err, kahn.ErrFinished) { // the run had ended: its last write was applied before the crash
 		stored, err := inner.Load(c.ctx, runID)
 		if err != nil {
 			return died, fmt.Errorf("the run has ended and cannot be loaded: %w", err)
@@ -191,7 +191,7 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
 	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
-		opts = append(opts, kahn.EarlySignals(nil)) // the store keeps early signals
+		opts = append(opts, kahn.EarlySignals(nil)) // the store has kept the early signals of the first life
 	}
 	g, step := c.start(p)
 	res, err := kahn.Execute(c.ctx, g, step, opts...)

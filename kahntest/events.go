@@ -36,8 +36,7 @@ var (
 			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
 			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
-		// After an event that rejects an output, or that comes too late for one, a fallback may follow. Its output may be
-		// rejected, too.
+		// After an event that rejects an output, or a timeout, the fallback may run. Its output may be rejected, too.
 		event.ContractViolated: {
 			event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated,
 			event.ModerationFlagged,
@@ -70,23 +69,23 @@ type streamChecker struct {
 	events      []event.Event
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; never reset
-	waits       map[string]bool      // by path: nodes that wait
-	untold      map[string]bool      // tokens of waits that no change of the run's status has named yet
-	crash       bool                 // the run has crashed: waits that a status change named may be lost
+	waits       map[string]bool      // the nodes that wait, by path
+	untold      map[string]bool      // tokens of waits that no suspension of the run has listed yet
+	crash       bool                 // the run has crashed, so waits that a suspension listed may be lost
 	part        bool                 // the stream begins with a resumption
 	graphs      map[*kahn.Graph]map[string]*decl
-	expanded    map[string]*kahn.Graph // by path: the graphs of expanded nodes that had a single attempt
+	expanded    map[string]*kahn.Graph // the graphs of expanded nodes that had a single attempt, by path
 	inside      map[string]*interior   // by the path of the composite
 	resumptions int
-	wave        int // the open tier, in waves mode; -1 before the first
+	wave        int // the tier of the latest wave, in waves mode; -1 before the first wave
 	waves       bool
-	changed     bool   // the present life has another mode than the life before
-	switched    uint64 // the event that began the present sequence of lives in waves mode, after a life without waves; 0: none
-	tiers       bool   // a wave's start may be the Parent of nodes in composites: the life is, or may be, in waves mode
+	changed     bool   // the present life has another mode than the preceding life
+	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; 0 if there was none
+	tiers       bool   // the life is, or may be, in waves mode, so a wave's start may be the Parent of nodes in composites
 	open        bool
-	midway      bool         // the open tier is unknown: the stream begins with a resumption, or the mode has changed
-	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; computed when first needed
-	steps       int          // what the checker looked at besides the events themselves, to test that the work is linear
+	midway      bool         // the tier of the open wave is unknown, because the stream begins with a resumption or the mode has changed
+	taken       map[int]bool // whether a queued node begins in the same life, by the index of the event that queues it; computed when first needed
+	steps       int          // the number of items that the checker looked at besides the events, to test that its work is linear
 }
 
 // CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the first
@@ -138,10 +137,10 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // in a life in which only nodes in composites continued, there is no wave
+	c.tiers = c.waves || c.part // a life in waves mode has no wave if only nodes in composites continue
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
-	case lost: // any event may be the last of such a stream
+	case lost: // the store did not answer, so any event may be the last
 	case res.Status == kahn.RunSuspended && !(changes && p.To == kahn.RunSuspended):
 		return fmt.Errorf("%v is the last event of a suspended run", last)
 	case res.Status != kahn.RunSuspended && !slices.Contains(runTerminal, last.Type):
@@ -219,8 +218,8 @@ func forks(e event.Event) bool {
 }
 
 // wavesAfter reports whether the life that begins with event i has waves. A life in waves mode in which nothing happens outside composites
-// has none, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no event of a wave;
-// then events whose Parent is the wave's start show it.
+// has none, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no event of a wave.
+// Such a life is recognized by events whose Parent is the start of the wave.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -368,7 +367,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes in a composite may be invalidated once the composite begins
+	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes in a composite may also be invalidated later, when the composite begins
 		c.wave, c.open = -1, false // a new epoch
 	}
 	if resumes(e) {

@@ -14,23 +14,23 @@ type nodeLife struct {
 	last      event.Type // the last event that was neither a delta nor a log
 	id        uint64     // the id of last
 	attempt   int        // the number of the last attempt
-	reentered bool       // the next start is of the same attempt, which was suspended
-	maybe     bool       // one attempt more may have begun in a life outside the stream, so the next start may be of the same attempt
+	reentered bool       // the attempt was suspended, so the next start continues it
+	maybe     bool       // the attempt after that may have begun already, in a life outside the stream
 	terminal  kahn.Status
 	unseen    bool // the node's earlier events are not in the stream, which begins with a resumption
-	resumed   int  // how often the run had been resumed at the last event
+	resumed   int  // how often the run had been resumed when the node's last event happened
 	undo      undoLife
 	began     uint64 // the id of the node's first event other than deltas and logs; 0: none
-	unbound   bool   // the node may have begun in a life without waves outside the stream, or continues inside since a redrive
+	unbound   bool   // the node need not match the open wave: it may have begun in an unseen life without waves, or a redrive continues nodes inside it
 	sourced   bool   // the node's predecessors have ended
-	givenUp   bool   // the node ended with the step around it, which has not returned its graph again
-	assumed   bool   // the node is unseen, but the events of a later node imply that it has ended
+	givenUp   bool   // the node is inside a node whose step ended without returning its graph again
+	assumed   bool   // the node's end is not in the stream, but the events of a successor imply it
 }
 
 // guessed reports whether the node's declaration is unknown.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
-// refused reports whether the attempt's output does not count.
+// refused reports whether the attempt timed out or its output was rejected: the output does not count.
 func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
@@ -56,7 +56,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		return nil
 	case n.terminal != kahn.Idle && c.rewound(n):
 		delete(c.nodes, e.Path)
-		c.interior(n.within).last = 0 // this node's iteration comes next
+		c.interior(n.within).last = 0 // the next events are of a new iteration, which begins with this node
 		n, err := c.node(e.Path)
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
-			if !n.reentered { // otherwise the nodes inside continue
+			if !n.reentered { // a new attempt begins with new nodes inside; a continued attempt continues with the old ones
 				c.forget(e.Path)
 			}
 			n.attempt, n.reentered, n.maybe = attempt, false, false
@@ -98,7 +98,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	case event.NodeSuspended:
 		n.reentered = n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.last == event.NodeTimedOut
 		if n.last == event.NodeQueued {
-			attempt = e.Attempt // the node is a gate, whose attempt begins with the suspension
+			attempt = e.Attempt // a gate's attempt begins with its suspension
 		}
 	case event.NodeTimedOut:
 		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // the node timed out while the inputs of its next attempt were being judged
@@ -158,7 +158,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == event.NodeRetried || e.Type == event.NodePaused {
 		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
-			c.giveUp(e.Path) // the node's step has not returned its graph again
+			c.giveUp(e.Path) // in this life the node's step has not returned its graph, so the nodes inside have no ends
 		} else if path, ok := c.unended(e.Path); ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
@@ -170,7 +170,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 type undoLife struct {
 	attempts int // that have begun
 	over     bool
-	failed   bool // all attempts failed: it may be repeated
+	failed   bool // all attempts failed, so an operator may repeat the undoing
 }
 
 // compensation checks an event of the undoing of a node: the node has ended, its successors have been undone before, and the attempts are
@@ -211,13 +211,13 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// begunAgain resets the record of a node that begins anew, or of a composite that had ended and continues inside.
+// begunAgain resets the record of a node that begins anew, or of an ended composite in which nodes run again.
 func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	attempt := n.attempt
 	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
 	if goesOnInside(e) {
 		n.last, n.id, n.attempt, n.began, n.sourced = event.NodeStarted, e.ID, max(attempt, e.Attempt), e.ID, true
-		n.unbound = true // the node continues whatever wave is open
+		n.unbound = true // the composite runs again during any wave
 	}
 	if n.within != "" {
 		in := c.interior(n.within)
@@ -266,14 +266,14 @@ func (c *streamChecker) running(path string) bool {
 }
 
 // interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The
-// node begins again in another life of the run, or is stopped. A cleanup node, which a stop does not affect, begins again
-// in the same life if the run was stopped meanwhile; a stop that affects no other node has no event.
+// node begins again in another life of the run, or is stopped. A cleanup node is the exception, since a stop does not
+// affect it: it may begin again in the same life, and a stop that affects no other node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
 		return began && c.cleansUp(n)
 	}
-	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // the node's test had not returned
+	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // the run was left before the node's test returned
 		return n.last == event.NodeStarted && c.cleansUp(n)
 	}
 	if e.Type != event.NodeQueued || !began || n.inline() {
@@ -281,7 +281,7 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	}
 	composite := n.Sub != nil || n.Map != nil && !n.item
 	if composite || c.cleansUp(n) {
-		return true // a composite begins at once, and its inner nodes are held
+		return true // a composite begins again at once, even if the nodes inside do not
 	}
 	return !c.begins(i)
 }
@@ -290,7 +290,7 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}
-		life, began := 1, map[string]int{} // by path: the life in which a node begins next, counted from the last life
+		life, began := 1, map[string]int{} // the life in which a node begins next, counted backwards from the last life, by path
 		for i, e := range slices.Backward(c.events) {
 			c.steps++
 			p, changed := e.Payload.(event.StatusChange)
@@ -307,7 +307,7 @@ func (c *streamChecker) begins(i int) bool {
 	return c.taken[i]
 }
 
-// cleansUp reports whether a node is, or is in, a cleanup node or an end node.
+// cleansUp reports whether a node is a cleanup node or an end node, or is inside one.
 func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	for n != nil && !n.Cleanup && n.Kind != kahn.KindEnd && n.within != "" {
 		n = c.nodes[n.within]
@@ -350,11 +350,11 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 			return n.isGate()
 		}
 		if n.last == event.NodeTimedOut && e.Type == event.NodeSuspended {
-			return n.Sub != nil || n.step() // a cleanup node inside the node waits
+			return n.Sub != nil || n.step() // the node was suspended because a cleanup node inside it waits
 		}
 	}
 	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
-		return true // the node was expanded, and the new call of its step has no event
+		return true // the step was called again to return its graph, and that call has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }

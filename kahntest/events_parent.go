@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// parent checks the Parent of an event. It must be the node's own last event. For the node's first event it must be the end
-// of a predecessor, or the start of the wave, of the composite or of the run. A stop may have any Parent, or none.
+// parent checks the Parent of an event. The Parent must be the node's previous event, or for its first event the end of a
+// predecessor, or the start of the wave, of the composite or of the run. A stop may have any Parent, or none.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -48,7 +48,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.id != 0 && e.Parent == n.id {
 		return nil
 	}
-	if n.id != 0 && !(c.again(n) && n.inline()) { // a store does not record an inline node before its end
+	if n.id != 0 && !(c.again(n) && n.inline()) { // an inline node may start twice, since a store does not record it before its end
 		return fmt.Errorf("its node's last event is %d", n.id)
 	}
 	if e.Parent == 0 {
@@ -62,7 +62,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked || goesOnInside(cause)):
 	case cause.Type == event.RunStarted && n.within == "" && root && (!c.waves || e.Type == event.NodeSkipped):
 	case cause.Type == event.WaveStarted && n.within == "" && c.waves:
-	case (resumes(cause) || forks(cause)) && (root || c.tiers): // a node that begins, or was judged, again
+	case (resumes(cause) || forks(cause)) && (root || c.tiers): // the resumed life begins the node, or decides about it again
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
 		return fmt.Errorf("led to by %v", cause)
@@ -70,7 +70,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// goesOnInside reports whether the event says that a composite continues inside although it had ended.
+// goesOnInside reports whether the event says that nodes in an ended composite run again.
 func goesOnInside(e event.Event) bool {
 	p, ok := e.Payload.(event.Invalidation)
 	return ok && p.Reason == "inside"
@@ -98,7 +98,7 @@ func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 		switch e.Payload.(event.Skip).Reason.Kind {
 		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
 			return nil
-		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // these checks come after the join has decided
+		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // guards and null checks come after the join, which may be early
 			if n.early() {
 				return nil
 			}

@@ -68,11 +68,11 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// around returns the path of the composite that contains a node, or "". path is the node's; prefix and id are the results of
-// place for it.
+// around returns the path of the composite that contains a node, or "". path is the node's path, and prefix and id are what
+// the method place returned for it.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
-		return prefix + id // the path of the item's composite
+		return prefix + id // the node is an item: its composite is the map
 	}
 	within := strings.TrimSuffix(prefix, "/")
 	if at := strings.LastIndexByte(within, '#'); at > strings.LastIndexByte(within, '/') {
@@ -85,11 +85,11 @@ func around(path, prefix, id string) string {
 type interior struct {
 	around     *interior // the interior that contains this composite, or nil
 	nodes      []string  // the paths of the nodes
-	composites []string  // paths of composites with an interior
+	composites []string  // the paths of those nodes that are composites with an interior
 	last       int       // for a loop: the number of its last iteration
 
-	open   []string    // nodes that had not ended at the last look
-	within []*interior // the interiors of composites that had such nodes
+	open   []string    // nodes that had not ended when the method unended last looked
+	within []*interior // the interiors of composites that had nodes in open
 	listed bool        // this interior is in the within list of the interior around it
 }
 
@@ -189,9 +189,9 @@ func (c *streamChecker) quiet(composite string) bool {
 // decl is the declaration of a node.
 type decl struct {
 	kahn.Node
-	sources []string // of all edges, by path
+	sources []string // the paths of the nodes from which edges lead here
 	within  string   // the path of the composite around the node, or ""
-	item    bool     // the node is an item of a map, declared by the map
+	item    bool     // the node is an item of a map; its declaration is the map
 	unknown bool     // the node is inside a node whose expanded graph is unknown
 }
 
@@ -219,7 +219,7 @@ func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	switch n := c.decls(in)[id]; {
 	case id != r.ID: // the id of an item
 	case n.Map != nil:
-		return prefix // the id of an item contains the map's
+		return prefix // the paths of the items begin with the map's own path
 	case n.Loop != nil:
 		last := 0
 		if in := c.inside[prefix+r.ID]; in != nil {

@@ -72,14 +72,14 @@ func CheckExplored(start func() Workflow, runs int) error {
 // exploration is one run under a schedule: choices by name. A choice without a name in the schedule is 0, which means that everything
 // goes well.
 type exploration struct {
-	rand  *rand.Rand     // makes the choices; if nil, they come from the map given
+	rand  *rand.Rand     // makes the choices; if it is nil, the choices come from the field given
 	given map[string]int // the choices to repeat
 	made  []string       // the names of the choices other than 0, in their order
 	said  []string       // the effects of these choices
 }
 
-// shorten removes choices from x, which breaks something with the given error, until every further removal would hide
-// the error.
+// shorten removes one choice after another from the failing exploration x, as long as a run without them still fails. It returns the last
+// error.
 func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
 	for i := 0; i < len(x.made); {
 		given := maps.Clone(x.given)

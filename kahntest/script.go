@@ -155,8 +155,8 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step or can be undone. It has the node's path (for its first item or iteration), whether the node has a step,
-// whether the run's step function performs that, and whether the node can be undone.
+// place is a node that has a step or can be undone. path is the node's path, in the first item or iteration. step means that the node has
+// a step, script that the run's step function performs it, undo that the node can be undone.
 type place struct {
 	path               string
 	step, script, undo bool

@@ -43,14 +43,14 @@ type run struct {
 	m        *Metrics
 	workflow string
 	plan     *kahn.Plan       // nil before the run begins, and after its end
-	nodes    map[string]*node // that have begun and not ended, by path
+	nodes    map[string]*node // nodes that have begun and not ended, by path
 }
 
 // node is a node that has begun and not ended.
 type node struct {
 	kind            string
 	attempt         int       // the last attempt that has begun
-	queued, started time.Time // zero if it is not queued, or not started
+	queued, started time.Time // queued is zero unless the node is queued, and started unless an attempt runs
 }
 
 // Options returns the options of a run, or of a [kahn.Runner] for all of its runs.
@@ -71,7 +71,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	return nil, func(res *kahn.Result) { // called after all events were delivered
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for _, n := range x.nodes { // the node's step was left behind
+		for _, n := range x.nodes { // the steps of these nodes were left behind: they ignored the end of their contexts
 			m.stop(x, n)
 		}
 		x.plan = nil
@@ -130,7 +130,7 @@ func (x *run) event(e event.Event) {
 		if !n.queued.IsZero() {
 			m.of(attemptQueue, x, n.kind, "").observe(e.Time.Sub(n.queued))
 		}
-		if e.Attempt > max(1, n.attempt) { // otherwise its attempt is entered again, after an answer
+		if e.Attempt > max(1, n.attempt) { // a start with the same number continues the attempt after an answer
 			m.of(nodeRetries, x, n.kind, "").value++
 		}
 		n.attempt, n.queued, n.started = e.Attempt, time.Time{}, e.Time

@@ -56,10 +56,10 @@ type key struct {
 
 // series is a number, or a histogram.
 type series struct {
-	value   int64 // for a number, which is value plus sum
+	value   int64 // for a number; the number is value plus sum
 	count   uint64
 	sum     float64
-	buckets [len(bounds)]uint64 // durations up to each bound and above the previous one
+	buckets [len(bounds)]uint64 // the number of durations up to each bound and above the preceding bound
 }
 
 // of returns a series. The caller holds m.mu.
