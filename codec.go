@@ -114,7 +114,7 @@ const (
 	typeKey    = "$type"
 )
 
-// types is the codec behind Types. A run's codec has an index of them, a single call has none.
+// types is the codec behind Types. The codec of a run has an index of the types; the codec of a single call has none.
 type types struct {
 	of    Types
 	index *typeIndex

@@ -49,8 +49,8 @@ type labeler interface {
 // stops the condition instead.
 //
 // A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch is taken: beside a
-// labelled edge, a plain edge delivers data only. A node may run whichever branch was taken, even if there is no "false" branch. It follows
-// both the end of the branch and, by a plain edge, the condition:
+// labelled edge, a plain edge delivers data only. A node that is to run whichever branch was taken follows the last node of the branch and, by
+// a plain edge, the condition, even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -73,7 +73,7 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 	return n
 }
 
-// Route returns the branches that a condition with this output takes, for the [machine.Outcome] of its attempt, and whether any
+// Route returns the branches that a condition takes for an output, as a [machine.Outcome] needs them, and reports whether a
 // branch matched. A node without branches always matches. An output's BranchLabels method is user code: it may panic.
 func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
@@ -99,8 +99,8 @@ func (p *Plan) branchNames(r machine.Ref, route []int32) string {
 	return ""
 }
 
-// routeOf returns the branches with the labels taken, the reverse of labelsOf. It ignores labels that the condition
-// does not have.
+// routeOf returns the branches whose labels are in the parameter taken. It is the reverse of the method labelsOf. It
+// ignores labels that the condition does not have.
 func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
@@ -114,9 +114,10 @@ func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 
 const defaultLabel = "default"
 
-// labelsOf resolves the output of a condition to labels. A bool becomes "true" or "false", a string itself, trimmed, and a list of strings
-// several labels. A map or struct has the label of its first field among branch, label and result that is a string or a bool. An output with a
-// method BranchLabels() []string has the labels that it returns; if there are none, it takes the default branch. Anything else has no label.
+// labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", a string becomes a label without the
+// spaces around it, and each string of a list becomes a label. The label of a map or struct is its first field among branch, label and result
+// that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's result; if it returns none, the
+// condition takes the default branch. Any other output has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -222,7 +223,7 @@ var (
 		"rejected": false, "reject": false, "false": false, "no": false,
 	}
 
-	// The same words in the order in which messages list them.
+	// The words of the alias classes, in the order in which messages list them.
 	aliasWords     = []string{"true", "yes", "false", "no"}
 	gateAliasWords = []string{"approved", "approve", "true", "yes", "rejected", "reject", "false", "no"}
 )
@@ -233,7 +234,7 @@ type router struct {
 	byLabel  map[string]int32 // the label ids, for exact matches
 	aliases  map[string]bool  // the alias classes of this kind of node
 	fallback int32            // the id of "default", or -1
-	ids      []int32          // 0, 1, 2, ...: the route of one label is a part of this slice, so it needs no allocation
+	ids      []int32          // 0, 1, 2, ...: a route with one label is a sub-slice, so it needs no allocation
 }
 
 func newRouter(gate bool) *router {
@@ -256,7 +257,8 @@ func (r *router) add(label string) int32 {
 	return id
 }
 
-// answer renders an answer with these labels; it returns "" if the text equals the labels of the branches taken.
+// answer renders the answer of a condition: value is the answer, labels are its labels. It returns "" if the text
+// would only repeat the labels of the branches taken.
 func (r *router) answer(value any, labels []string, taken []int32) string {
 	if len(r.labels) == 0 || len(labels) == 1 && len(taken) == 1 && r.labels[taken[0]] == labels[0] {
 		return ""
@@ -341,9 +343,10 @@ func (unusedAnswer) Error() string {
 // Is reports whether target is [ErrNoMatch].
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
-// checkAnswers warns of conditions, and of gates with declared choices, that have successors but whose answer is not used: no edge has a
-// label or delivers data, and no text of a guard or a test after them names them. If a Go function follows, it may look at the answer, so
-// there is no warning. The end node sees all results.
+// checkAnswers warns of conditions, and of gates with declared choices, that have successors but whose answer is not used. An out-edge
+// uses the answer if it has a label or delivers data. The text of a guard or a test uses it if it names the node. A later guard or test
+// in Go may look at the answer, so there is no warning if one follows. An edge into the end node does not count as a successor, since the
+// end node sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
@@ -374,8 +377,8 @@ func (c *compiler) checkAnswers() {
 	}
 }
 
-// answers reports whether the output of the node is only the label of a branch. In a node of the host's own kind, the test computes a
-// value; a node that declares Outputs has values, too.
+// answers reports whether the output of the node is only the label of a branch. The TestExpr of a node of the host's own kind
+// computes a value, and so does a node that declares Outputs.
 func (n *node) answers() bool {
 	switch {
 	case len(n.Outputs) > 0 || n.composite():
@@ -407,8 +410,8 @@ func (c *compiler) looks(r machine.Ref) bool {
 	return n.When != nil || n.Test != nil || n.WhenExpr != "" && !told("WhenExpr") || n.TestExpr != "" && !told("TestExpr")
 }
 
-// isAnswerOfLoop reports whether a warning is about an answer in the graph of a loop whose test uses the answer, or may
-// use it.
+// isAnswerOfLoop reports whether a warning is about an unused answer in the graph of a loop, although the loop's test
+// uses the answer or may use it.
 func (c *compiler) isAnswerOfLoop(warning error) bool {
 	p, ok := warning.(*Problem)
 	if !ok || !errors.Is(p.Err, unusedAnswer{}) {
@@ -533,8 +536,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted returns ancestor, wrapped to record the ids that a text names: nodes of its own graph or, for the test of a
-// loop, of the loop's graph.
+// noted returns the function ancestor, wrapped to record the ids that a text names. The argument loop is the id of
+// the loop if the text is its test, whose ids are nodes of the loop's graph; otherwise it is "".
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -623,7 +626,7 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
-				v.blind = true // GuardAllow must not let a node run because of a path that the run has not reached
+				v.blind = true // reading the output of a failed node must be no error here: with GuardAllow, the error would let the node run
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}
@@ -651,7 +654,7 @@ func (c *compiler) lower(i int) {
 	c.lowered[int32(i)] = &l
 }
 
-// parse parses a text. Without an evaluator it reports that, and returns nil for both.
+// parse parses a text. If the graph has no evaluator, parse reports this as a problem and returns two nils.
 func (c *compiler) parse(n *node, field, text string) (e Expression, err error) {
 	if isNull(c.evaluator) {
 		c.ofNode(n.ID, field, "%w: it has a %s, the graph no Evaluator", ErrNoEvaluator, field)

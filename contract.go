@@ -256,7 +256,8 @@ func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) atte
 	return attemptResult{err: breach, kind: kind}
 }
 
-// refused logs a judge's refusal, unless the attempt has timed out meanwhile: then the timeout is its result.
+// refused logs a judge's refusal. It logs nothing if the attempt has timed out meanwhile, since the attempt then ends
+// with the timeout.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {

@@ -95,8 +95,9 @@ func (c *Coordinator) Result() (*Result, error) {
 // Run returns the run, for its status, events, snapshots and Result, and to signal or stop it.
 func (c *Coordinator) Run() *Run { return c.run }
 
-// Next returns an attempt that has begun, each once. The host then calls the attempt's step, with the Step itself or elsewhere with its
-// [Step.Call]. Attempts to undo a node are among them: see [Step.Compensating] and [Step.Do]. ok is false if no attempt has begun.
+// Next returns the next attempt that has begun; it returns each attempt once. The host then calls the attempt's step, here with the
+// Step or elsewhere with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating] and [Step.Do].
+// ok is false if no attempt has begun.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -134,9 +135,10 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
 }
 
-// Crash reports that the process of an attempt has died, more often in a row than the host allows. The node fails with [CauseCrashed], as under
-// [MaxCrashes]: it is not retried, and its Fallback is called. A node whose compensation crashes in this way cannot be undone. The node's error
-// matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host that begins the attempt again elsewhere reports nothing.
+// Crash reports that the process of an attempt has died, and that this has happened more often in a row than the host allows. The node fails with
+// [CauseCrashed], as under [MaxCrashes]: it is not retried, and its Fallback is called. A node whose compensation crashes in this way cannot be
+// undone. The node's error matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host that repeats the attempt in
+// another process does not call Crash.
 func (c *Coordinator) Crash(s *Step, err error) error {
 	switch {
 	case err == nil:
@@ -175,8 +177,8 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	return nil
 }
 
-// NextStop returns an attempt whose step the host must ask to stop, each once: context.Cause of the Step says why. The run waits for
-// the attempt's result as long as [CancelGrace] says.
+// NextStop returns the next attempt whose step the host must ask to stop; it returns each attempt once. context.Cause(s) says why
+// the attempt must stop. The run waits for the attempt's result as long as [CancelGrace] says.
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -208,10 +210,10 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	return c.run.timeAt(first.Due), true
 }
 
-// Wake returns a channel that has a message when another goroutine has requested something of the run, such as a signal or a stop: the host then
-// calls a method of the Coordinator. Each method does what was requested before it and takes the message away. Before it waits, a host whose last
-// call was [Coordinator.Due] calls [Coordinator.Next], since Due may have begun attempts. A message may also come without a reason. A host with
-// one goroutine does not need Wake.
+// Wake returns a channel that receives a message when another goroutine has requested something of the run, such as a signal or a stop. The host
+// then calls any method of the Coordinator, which performs the requests and removes the message. Before it waits, a host whose last call was
+// [Coordinator.Due] calls [Coordinator.Next], since Due may have begun attempts. A message may also come without a reason. A host with one
+// goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the run's clock to now and does everything that has fallen due. A time before the clock changes nothing.
@@ -254,7 +256,7 @@ type manual struct {
 	undos []undoCall // begun attempts to undo a node, until settle takes them
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
-	undoing map[*Step]*undo   // like calls, for attempts to undo a node
+	undoing map[*Step]*undo   // attempts to undo a node whose results the host has not reported
 	begun   []*Step           // begun attempts, of steps and of undoing, that Next has not returned
 }
 
@@ -289,7 +291,7 @@ func (s *Step) forHost() bool {
 }
 
 // handOver does everything that precedes the call of a step, and leaves the call to the host: the worker continues when the host reports
-// the result. If the inputs are refused, the attempt ends with that error.
+// the result. If the inputs are refused, the attempt ends with the error of the refusal.
 func (w *worker) handOver() (more bool) {
 	w.phase = phaseUser
 	res := w.admission()
@@ -698,8 +700,8 @@ func (k kept) judge(r machine.Ref, res *checkResult) {
 	}
 }
 
-// asking answers the View of a guard or a condition, and keeps the first error about something that the View cannot see. It
-// looks up only what the function asks for, so the number of ancestors does not matter.
+// asking is the source of the View of a guard or a condition. It keeps the error of the first question that the View cannot
+// answer. It looks up only what the function asks for, so the number of ancestors does not matter.
 type asking struct {
 	of  kept
 	ref machine.Ref
@@ -720,7 +722,7 @@ func (a *asking) node(id string) (n NodeData, ok bool) {
 	return n, ok
 }
 
-// misses keeps the error of a guard or a condition that has asked for a node that is not an ancestor.
+// misses keeps an error if a guard or a condition has asked for a node that is not its ancestor.
 func (a *asking) misses(id string) {
 	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
 		a.err = p.notAncestor(a.ref, id)
@@ -772,15 +774,15 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCalls makes the run call by in place of each guard, fallback and test of a condition or a loop, whether it is a function or a text.
-// path is the node's; field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the function, or returns the
-// result of an earlier call. So an engine that replays histories can record the results of functions that are not pure. The value of a guard
-// and of a loop's test is a bool. The error includes the function's questions to its [View] that had no answer. The run uses the value that
-// by returns as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The option's error
-// matches [ErrBadOption] if by is nil.
+// GraphCalls makes the run call the function by in place of each guard, fallback and test of a condition or a loop, whether it is a Go
+// function or a text. The argument path is the path of the node; field names the replaced field: "When", "Test", "Loop" or "Fallback". The
+// function by calls call, or returns the result of an earlier call. So an engine that replays histories can record the results of functions
+// that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports which questions to the [View] had
+// no answer. The run uses the value that the function by returns; a value of another type fails the call with an error that matches
+// [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
 //
-// by is called without a lock and may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the order of the
-// calls of one node, identify a call.
+// The function by is called without a lock and may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the
+// order of the calls of one node, identify a call.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -805,8 +807,8 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 }
 
 // judged calls a function that judges by a View of the node. The error includes the function's questions that had no answer, so a host
-// that records the call records them, too. If the function panics, the run adds these questions to the panic: the node fails whether or
-// not a record has them.
+// that records the call records them, too. If the function panics, judged does not return; the run then adds the questions to the
+// panic, and the node fails whether or not a host has recorded them.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)

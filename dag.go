@@ -19,7 +19,7 @@ import (
 const (
 	// KindEnd marks the end node: it runs exactly once, after everything else is terminal, whatever happened.
 	KindEnd = "end"
-	// KindCondition marks a step whose output is the label of the branch to take, like Routes: true.
+	// KindCondition marks a step whose output is the label of the branch to take, as for any step with Routes.
 	KindCondition = "condition"
 	// KindGate marks a node that waits for a signal. The signal's value is the node's output and the label of the
 	// branch to take: see [Gate]. A node of this kind with a Do is an ordinary step whose output is such a label.
@@ -75,7 +75,7 @@ type Graph struct {
 	plan  *Plan
 	err   error
 	baked settings
-	subs  []compiledGraph // the graphs of composites that plan holds
+	subs  []compiledGraph // the graphs inside this one, at any depth, in the versions that were compiled: a change makes the Plan outdated
 	fresh bool
 }
 
@@ -173,8 +173,9 @@ type Node struct {
 	// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
 	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among
-	// them. If all choices are words among true, yes, false and no, in any case, the remaining of these words are choices, too. If only
-	// some choices are, their synonyms are: yes for true, no for false. [If] sets Choices. The choices of a gate are declared in Gate.
+	// them. If every choice is one of the words true, yes, false and no, in any case, all four words are choices. Otherwise such a word
+	// only adds its synonym: true and yes are synonyms, and so are false and no. [If] sets Choices. The choices of a gate are declared in
+	// Gate.
 	Choices []string
 
 	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have one. Nil: the gate waits forever.
@@ -207,12 +208,12 @@ type Node struct {
 	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// CancelLosers stops unfinished nodes when an early join starts this node: the nodes whose paths all lead to nodes that
-	// are decided already. Waiting nodes are skipped and running ones cancelled, with the cause superseded. Neither harms
-	// the status of the run.
+	// CancelLosers stops unfinished nodes when an early join starts this node: each node whose paths all lead to nodes
+	// whose joins are decided already. Waiting nodes are skipped and running ones cancelled, with the cause superseded. A
+	// node that is stopped in this way does not make the run fail.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
-	// decision stands.
+	// node continues.
 	CancelOnLateFailure bool
 
 	// ContinueOnFail lets the node's dependents continue without its value when it fails, and keeps its own failure from
@@ -286,11 +287,12 @@ type Node struct {
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.
 	Ports []Port
-	// Merge is the strategy for edges that share a Param, where no edge names its own: [MergeLast] (the default),
+	// Merge is the strategy for edges that share a Param, if none of these edges names one: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
 	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. An edge
-	// whose Key is not one of them, not a path into one, and not "output", is then a problem of Compile. Nil: any Key will do.
+	// whose Key is neither one of these ports, nor a path into one, nor "output", is then reported by Compile. By default an edge
+	// may have any Key.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
@@ -324,18 +326,18 @@ type Port struct {
 
 // Edge says that node To follows node From, and which value To takes from it.
 //
-// If To has other in-edges with labels or On failure, a plain edge delivers data only: it delays To, blocks To when From
-// fails, and delivers its value, but does not make To run. Otherwise the labels would be pointless. The exception is a
-// plain edge that is another way in: it makes To run if another label or outcome of a node that routes To leads to it. See
-// the package documentation; [Plan.Edges] distinguishes the two.
+// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only: it delays To, blocks To
+// when From fails, and delivers its value, but does not make To run, since that would make the labels pointless. The
+// exception is a plain edge that is another way in, because another label or outcome of a node that routes To leads to it:
+// this edge makes To run. See the package documentation; [Plan.Edges] distinguishes the two.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
 	To string
 	// On says which outcome of From the edge waits for. Default: [OnSuccess].
 	On On
-	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any, also that From never ran because of a failure before
-	// it. The two upstream kinds count as one.
+	// Causes restricts an [OnFailure] edge to failures of these kinds. If Causes is empty, the edge accepts any failure, also if From
+	// never ran because of a failure before it. [CauseUpstreamFailure] and [CauseUpstreamCancelled] count as the same kind.
 	Causes []CauseKind
 	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. An edge
 	// with a Label into the end node delivers only if its branch is taken, but the end node runs in any case.
@@ -414,8 +416,8 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends an edge into the node to. If the edge has terms, they take the first element of room. connect returns the
-// unused part of room.
+// connect appends the edge e, with the node named by the parameter to as its target. It stores the terms of the edge, if
+// any, in the first element of room, and returns the unused part of room.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
 	if e.hasTerms() {
@@ -580,18 +582,18 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	return p, n.seen, err
 }
 
-// of reports whether the graph still has these settings.
+// The method of reports whether the graph still has the settings s.
 func (s *settings) of(g *Graph) bool {
 	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.EqualFunc(s.inputs, g.Inputs, sameInput) && slices.Equal(s.groups, g.Groups) &&
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
 }
 
-// same compares values of user types. Values that are not comparable count as different.
+// same reports whether two values of user types are equal. Values that are not comparable count as different.
 func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// or returns d with its zero fields taken from outer.
+// The method or returns d, with each zero field replaced by the field of outer.
 func (d Defaults) or(outer *Defaults) Defaults {
 	d.SkipMode = cmp.Or(d.SkipMode, outer.SkipMode)
 	d.OnUpstreamFailure = cmp.Or(d.OnUpstreamFailure, outer.OnUpstreamFailure)
@@ -643,14 +645,15 @@ func (e *InputError) Is(target error) bool {
 // required reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
-// sameInput compares declarations. It does not notice a changed element of a map or slice, since both declarations share
-// it: the host must not change a Default after Compile.
+// sameInput reports whether two declarations are equal. It does not notice that the host has changed an element of a
+// Default that is a map or a slice, since both declarations share the Default: the host must not change it after
+// Compile.
 func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs reports inputs in given that are not declared, and required inputs that are not in has. The two maps differ in a
-// continued run.
+// checkInputs reports undeclared inputs in the map given, and required inputs that the map has lacks. The two maps differ if
+// the run continues from an earlier life.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -822,7 +825,7 @@ func (p *Plan) follows(ref machine.Ref, id string) bool {
 	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
 }
 
-// nameless returns the end of a message about an unknown parameter that has the name of a predecessor.
+// nameless returns the end of a message about an unknown parameter whose name is the id of a predecessor.
 func nameless(id string) string {
 	return "; the edge from " + quoteID(id) + " needs a Param to deliver to one"
 }

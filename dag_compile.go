@@ -137,7 +137,8 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named says that a required name is empty or taken. number, from 1, is the name's place in its list.
+// named returns a message if a required name is empty or taken. The argument what names the list, and number is the
+// name's place in it, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":
@@ -266,7 +267,7 @@ func (c *compiler) resolveEdges() {
 	c.duplicateEdges()
 }
 
-// leaveOut makes origin, the list of edge numbers, since the compiler leaves out edge i.
+// leaveOut makes c.origin, the list of the edges' numbers, when the compiler leaves out its first edge, number i.
 func (c *compiler) leaveOut(i int) {
 	if c.origin != nil {
 		return
@@ -399,7 +400,7 @@ func (c *compiler) mergeNames() []string {
 	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, c.g.Merges()...)
 }
 
-// nodeInstead calls instead for an unknown node id.
+// nodeInstead calls the function instead for an unknown node id.
 func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
@@ -675,7 +676,8 @@ func (p *Problem) Error() string {
 // Unwrap returns Err.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// insideOf returns the problem as a problem of the enclosing graph: id is the composite.
+// insideOf returns a problem inside a composite as a problem of the composite's own graph. The argument id is the
+// composite's.
 func insideOf(id string, err error) error {
 	p, ok := err.(*Problem)
 	if !ok {
@@ -732,7 +734,7 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 	return p
 }
 
-// warn adds a warning to the plan: p is valid, but probably a mistake.
+// warn adds a warning to the plan: p describes something that is valid, but probably a mistake.
 func (c *compiler) warn(p *Problem) { c.p.warnings = append(c.p.warnings, p) }
 
 // ofEdge adds a problem of an edge, by its index of declaration.
@@ -799,9 +801,9 @@ func (ps *problems) didYouMean(written string, choices []string) hint {
 	return hint{didYouMean(written, choices), meant}
 }
 
-// checkMerges warns of a parameter to which several nodes deliver that normally all run, if no merge strategy is set: all values but the
-// last are lost. Behind branches, guards, triggers and rules that tolerate failures there is no warning, since there one value stands in for
-// another.
+// checkMerges warns of a parameter without a merge strategy that gets values from several nodes which all run unless something fails: all
+// values but the last are lost. It ignores nodes behind branches, guards, triggers and rules that tolerate failures, since these often
+// deliver in place of one another.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {

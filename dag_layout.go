@@ -235,12 +235,13 @@ type membership struct {
 }
 
 // undeclared returns the memberships in undeclared groups: a node of g, or of a graph in g, names the group, and neither the node's graph nor
-// a graph around it, up to g, declares the group. Each membership appears once, with the first path to it. known has the results so far.
+// a graph around it, up to g, declares the group. Each membership appears once, with the first path to it. The map known has the results so
+// far.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
 	}
-	known[g] = nil // a graph that contains itself is another problem
+	known[g] = nil // ends the recursion into a graph that contains itself, which another check reports
 	declared := make(map[string]bool, len(g.Groups))
 	for i := range g.Groups {
 		declared[g.Groups[i].Name] = true
@@ -556,7 +557,7 @@ type nesting struct {
 	forces map[forceKey][]*force // all distinct forces so far
 	seen   []compiledGraph
 
-	outermost [1]*Graph // the memory of within for a graph without sub-graphs
+	outermost [1]*Graph // the memory that within uses while it has one graph
 }
 
 // compileAll compiles a graph and all graphs in it.

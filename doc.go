@@ -95,8 +95,8 @@
 // store(rows)" and "refund(order) if charge failed" the plain edges deliver the rows and the order: they delay the node,
 // and block it if their source fails, but they do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks
 // them. A plain edge is no side edge if it is another way in: it comes from another exit of the condition that routes the
-// node, as when "if x: prepare; then continue" leads to one node from both branches. All join rules other than
-// [AllSucceeded] and [Boundary] count every edge.
+// node. For example, in "if x: prepare; then store" the node store follows the branch "false" and, by a plain edge,
+// prepare, which is on the other branch. All join rules other than [AllSucceeded] and [Boundary] count every edge.
 //
 // Further down a branch the usual rules hold: if T follows X and A by plain edges, and X is on a branch that was not taken,
 // T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.

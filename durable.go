@@ -46,8 +46,8 @@ type durable struct {
 	endHold     func()                 // stops the renewal by holdLease
 	renewal     *time.Timer            // nil until the run is prepared
 	given       bool                   // the lease has been or is being released: the run is over and everything is written
-	lost        *lost                  // not nil if the run has been left without its store
-	stored      map[place]storedStatus // of the nodes that have not ended
+	lost        *lost                  // not nil if the run has been left because its store did not answer
+	stored      map[place]storedStatus // the stored statuses of the nodes that have not ended in the store
 	written     bool                   // a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store has failed
@@ -59,16 +59,16 @@ type durable struct {
 	used        Usage                  // what the ended attempts of the run have used, as stored
 	undone      map[string]int         // by path: the part of undoing.times that is in no node's record
 	deltas      map[string]int         // by path: the delta counts that are in the run's record and in no node's
-	payload     json.RawMessage        // of the trigger, as the codec wrote it; the committer owns it
+	payload     json.RawMessage        // the trigger's payload, as the codec wrote it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
 	bounds      room                   // of the outbox
-	reserved    room                   // in the outbox, for nodes that have room but have not ended yet
+	reserved    room                   // the room that is reserved in the outbox for attempts that have not ended yet
 	heldBack    []*Run                 // runs of the tree that begin nothing until the committer takes the outbox
 	roots       map[*Run]*ordset.Set   // ready roots that the outbox does not have, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run that this one was forked from; "" if it is not a fork
 	inbox       *inbox                 // nil if the store takes no requests
-	awaits      map[string]string      // by path of a node: the run that the store was asked in this life to await for it
+	awaits      map[string]string      // by path of a node: the run whose end it awaits, as this life has asked the store
 }
 
 // place identifies a node in one of the runs of a tree.
@@ -84,7 +84,7 @@ type transaction struct {
 	at      map[place]int // indexes into entries, if there are more than a few
 	due     bool          // the transaction is written even if it has no entries
 	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
-	undos   []undoRecord  // of nodes that are being undone
+	undos   []undoRecord  // the records of nodes that are being undone
 	emitted []place       // nodes with no change but their number of deltas: their records are replaced with the next transaction
 	back    *takenBack    // what a redrive takes back; nil for any other transaction
 	bytes   int           // the bytes of the values in the entries
@@ -97,8 +97,8 @@ type transaction struct {
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
 	places   []place         // the places of these nodes
 	children []*Run          // the run nested in each of these nodes; nil for most
-	outputs  []collected     // of iterations of collecting loops
-	signals  []answeredState // answers with IDs that have no record yet
+	outputs  []collected     // the outputs of iterations of collecting loops, and the lists of maps
+	signals  []answeredState // the signals with an ID that have no record yet
 	signal   int             // the number of the first of these signals
 	header   *snapshotFile
 	show     uint64  // the id of the last event that readers may see once the transaction is written
@@ -122,7 +122,8 @@ type collected struct {
 	at        time.Time
 }
 
-// writing is the outcome of a transaction. It outlives the transaction, whose memory is reused, for its readers.
+// writing is the outcome of a transaction. It is an object of its own, since it may be read after the memory of the
+// transaction is reused.
 type writing struct {
 	done chan struct{} // closed under the run's lock, when the transaction is written or err says why it was not written
 	err  error
@@ -195,8 +196,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// ready records that the node became ready. If parks is set, the node is queued after the write; ready returns true
-// the first time.
+// ready records that the node became ready. If parks is set, the node is queued only after the write. parked is true
+// if this is the first such call for the node.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -279,8 +280,8 @@ func (r *Run) awaitsWrite(more int) {
 	}
 }
 
-// index lets find find an entry by the map. The first entries are added to the map only when there are more than a
-// few.
+// index adds entry i to the map that the method find uses. The map is made, with the earlier entries, when there are
+// more than a few.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -564,8 +565,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. It does so when a
-// third of the lease's time has passed, or at once if that is already so.
+// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. The first renewal
+// is due when a third of the lease's time has passed; if it has passed already, the renewal begins at once.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -673,7 +674,7 @@ func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values
-	reserved room          // the room in the outbox that the attempt has once granted is closed
+	reserved room          // once granted is closed: the room that the attempt has in the outbox
 	granted  chan struct{} // closed when the attempt may end
 }
 
@@ -685,8 +686,8 @@ func (d *durable) full() bool {
 // mostRows returns how many rows the outbox may have. Ends that change the same nodes share a transaction, even if these nodes exceed the bound.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
-// reserve reserves room in the outbox, if there is any, for the end of an attempt and the readiness of the next nodes, without
-// further consequences.
+// reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors; further
+// consequences are not counted. ok is false if there is not enough room.
 func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	rows, held := len(d.outbox.entries)+d.reserved.rows, d.outbox.bytes+d.reserved.bytes
 	if d.full() && rows > 0 || held > 0 && held+bytes > d.bounds.bytes {
@@ -742,7 +743,7 @@ func (r *Run) hasReturned(ref machine.Ref) {
 	r.disarmAttempt(ref)
 }
 
-// free ends a reservation: the changes it was for are in the outbox, or will not be.
+// free ends a reservation, once the outbox has the changes that the room was reserved for or will never get them.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows
@@ -788,8 +789,8 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether the run begins nothing until the committer has taken the outbox. The run then continues without
-// further calls.
+// holdsBack reports whether the run begins nothing until the committer has taken the outbox. If it returns true, letGo
+// makes the run continue later.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {

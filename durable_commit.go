@@ -75,7 +75,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	}
 }
 
-// resolve records in each node after ref that one more predecessor is terminal.
+// resolve records, for each direct successor of ref, that one more predecessor is terminal.
 func (d *durable) resolve(r *Run, ref machine.Ref) {
 	for _, a := range r.plan.net.Out(ref) {
 		d.pending(place{r, a.To()}).resolved++
@@ -179,7 +179,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
-	if x := root.remarked().usage; x != nil && d.stale { // the run's record is replaced, and has the parts of the usage
+	if x := root.remarked().usage; x != nil && d.stale { // the transaction replaces the run's record, which has the parts of the usage
 		if sum := x.ended(); !maps.Equal(sum, d.used) {
 			d.used, c.Usage = sum, sum
 		}
@@ -238,9 +238,9 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 }
 
 // addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals for
-// everything inside. If a life ends while the record shows a running node, the load counts a crash, unless the node is performed inside or
-// its output was refused. In these two cases the record counts the crash beforehand, since the attempt calls its step again, or only its
-// Fallback.
+// everything inside. When a run is loaded, each node that its record shows running counts a crash, except a node with nodes inside and a
+// node whose output the store refused. If the next life calls the step of such a node again, to return its graph, or calls the Fallback
+// for a refused output, addToRecord counts the crash beforehand.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -253,7 +253,8 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, as of a chain: one object instead of five.
+// fewChanges is the memory for the lists of a short transaction, such as one node of a chain needs: one object
+// instead of five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -620,8 +621,8 @@ const eventDelay = 50 * time.Millisecond
 
 // eventWriter puts the events of a run into its transactions. The run's lock guards it.
 //
-// Every other event has a change in the outbox, so the next transaction covers it. Deltas and logs have no change, and wait for
-// that transaction; the end of the delay makes the outbox due.
+// Deltas and logs have no change in the outbox, so they wait for the next transaction, at most until the delay ends and makes
+// the outbox due. Every other event has a change in the outbox, so the next transaction covers it.
 type eventWriter struct {
 	root  *Run
 	last  uint64 // the id of the last event in a transaction
@@ -660,7 +661,7 @@ func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 	return &eventWriter{root: r}, nil
 }
 
-// begin sets the last event of the previous life.
+// begin sets the id of the last event of the previous life.
 func (w *eventWriter) begin(last uint64) {
 	if w != nil {
 		w.last = last
@@ -696,8 +697,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events up to the id last that no transaction has yet. The caller holds the run's lock: later, a failure of the store
-// may undo the ends of nodes that these events report.
+// take drafts the events up to the id last that no transaction has yet. The caller holds the run's lock: once it is released, a
+// failure of the store may undo the ends of nodes that these events report.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -775,7 +776,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {
 		case err == nil:
-			err = write(&before, key, nil) // removes the value, since the node continues
+			err = write(&before, key, nil) // the record is then written without the value, since the node continues
 			if err != nil {
 				return found
 			}
@@ -792,7 +793,8 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	return found
 }
 
-// beforeEnd returns the state of a node before the end of its attempt, which has the given number in the store.
+// beforeEnd returns the state that a node had before its attempt ended. The argument attempt is the number of this
+// attempt in the store.
 func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	before := *n
 	before.Status, before.Value, before.Labels, before.Answer = Running, nil, nil, ""
@@ -826,7 +828,7 @@ type storedUndos map[string]*undoState
 // undoMark ends the key of a record of undoing: no path has letters after this sign.
 const undoMark = "#undo"
 
-// add adds a record. An attempt in flight has ended with its process.
+// add adds a record. An attempt that the record shows in flight counts as crashed, since its process has ended.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {
 		*u = storedUndos{}
@@ -858,10 +860,10 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos takes back records of undoing: of the nodes at the paths failed only failed records, of the nodes at the paths
-// around all records.
+// takeUndos takes back records of undoing. The list failed has the paths of nodes whose failed records are taken back; the
+// list around has the paths of nodes whose records are all taken back.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
-	paths := map[string]bool{} // by path: whether the path is in around
+	paths := map[string]bool{} // by path: whether it is in the list around
 	for _, path := range failed {
 		paths[path] = false
 	}

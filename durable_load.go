@@ -130,8 +130,8 @@ func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	return nil
 }
 
-// count moves the number of deltas from the record of a node to the file. Later attempts of a composite have other keys, and
-// continue the count.
+// count moves the number of deltas from the record of a node to the snapshot file, which counts by path. Nodes inside later
+// attempts of a composite have other keys but the same paths, and continue the count.
 func (file *snapshotFile) count(key string, n *nodeState) {
 	deltas := n.Deltas
 	if n.Deltas = 0; deltas == 0 {
@@ -144,8 +144,8 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
-// columns returns the stored columns of a node. The record has all fields without a column of their own. Record and hash are in the memory of
-// w, and valid until w is written to again.
+// columns returns the stored columns of a node. The record has all fields without a column of their own. The columns Record and Hash use the
+// memory of the writer w, and are valid until its next use.
 func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
 	begin := len(w.Data)
@@ -195,8 +195,8 @@ type filler struct {
 	keys  []string // the store's keys of these nodes
 	of    map[siblings][]nodeState
 
-	outputs map[string]json.RawMessage // that loops have collected, by key of the iteration
-	lists   map[string]json.RawMessage // of maps, by listKey
+	outputs map[string]json.RawMessage // the outputs that loops have collected, by key of the iteration
+	lists   map[string]json.RawMessage // the lists of maps, by listKey
 	err     error                      // an output or a list is missing
 }
 
@@ -539,12 +539,12 @@ func (d *durable) keep(h *held) {
 
 // takenBack is what a redrive removes from the store.
 type takenBack struct {
-	keys    []string          // of the nodes that run again, and of the nodes inside them
+	keys    []string          // the keys of removed records: of the nodes that run again, and of the nodes inside them
 	counts  []store.Readiness // the changes to the counters of nodes that run again, or that follow such a node
 	started []store.Attempt   // attempts that continue although their nodes' records are removed
 	undone  []string          // the paths of undone nodes, once for each removed record of undoing
 
-	fates map[string]fate // by key, while keys is built
+	fates map[string]fate // by key of a node: its fate, while the list keys is built
 }
 
 // takeBack finds what a redrive removes from the store. nodes are the stored nodes of the outermost graph.
@@ -569,8 +569,8 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the inside of an expanded node with this key. If a is empty, it removes the whole
-// inside.
+// takeBackInside is takeBack for the nodes inside an expanded node with this key. If a is the zero value, it removes
+// all of them.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}

@@ -14,7 +14,7 @@ import (
 // their stored states. Until then the State changes in memory, where no reader sees it.
 type lost struct {
 	places   []place         // in the order in which note was called
-	attempts map[place]int32 // for each place: the number of attempts in the store, or -1 if it has not changed
+	attempts map[place]int32 // for each place: the number of attempts in the store, or -1 if the lost changes do not include a start
 	ended    []*Run          // nested runs whose ends were not written
 }
 

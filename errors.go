@@ -322,8 +322,8 @@ func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
 // RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for
-// after. No jitter and no MaxDelay apply to this wait, only MaxRetryAfter. If err is nil, the error is a plain "rate
-// limited".
+// the duration after. No jitter and no MaxDelay apply to this wait, only MaxRetryAfter. If err is nil, the error is a
+// plain "rate limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")
@@ -449,8 +449,8 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead returns the part of a message that names the alternatives: the choice nearest to what was written, if one is near, then the first
-// 20 choices and the number of the others.
+// The function instead returns the part of a message that names the alternatives: the choice nearest to what was written, if one is near,
+// then the first 20 choices and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20
 	var b strings.Builder

@@ -23,9 +23,10 @@ import (
 // Event is one fact about a run: see package event.
 type Event = event.Event
 
-// Events yields the run's events with ids above after, in order: first the past events, then each event as it happens. It ends
-// after the last event of the run. 0 is before the first event. Any number of readers may read at the same time, each at its
-// own pace and without delaying the run. A second loop over the sequence begins again with the first event above after.
+// Events yields the run's events in order, from the first whose id is greater than the argument after: first the past events,
+// then each event as it happens. Use 0 to begin with the first event of the run. It ends after the last one. Any number of
+// readers may read at the same time, each at its own pace and without delaying the run. A second loop over the sequence
+// begins again at the same event.
 //
 // For a resumed or redriven run, Events first yields the events of earlier lives that this process has: the run continues from a
 // [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any case. If the run
@@ -127,7 +128,7 @@ type eventScope struct {
 type block struct {
 	lines []logLine // with a capacity of blockSize
 	rests []logRest
-	run   *Run // the run of the entries without a rest
+	run   *Run // the run of the entries without a logRest
 }
 
 func (b *block) append(e *entry, observed bool) {
@@ -214,7 +215,7 @@ const blockSize = 64 // small enough for logLine.rest
 const keepAll = math.MaxInt
 
 type sink struct {
-	f    func(id uint64, b block) // id is the first entry's
+	f    func(id uint64, b block) // id is the id of the first entry
 	done chan struct{}            // closed when the sink has seen the last event, or will see no more events
 	next uint64                   // the id of the first event that the sink has not taken; the log's lock guards next and err
 	err  error                    // why the sink was disabled
@@ -264,8 +265,8 @@ func (l *eventLog) first() uint64 {
 }
 
 // goOn connects the log to the log of an earlier life of the run, so that a reader's cursor stays valid. Sinks see only the events of
-// this life. The earlier life has ended, or its owner continues it at their own risk. If the run continues from it, its log has the
-// events up to start.
+// this life. The earlier life must have ended, except at the risk of a host that continues from a run that is still running. If the
+// log of the earlier life does not have the events up to l.start, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -282,8 +283,8 @@ func (l *eventLog) goOn(old *eventLog) {
 	l.earlier, l.oldest = earlier, first-1
 }
 
-// earlierLog returns the log of the life that the run continues from, if this process has it: the snapshot's, or, for a snapshot from a
-// file or a store, the log of the Runner's run with the same id.
+// earlierLog returns the log of the life that the run continues from, if this process has it. A snapshot that was taken in this process
+// has the log. If the snapshot comes from a file or a store, the Runner may have a run with the same id.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log
@@ -328,7 +329,7 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 // append adds an entry. The caller holds l.mu.
 func (l *eventLog) append(e *entry) {
 	if l.closed {
-		return // the log has its last event
+		return // the log already has its last event
 	}
 	// Two workers may read the clock in one order and get the lock in the other order. The order of events is the order of the
 	// lock, and their times must not decrease.
@@ -481,7 +482,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.release() // the sink has seen the events that it took before; after the last append only take calls release
+	l.release() // the sink has seen the events that it took before; append calls release, too, but not after the last event
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
 	return batch, more
@@ -673,7 +674,7 @@ func spanAt(spans []deltaSpan, iteration int) int {
 	return i
 }
 
-// of returns the count of a node.
+// The method of returns the count of a node.
 func (x *deltaCounts) of(path string) int {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {
@@ -735,7 +736,7 @@ func (x *deltaCounts) set(path string, n int) {
 // isEmpty reports whether no node has emitted anything.
 func (x *deltaCounts) isEmpty() bool { return len(x.nodes)+len(x.loops) == 0 }
 
-// addTo adds the counts to a snapshot's: a span has one path.
+// addTo adds the counts to the counts of a snapshot, in which each span is one path, such as L#3-7/x.
 func (x *deltaCounts) addTo(counts map[string]int) {
 	maps.Copy(counts, x.nodes)
 	for of, spans := range x.loops {

@@ -107,7 +107,7 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt, a composite continues inside it; without one, the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // an event with an attempt is about a composite that continues inside; without an attempt, the node begins anew
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -479,7 +479,7 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 type eventMaker struct {
 	head  Event // the fields that all events share, and the time of the last one
 	start time.Time
-	at    int64 // the same, in ns since the start
+	at    int64 // the time of the last event, in ns since start
 	run   *Run  // the outermost run of the last event's life
 }
 
@@ -503,7 +503,8 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft is make without calls of the codec: withOutput encodes the output in a payload.
+// draft does what the method make does, but does not call the codec: withOutput later encodes the output in the
+// payload.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)

@@ -158,7 +158,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	}
 	mayEnd, ended, err := askCaller(ctx)
 	switch {
-	case err != nil: // returned before the store gets a context whose methods may fail
+	case err != nil: // the run is refused before the store gets a context whose methods may fail
 		return nil, false, err
 	case ended != nil && r.isLeftByCaller() && !cfg.idle:
 		return nil, false, callerLeft(ended)
@@ -179,7 +179,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		return nil, false, err
 	case r.cfg.refused != nil: // the run ends like a pending run that is cancelled
 		r.followInbox(false)
-		_ = r.Cancel(*r.cfg.refused) // the run is not at rest
+		_ = r.Cancel(*r.cfg.refused) // the error would be about a run at rest, which this one is not
 		return r, false, nil
 	case !now: // the run stays pending
 		if mayEnd {
@@ -215,12 +215,12 @@ func (r *Run) reserve() (other *Run, err error) {
 	return nil, err
 }
 
-// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. now reports whether
-// the run begins at once.
+// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. The result now
+// reports whether the run begins at once.
 func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	var entry *idempotent
 	taken := false
-	defer func() { // even if the store or a codec calls Goexit
+	defer func() { // deferred, so that it also runs if the store or a codec calls Goexit
 		if !taken {
 			if left := r.discard(); left != nil {
 				err = errors.Join(err, left)
@@ -253,7 +253,8 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 }
 
 // checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the
-// run's, or the plan of a graph that a node expands into; within is, in test mode, the double of that node.
+// run's, or the plan of a graph that a node expands into; In test mode, the argument within is the double of that
+// node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -278,8 +279,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some names the first of several nodes, or, if deep, the first node inside it that lacks the same. It does not go
-// deep in test mode, where that node may be mocked.
+// some returns the path of the first of the nodes. If deep is set and the node is a composite, some returns the path
+// of the first node inside it, at any depth, for which the function of returns nodes, too. In test mode deep is not
+// set, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -463,7 +465,7 @@ func (r *Run) followCaller() {
 		}
 		s.Lock()
 		r.unfollow = unfollow
-		r.release(r.now()) // acts on an end of the run in the meantime
+		r.release(r.now()) // also concludes a run that has ended in the meantime
 	}()
 	err := contain(func() error {
 		unfollow = context.AfterFunc(r.ctx, r.callerEnded)
@@ -492,7 +494,7 @@ func (r *Run) endFollow(f func(now int64)) {
 
 // leaveCaller stops following the caller's context. If the context has ended, callerEnded is about to run.
 func (r *Run) leaveCaller(unfollow func() bool) {
-	left := true // also if unfollow panics or calls Goexit
+	left := true // stays true if unfollow panics or calls Goexit
 	defer func() {
 		if left {
 			r.endFollow(func(int64) {})

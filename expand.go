@@ -47,13 +47,13 @@ type expansion struct {
 	inputs map[string]any // never nil
 	state  any
 
-	warnings []error // of the plan, each with the path of the nodes around it
+	warnings []error // the warnings of the plan, each with the path of the nodes around it
 
 	// For a node that was expanded in an earlier life: the nodes inside, as the snapshot has them, in the nested runs
 	// that continue them, and the number of signals answered so far.
 	held    *held
 	answers int
-	back    takenBack // what a redrive of the inside takes out of the store
+	back    takenBack // what a redrive of the nodes inside removes from the store
 }
 
 // outdated reports whether a node inside has received a signal since the expansion was computed.
@@ -102,7 +102,7 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 			return refuse(CauseSubrun, err)
 		}
 	}
-	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause // for a node that must not be retried
+	failed.Cause, failed.noRetry = CauseStepError, event.NoRetryCause // the outcome if the node must not be retried
 	failed.err, failed.expand = e, x
 	return failed
 }
@@ -215,8 +215,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the returned graph with the previous one, and removes from the inside the nodes that a redrive runs again. anew reports
-// whether the node begins anew, because the graph is a different one.
+// redoExpansion compares the returned graph with the previous one, and removes from the inside the nodes that a redrive runs again. The result
+// anew reports whether the node begins anew, because the graph is a different one.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -312,7 +312,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
-	if h.within.TimedOut != timeoutNone { // the node times out, as it would have then, even if what was stopped inside completes
+	if h.within.TimedOut != timeoutNone { // the timeout of the earlier life still decides the outcome, even if the nodes that it stopped inside complete
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
@@ -438,7 +438,7 @@ func (in *insideState) end() {
 	}
 }
 
-// addItems adds, as ended, the items of a map that have not begun.
+// addItems adds the items of a map that have not begun, with the parameter ended as their facts.
 func (in *insideState) addItems(id string, ended machine.Facts) {
 	known := map[string]bool{}
 	for i := range in.Nodes {
@@ -551,9 +551,9 @@ func (r *Run) keeps(ref machine.Ref) bool {
 // errNotKept says that the graph of an expanded node became known during the search for a signal's node.
 var errNotKept = errors.New("not kept")
 
-// answerKept leaves a signal with a waiting node inside an expanded node whose graph is not known yet. The caller holds the run's
-// lock. If no such node waits, the error is unknown's. It is errNotKept if more such graphs have become known than seen: the waiting
-// node may be in one of them.
+// answerKept stores a signal for the node that waits for it inside an expanded node whose graph is not known yet. The caller holds
+// the run's lock. If there is no such node, answerKept returns the error of the function unknown. It returns errNotKept instead if
+// the number of graphs that have become known has exceeded seen: the waiting node may be in one of them.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)

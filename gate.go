@@ -24,16 +24,16 @@ import (
 // Result in status [RunSuspended] with a [Snapshot]. A [Run] begun with [Start] stays in memory until [Run.Signal] answers, or until [Run.Leave].
 type Gate struct {
 	// Timeout is how long the gate waits. The wall clock counts, so time also passes while the run is not in memory.
-	// Zero means forever. Compile refuses a time above 0 and below 1 µs, which lacks its unit.
+	// Zero means forever. Compile refuses a time above 0 and below 1 µs, since it probably lacks its unit.
 	Timeout time.Duration
 	// OnTimeout says what happens when Timeout has passed. Default: [GateFail]. [GateLabel] needs a Timeout.
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer; if the gate has choices, only an answer that is one of them. An error refuses the answer: the signal gets an
-	// error that matches [ErrChoice] and unwraps to Check's error, and the gate continues to wait. Check is called without a lock, on the
-	// goroutine that calls Signal, Resume or Execute, or on a goroutine of the run for a signal posted to a store. It must not change the
-	// value, and several goroutines may call it at once. [Plan.Hash] does not cover it. Default: none.
+	// Check judges an answer. If the gate has choices, Check is called only for an answer that is one of them. An error refuses the
+	// answer: the signal gets an error that matches [ErrChoice] and unwraps to Check's error, and the gate continues to wait. Check is
+	// called without a lock, on the goroutine that calls Signal, Resume or Execute, or on a goroutine of the run for a signal posted to a
+	// store. It must not change the value, and several goroutines may call it at once. [Plan.Hash] does not cover it. Default: none.
 	Check func(answer any) error `json:"-"`
 }
 
@@ -160,9 +160,9 @@ func (n *node) declaredChoices() []string {
 	return n.Choices
 }
 
-// withAliases adds to labels the words of the alias classes that they are in. If each label is in one, both classes are added: an author
-// who writes "approved" expects that "rejected" may be answered. Beside any other label only the classes of the labels count, since this
-// label may be the other answer, mistyped. The label of a gate's timeout is not checked.
+// withAliases adds to labels the words that mean the same as one of them. If all labels are words of the two alias classes, it adds the
+// words of both: an author who writes "approved" expects that "rejected" may be answered. If there is another label, it may be the
+// opposite word, mistyped, so the opposite words are not added. The label of a gate's timeout is ignored here.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -324,7 +324,7 @@ func (n *node) knownChoices() *knownChoices {
 	return k
 }
 
-// has is isChoice for one label.
+// has does for one label what isChoice does for an answer with several.
 func (k *knownChoices) has(label string) bool {
 	return k.set[label] || isAlias(k.classes, label) && k.set[strings.ToLower(label)]
 }

@@ -169,7 +169,7 @@ func (w *workflow) estimates() *estimates {
 	return x
 }
 
-// of returns the expected duration of a node without an Estimate of its own.
+// The method of returns the expected duration of a node without an Estimate of its own.
 func (x *estimates) of(path, kind string) int64 {
 	if took, ok := x.Paths[path]; ok {
 		return took
@@ -291,7 +291,7 @@ func (r *Run) schedule() *machine.Schedule {
 // learning connects a run to its History.
 type learning struct {
 	known   *estimates  // the estimates that the run uses; nil for none
-	lessons []lesson    // of ended runs, which the History has not learned yet
+	lessons []lesson    // durations from ended runs, which the History has not learned yet
 	news    atomic.Bool // lessons is not empty; written under the run's lock
 }
 

@@ -27,8 +27,8 @@ import (
 // nodes and the end node of a continued run must still run. A run that is cancelled before it has ever begun ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: its key or its blob may not have arrived.
-// The requests behind it do not wait for it. But a store takes answers in the order of the requests, so it gets their answers later. Until then
-// the record of the run has them, so that the next life does not perform these requests again.
+// The requests behind it do not wait for it. But a store takes answers in the order of the requests, so it gets their answers only after the
+// answer to that signal. Until then the record of the run has their answers, so that the next life does not perform these requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, not yet taken
@@ -330,7 +330,7 @@ func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	return nil, fmt.Errorf("%w: run %s is %v; the redrive %s was refused: %w", ErrFinished, quoteID(stored.ID), stored.Status, quoteID(q.ID), err)
 }
 
-// redrivingModes pairs each mode of a posted redrive with its field in what.
+// redrivingModes maps each mode of a redrive to its field in the posted request.
 func redrivingModes(what *store.Redriving) map[RedriveMode]*bool {
 	return map[RedriveMode]*bool{Anew: &what.Anew, DespiteHandlers: &what.DespiteHandlers, KeepDescendants: &what.KeepDescendants,
 		RepeatCompensations: &what.RepeatCompensations, CompensatedByHand: &what.CompensatedByHand}
@@ -353,8 +353,8 @@ func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops performs the stops that were posted before the run began, and the ends of runs that it awaits, up to the first signal. A goroutine
-// takes the signals. The caller holds the run's lock.
+// takeStops performs the requests that were posted before the run began, up to the first signal: stops, and reports that an awaited run has
+// ended. A goroutine takes the signal and the requests after it. The caller holds the run's lock.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
@@ -375,7 +375,7 @@ func (r *Run) takeStops(now int64) {
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		if in.retry != nil {
-			in.retry.Stop() // in.again stays armed: the requests in aside are tried again, however often the store does not answer
+			in.retry.Stop() // in.again stays armed, so that the requests in aside are tried again even if the store keeps failing
 		}
 		in.retry = time.AfterFunc(minPause, func() {
 			in.more.Store(true)
@@ -490,8 +490,8 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. read is false, and nothing has happened, if the node would take an answer but the value cannot be read or
-// written now.
+// performSignal delivers a signal. The result read is false, and performSignal has had no effect, if the node would take an answer but the
+// value cannot be read or written now.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
 	if s.Value, err = decodeValue(r.cfg.codec, q.Value); err == nil {
@@ -647,8 +647,8 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 // wake is an entry in the store's queue of alarms, for an alarm that the next life of the run needs, too.
 type wake struct{ due.Entry }
 
-// afterAsStored is after for an alarm that continues in the next life of the run: the end of a backoff or of a pause, a
-// deadline. The store records when the first such alarm is due.
+// afterAsStored does what the method after does, for an alarm that the next life of the run needs, too: the end of a
+// backoff or of a pause, or a deadline. The store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {
