@@ -69,7 +69,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 	var c section
 	t := table{header: []string{"step", "ns/node, one thread", "two threads", "simulated", "speed-up", "simulated"}}
 	for i, step := range lockSteps {
-		s := independent(int(min(10_000, target/max(step, time.Microsecond)))) // a run within a turn
+		s := independent(int(min(10_000, target/max(step, time.Microsecond)))) // a run of these nodes fits into one turn
 		all := []*entry{}
 		for _, threads := range []int{1, 2} {
 			one := kahnEager.with(threads)

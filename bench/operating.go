@@ -178,7 +178,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var all errgroup.Group
-	all.SetLimit(64) // so that inserts share transactions
+	all.SetLimit(64) // many goroutines, so that inserts share transactions
 	began := time.Now().Add(-24 * time.Hour)
 	for i := range runs {
 		all.Go(func() error { return db.Insert(context.Background(), filled(i, began)) })

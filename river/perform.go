@@ -101,7 +101,7 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 		return false
 	}
 	stored, err := w.p.Store.Head(ctx, run.ID())
-	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // the run continues later: a node backs off, or a loop pauses
+	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // a node backs off or a loop pauses, for longer than the interval
 }
 
 // workMeter reports whether steps of a run are running.
@@ -134,7 +134,7 @@ func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first, since it waits for transactions that make the run continue
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // the job is completed first, since this statement waits for transactions that make the run continue
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}

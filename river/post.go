@@ -16,7 +16,7 @@ func (c Client) Post(ctx context.Context, run string, q store.Request) (posted b
 		posted, err = c.PostTx(ctx, tx, run, q)
 		return err
 	})
-	return posted && err == nil, err // not posted if the transaction was not committed
+	return posted && err == nil, err // the request is not posted if the transaction was not committed
 }
 
 // PostTx is Post in the program's own transaction, which must be short: see [postgres.Store.PostTx].

@@ -73,7 +73,7 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	switch {
 	case strings.HasPrefix(state, tokenOf(s)):
 		return received(s, call.Codec)
-	case strings.HasPrefix(state, sent): // the token of the previous attempt
+	case strings.HasPrefix(state, sent): // state is the token of the previous attempt
 		call.Resumed, call.Signal, call.SavedState = false, nil, nil
 	}
 	client, err := river.ClientFromContextSafely[pgx.Tx](ctx)

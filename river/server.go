@@ -81,7 +81,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	case err != nil:
 		return err
 	case !wanted:
-		return river.JobSnooze(awaitStart) // so that this worker can work other jobs meanwhile
+		return river.JobSnooze(awaitStart) // the job is tried again later, so that this worker can work other jobs meanwhile
 	}
 	reply, err := w.perform(ctx, x)
 	switch {

@@ -243,7 +243,7 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	}
 	var ring [mostMissed]time.Time
 	n := 0
-	if every := r.times.every; every > 0 { // counted without a loop
+	if every := r.times.every; every > 0 { // for an interval the ticks are counted without a loop
 		if passed := (now.Unix()-next.Unix())/every + 1; passed > mostMissed {
 			left = int(passed - mostMissed)
 			return next.Add(time.Duration(left) * r.Every), left

@@ -171,7 +171,7 @@ func (t *Times) Next(after time.Time) time.Time {
 		if u := t.reached(next); u.After(after) {
 			return u
 		}
-		c = next // the clock showed this already, before it was set back
+		c = next // the clock already showed this time before it was set back
 	}
 }
 

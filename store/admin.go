@@ -134,7 +134,7 @@ func (s *Spec) check() error {
 	for name, value := range s.Labels {
 		texts = append(texts, name, value)
 	}
-	slices.Sort(texts) // map iteration order must not decide which text the error names
+	slices.Sort(texts) // the error names the first bad text, whatever the map iteration order
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%w: %s is not UTF-8", machine.ErrBadValue, foreign.Quote(text))

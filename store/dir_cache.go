@@ -112,7 +112,7 @@ func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) 
 		}
 		if part {
 			if now.Sub(info.ModTime()) > usedWithin {
-				return os.Remove(name) // the process that wrote the file is gone
+				return os.Remove(name) // the process that was writing the file has died
 			}
 			return nil
 		}

@@ -149,7 +149,7 @@ func (m *Memory) Announce(ctx context.Context, a Announcement) error {
 		}
 		m.served[q][a.Process] = server{a.Owner, now.Add(a.TTL)}
 	}
-	for _, servers := range m.served { // of dead servers only the last one is kept
+	for _, servers := range m.served { // drop the dead servers of each queue, except the one that died last
 		last := servedUntil(servers)
 		maps.DeleteFunc(servers, func(_ string, s server) bool { return !s.until.After(now) && s.until.Before(last) })
 	}

@@ -398,7 +398,7 @@ func engineAwaits(ctx context.Context, s store.Awaiter) error {
 		case err != nil:
 			return nil, err
 		}
-		again, err := kahn.AwaitRun(ctx, "two") // awaits another run, and then the first run again
+		again, err := kahn.AwaitRun(ctx, "two") // the step awaits another run, and after that the first run again
 		return first.String() + " " + again.String(), err
 	}
 	g := (&kahn.Graph{Name: "awaiting"}).Add(kahn.Node{ID: "m", Map: &kahn.Map{Over: "runs"}, Params: map[string]any{"runs": []any{"one", "nobody", "r"}}}, kahn.Node{ID: "two"})

@@ -71,7 +71,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		dir = ""
 	}
 	if dir != "" {
-		if err := checkEffects(filepath.Join(dir, "effects")); !errors.Is(err, fs.ErrNotExist) { // otherwise the last process was killed before its first step
+		if err := checkEffects(filepath.Join(dir, "effects")); !errors.Is(err, fs.ErrNotExist) { // there is no file if the last process was killed before its first step
 			return runs, err
 		}
 	}

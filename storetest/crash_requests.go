@@ -71,7 +71,7 @@ func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	defer cancel(nil)
 	fmt.Println(servesAsked)
 	return (&kahn.Runner{Options: opts}).Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: askedGraph()}}, OnError: func(run string, _ store.Queue, err error) {
-		if run != "" && !errors.Is(err, kahn.ErrStore) { // otherwise the process was slower than its lease
+		if run != "" && !errors.Is(err, kahn.ErrStore) { // ErrStore means that the process was slower than its lease
 			cancel(err)
 		}
 	}})

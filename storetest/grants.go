@@ -117,7 +117,7 @@ func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // otherwise the machine was slow and the wish has expired: try again
+		} // after a second the wish has expired, since the machine is slow: try again
 	}
 	return err
 }

@@ -505,7 +505,7 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	later := func() error { // called for r after all earlier calls were heard
+	later := func() error { // returns an error unless a new watcher is called for r; by then all earlier calls were heard
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
 		defer stop()

@@ -239,7 +239,7 @@ func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 			t.Errorf("%s: %s%s is %v %v %v, expected %v %v %v", r.name, prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
 		}
 		switch {
-		case got.Sub == nil && r.expanded[id]: // the node's graph was known only in the life in which the node ended
+		case got.Sub == nil && r.expanded[id]: // only the life in which the node ended knew the node's graph
 		case (got.Sub == nil) != (node.Sub == nil):
 			t.Errorf("%s: what is inside of %s%s: %v, expected %v", r.name, prefix, node.ID, got.Sub, node.Sub)
 		case got.Sub != nil:

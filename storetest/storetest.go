@@ -186,7 +186,7 @@ func unchanged(ctx context.Context, s store.Store, f func() error) error {
 func normal(r *store.Run) store.Run {
 	n := *r
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
-	n.Inputs, n.Created, n.Ended = compact(r.Inputs), time.Time{}, time.Time{} // other checks compare the times
+	n.Inputs, n.Created, n.Ended = compact(r.Inputs), time.Time{}, time.Time{} // the times are left out here; other checks compare them
 	n.Nodes = map[string]store.Node{}
 	for id, node := range r.Nodes {
 		node.Columns = normalData(node.Columns)

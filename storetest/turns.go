@@ -200,7 +200,7 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 		}
 	}
 	q, pages := store.DueQuery{Queues: []store.Queue{oneQueue}, Limit: 10}, 0
-	ranks := map[string]int{} // by key: how many runs of the key came before
+	ranks := map[string]int{} // by key: how many runs of the key were seen before
 	for last := 0; len(want) > 0; pages++ {
 		page, err := s.Due(ctx, q)
 		if err != nil {

@@ -29,7 +29,7 @@ type task struct {
 
 // The types of the activity's failures.
 const (
-	failedStep  = "kahn.StepFailed"  // its details are the Reply
+	failedStep  = "kahn.StepFailed"  // the step failed; the failure's details are the Reply
 	badActivity = "kahn.BadActivity" // the result of the attempt cannot be written
 	// After these failures Temporal gives the attempt to another worker.
 	lostWorker  = "kahn.WorkerLost"  // the worker was stopped during the attempt
@@ -57,7 +57,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	left := make(chan struct{})
-	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // attend returns when this call ends
+	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // attend returns when step does
 	call := kahn.Call{Codec: h.given}
 	text, err := h.texts.read(t.Call)
 	if err == nil {
@@ -250,8 +250,8 @@ func unlessBlobs(err error) error {
 }
 
 const (
-	maxMessage = 2 << 10 // bytes of a failure's message: the whole error is in its details
-	maxSummary = 200     // bytes of a summary, of which Temporal takes 400
+	maxMessage = 2 << 10 // the most bytes in a failure's message; the failure's details have the whole error
+	maxSummary = 200     // the most bytes in a summary; Temporal takes 400
 )
 
 // shorten cuts a text to at most the given number of bytes.

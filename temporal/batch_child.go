@@ -9,9 +9,9 @@ import (
 
 // How long a child workflow holds an outcome back, so that several share a report. An outcome on which the run acts at once waits less.
 const (
-	afterStop    = 100 * time.Millisecond // for an attempt that was asked to stop
+	afterStop    = 100 * time.Millisecond // the delay for an attempt that was asked to stop
 	afterFailure = time.Second
-	afterSuccess = time.Second // or 1/partOfAge of the child's age, so that the reports of a long batch become rare
+	afterSuccess = time.Second // if it is more, 1/partOfAge of the child's age instead, so that the reports of a long batch become rare
 	partOfAge    = 4
 )
 

@@ -21,8 +21,8 @@ import (
 type details []*commonpb.Payload
 
 const (
-	maxDetails  = 8        // payloads in one heartbeat
-	detailBytes = 32 << 10 // bytes of the details for the next attempt of a node, and of all details with which a run continues
+	maxDetails  = 8        // the most payloads in one heartbeat
+	detailBytes = 32 << 10 // the most bytes of the details for the next attempt of a node, and of all details with which a run continues
 )
 
 func (d details) size() (n int) {

@@ -132,7 +132,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	var answer eventsAnswer
 	err = r.query(ctx, last.ID, EventsQuery, &answer, eventsRequest{})
 	last.First = answer.Page.First
-	if last.in.RunID == "" { // the execution was started by other means than Start
+	if last.in.RunID == "" { // the execution was not started by Start
 		last.in.RunID, last.in.Plan, last.in.StateVersion = answer.RunID, last.memo.Plan, last.memo.StateVersion
 	}
 	return last, err

@@ -125,7 +125,7 @@ func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
 	if status, ok := shownStatus(w); ok && row.Status == kahn.RunRunning {
 		row.Status = status
 	}
-	if read.FromPayload(w.GetMemo().GetFields()[memoName], &m) == nil { // otherwise the name stays empty
+	if read.FromPayload(w.GetMemo().GetFields()[memoName], &m) == nil { // if there is no memo, the name stays empty
 		row.Workflow = m.Plan.Name
 	}
 	if t := w.GetStartTime(); t != nil {

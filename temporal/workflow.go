@@ -55,7 +55,7 @@ type output struct {
 
 // The types of the workflow's failures.
 const (
-	failedRun  = "kahn.RunFailed"  // its details are the output
+	failedRun  = "kahn.RunFailed"  // the run failed; the failure's details are the output
 	refusedRun = "kahn.RunRefused" // the run did not begin
 )
 
@@ -222,7 +222,7 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {
-			x.c.Run().Leave() // repeated, since a run that was stopped cannot be left before it begins to undo
+			x.c.Run().Leave() // Leave is called again, since a run that was stopped cannot be left before it begins to undo
 		}
 		res, err := x.c.Result()
 		if !errors.Is(err, kahn.ErrNotEnded) {
@@ -442,8 +442,8 @@ func nameOf(s *kahn.Step) string {
 	return s.Path()
 }
 
-// report passes to the run what a step returned, with its JSON in data, and resets the count of lost workers. A result for which the run no
-// longer waits is dropped.
+// report passes the reply of a step to the run, and resets the count of lost workers. The parameter data is the reply's JSON. A result for
+// which the run no longer waits is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
 	if !s.Compensating() { // the value of a compensation does not count

@@ -31,11 +31,11 @@ func browse(link string) (end func(), err error) {
 	if command == nil {
 		return end, nil
 	}
-	dir, err := os.MkdirTemp("", "kahn-ui-") // for this user alone
+	dir, err := os.MkdirTemp("", "kahn-ui-") // only this user can read the folder
 	if err != nil {
 		return end, err
 	}
-	end = func() { _ = os.RemoveAll(dir) } // if this fails, files are left in the folder for temporary files
+	end = func() { _ = os.RemoveAll(dir) } // if RemoveAll fails, files stay in the folder for temporary files
 	file := filepath.Join(dir, "open.html")
 	text := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%[1]s\"><a href=\"%[1]s\">kahn</a>\n", html.EscapeString(link))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -104,7 +104,7 @@ func keyed(g *kahn.Graph, folder string) (*kahn.Graph, error) {
 func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	config, input := s.Config(), any(nil)
 	if kinds[s.Kind()].verbatim {
-		input, _ = s.Param("input") // of jq
+		input, _ = s.Param("input") // the input of a jq program
 	} else {
 		var err error
 		if config, err = expand(s, config); err != nil {

@@ -55,7 +55,7 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	case 1:
 		output = values[0]
 	}
-	if _, err := json.Marshal(output); err != nil { // nan and infinite
+	if _, err := json.Marshal(output); err != nil { // output has no JSON form if it is nan or infinite
 		return nil, kahn.Permanent(fmt.Errorf("jq: the output is not JSON: %w", err))
 	}
 	return output, nil
@@ -83,7 +83,7 @@ func checkQuery(config any) (field string, offset int, message string) {
 	object, _ := config.(map[string]any)
 	query, ok := object["query"].(string)
 	if !ok {
-		return "", 0, "" // the schema refuses it
+		return "", 0, "" // the schema refuses a config without a query
 	}
 	if _, err := compileQuery(query); err != nil {
 		message, offset = programError(query, err)

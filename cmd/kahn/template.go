@@ -61,7 +61,7 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			if value, ok := s.Root(name); ok {
 				return value, nil
 			}
-			if value, ok := rootsOf(s)[name]; ok { // inside a composite, whose inputs are its parameters
+			if value, ok := rootsOf(s)[name]; ok { // s is in a composite: there s.Root reads the composite's parameters, and rootsOf has the run's inputs
 				return value, nil
 			}
 			if len(otherwise) > 0 {

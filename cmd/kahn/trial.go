@@ -57,7 +57,7 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if s, ok := run.Next(); ok { // only real steps get here
+		if s, ok := run.Next(); ok { // mocks run within the Coordinator, so s is a real step
 			reply := s.Call().Perform(ctx, step, nil)
 			if err := run.Return(s, reply.Value, reply.Err); err != nil {
 				return err
@@ -83,7 +83,7 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		}
 		run.Advance(now)
 	}
-	return context.Cause(ctx) // nil unless the limit ended a real step
+	return context.Cause(ctx) // the cause is nil unless a real step was ended by the limit
 }
 
 // answer answers the waiting nodes for which the case has an answer. patient reports whether a node waits for its timeout.

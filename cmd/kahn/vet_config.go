@@ -24,7 +24,7 @@ func (c *checker) checkConfigs(root *definition.Value, refused error) {
 			case config == nil:
 				c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: of.At}, map[string]any{})
 				return
-			case config.Type == definition.Null, config.Problem != nil: // reported as a problem of the definition
+			case config.Type == definition.Null, config.Problem != nil: // package definition has reported the problem
 				return
 			}
 			at = at.in(".config")

@@ -48,7 +48,8 @@ func callsIn(text string) ([]templateCall, error) {
 	return calls, nil
 }
 
-// appendCalls adds the calls in a part of a template. dot says that the dot has a value, as in the body of a range, a with or a template.
+// appendCalls adds the calls in a part of a template. The parameter dot is true where the template's dot has a value: in the body of a
+// range, a with or a template.
 func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	each := func(nodes ...parse.Node) {
 		for _, n := range nodes {
@@ -76,7 +77,7 @@ func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	case *parse.CommandNode:
 		if f, ok := n.Args[0].(*parse.IdentifierNode); ok {
 			call := templateCall{function: f.Ident, computed: true, at: int(f.Position())}
-			if len(n.Args) > 1 { // otherwise a pipe delivers the argument
+			if len(n.Args) > 1 { // with fewer arguments, a pipe delivers the argument
 				call.nameAt = int(n.Args[1].Position())
 				switch n.Args[1].(type) {
 				case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
@@ -140,7 +141,7 @@ func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 }
 
 func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
-	said := map[string]bool{} // each problem is reported once per text
+	said := map[string]bool{} // the problems of this text that were reported; each is reported once
 	found := func(offset int, p problem) {
 		switch p.Path, p.Node = at.path, at.node; {
 		case said[p.Message]:

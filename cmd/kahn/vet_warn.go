@@ -26,8 +26,8 @@ type warner struct{ found []error }
 func (w *warner) add(p *kahn.Problem) { w.found = append(w.found, p) }
 
 func (w *warner) graph(g *kahn.Graph, path string) {
-	programs := map[string]bool{} // ids of nodes of kind jq, and whether an edge leads to the node
-	fed := map[string]bool{}      // whether their parameter is delivered
+	programs := map[string]bool{} // the ids of nodes of kind jq; the value is true if an edge leads to the node
+	fed := map[string]bool{}      // the ids of these nodes; the value is true if the parameter input is delivered
 	for _, n := range g.Nodes() {
 		switch _, performed := kinds[n.Kind]; {
 		case n.TestExpr != "" && performed && n.Config != nil:

@@ -33,11 +33,11 @@ import (
 
 const (
 	taskQueue = "distributed"
-	oddQueue  = "distributed-odd" // of the nodes of kind odd
+	oddQueue  = "distributed-odd" // the task queue of the nodes of kind odd
 	deep      = 20
 	wide      = 15
 	workers   = 3
-	killAfter = deep * wide / 3 // completed nodes
+	killAfter = deep * wide / 3 // the program kills a worker when this many nodes have completed
 )
 
 func main() {
@@ -113,7 +113,7 @@ func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error
 	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, Handler: inspector.Handler(inspector.Options{
 		Token: token, Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}},
 	})}
-	go func() { // until the server is closed
+	go func() { // Serve returns when the server is closed
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Print(err)
 		}

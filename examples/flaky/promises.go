@@ -83,7 +83,7 @@ func (r *runReport) check(c *checks, promises []promise) {
 				delays, lastErr = append(delays, payload.Delay), payload.Err.Error()
 			case event.Timeout:
 				timeouts++
-			case event.LogRecord: // written by an attempt that knows the error of the previous attempt
+			case event.LogRecord: // the step logs this in an attempt that knows the error of the previous attempt
 				c.that(strings.Contains(payload.Message, lastErr), "%s: no %q in %q", p.node, lastErr, payload.Message)
 			}
 		}

@@ -147,7 +147,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	result, err := kahn.Execute(ctx, g, check, opts...)
 	_ = display.Close() // report even if the display has failed
-	if result == nil {  // nothing was run: a bad option, or a graph with a cycle
+	if result == nil {  // nothing was run, because of a bad option or a cycle in the graph
 		fmt.Fprintln(stderr, "gocheck:", err)
 		return exitUsage
 	}

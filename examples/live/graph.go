@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// pace is how long a second of a step takes.
+// pace is the real time for which a step waits instead of a second.
 type pace time.Duration
 
 // workflows returns the graphs that the page can start, by name.

@@ -121,7 +121,7 @@ func exported(dir string) ([]string, error) {
 	for line := range strings.Lines(string(out)) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 		path, export, _ := strings.Cut(rest, " ")
-		exports[path] = export // "" for a folder with only tests
+		exports[path] = export // export is "" if the folder has only tests
 		if export != "" && name != "main" && !slices.Contains(strings.Split(path, "/"), "internal") {
 			paths = append(paths, path)
 		}

@@ -120,7 +120,7 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 			profile := filepath.Join(dir, name+".profile")
 			text, err := run(plant.Command(ctx, binary, folder, -1, "-test.v", "-test.run=^"+name+"$", "-test.coverprofile="+profile))
 			results[i].Package, results[i].Name = pkg, name
-			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // without the start of the process, which takes longer than most tests
+			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // m has the test's own time, without the start of the process, which takes longer than most tests
 				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
 				results[i].covered, _ = readProfile(profile) // a test without a profile is left out, and reported
 			}

@@ -98,7 +98,7 @@ func (s *Set) Insert(i int) {
 func (s *Set) put(at int, elements uint64) {
 	old := s.words[at]
 	s.words[at] = old | elements
-	for l := int32(1); old == 0 && l < s.depth; l++ { // otherwise the levels above are set already
+	for l := int32(1); old == 0 && l < s.depth; l++ { // if old is not 0, the levels above are set already
 		word := s.word(l, at>>shift)
 		old = *word
 		*word = old | 1<<(at&(wordBits-1))

@@ -84,7 +84,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		files[b.File] = append(files[b.File], i)
 	}
 	replace := map[string]string{}
-	lines := map[string][]int{} // by file: the bug that each line belongs to, or -1, to blame the lines in the compiler's errors
+	lines := map[string][]int{} // by file, then by line: the bug to which the line belongs, or -1; for the compiler's errors, which name lines
 	write := func(name, text string, owner []int) {
 		broken := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), path.Base(name)))
 		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))

@@ -96,7 +96,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 		}
 		run, err := kahn.Start(ctx, g, nil, append(slices.Clone(opts), kahn.Durable(m), kahn.RunID(x.Run), kahn.StoreEvents())...)
 		switch {
-		case errors.Is(err, kahn.ErrFinished): // the store has the last write of the preceding life
+		case errors.Is(err, kahn.ErrFinished): // the run had ended: the last write of the preceding life is stored
 			o.Result, o.Err = kahn.ReadResult(ctx, g, s, x.Run, opts...)
 		case err != nil:
 			return failed(err)
@@ -204,7 +204,7 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		if status != kahn.Running || !covered { // otherwise the node is undone with the composite around it
+		if status != kahn.Running || !covered { // a running and covered node is undone with the composite around it
 			has[status] = true
 		}
 	}

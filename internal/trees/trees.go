@@ -47,7 +47,7 @@ func (x Maker) Graph(depth int) *kahn.Graph {
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
 		c := rng.IntN(10)
-		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // otherwise a stopped run would have no waiting nodes
+		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // with x.Waits there are fewer cleanup nodes: otherwise a stopped run would have no waiting nodes
 		if rng.IntN(4) == 0 && depth > 0 {
 			n.Groups = []string{"g"}
 		}
@@ -191,7 +191,7 @@ func Step(salt uint64) kahn.StepFunc {
 		d := time.Duration(h.IntN(40)) * ms
 		switch h.IntN(12) {
 		case 0:
-			time.Sleep(d + 30*ms) // ignores its context
+			time.Sleep(d + 30*ms) // this attempt ignores its context
 			return nil, ctx.Err()
 		case 1:
 			time.Sleep(d)

@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
 	}
-	defer s.workers.Done() // after the lease is remembered, so that Close gives it back
+	defer s.workers.Done() // deferred, so that Close waits until the lease is remembered, and then gives it back
 	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl}, run: id}
 	if err := s.acquire(ctx, c); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)

@@ -12,8 +12,8 @@ import (
 
 // The bounds of a batch.
 const (
-	maxBatch      = 1000    // calls
-	maxBatchBytes = 8 << 20 // bytes of data, unless one call has more
+	maxBatch      = 1000    // the most calls of a batch
+	maxBatchBytes = 8 << 20 // the most bytes of data in a batch; a single call may have more
 )
 
 // call is a call that waits in a line, or is being performed.

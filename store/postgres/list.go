@@ -70,7 +70,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	}
 	switch statuses := names(f.Statuses); len(statuses) {
 	case 0:
-	case 1: // an equality, so that the index has the order of the list
+	case 1: // a condition of equality, with which the index has the order of the list
 		c.add("r.status = $%d", statuses[0])
 	default:
 		c.add("r.status = ANY ($%d)", statuses)
@@ -79,7 +79,7 @@ func conditionOf(f *store.Filter) (c condition) {
 		c.add("r.parent = $%d", f.Parent)
 	}
 	if f.Key != "" {
-		c.add("r.run_key = $%d AND r.run_key <> ''", f.Key) // the index is used only with both conditions
+		c.add("r.run_key = $%d AND r.run_key <> ''", f.Key) // PostgreSQL uses the index only if the statement has both conditions
 	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("r.compensation = $%d", f.Compensation.String())

@@ -77,7 +77,7 @@ func commitText(parts int) string {
 		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END, usage = coalesce(h.used::json, r.usage)"
 	}
 	taken, condition := "r.taken", fits()
-	if parts&withAwaits == 0 { // with awaits, the same transaction answers the nodes that await the run
+	if parts&withAwaits == 0 { // a statement without awaits posts no answers, so it must not end a run that others await
 		condition += " AND (NOT r.awaited OR w.status IS NULL OR w.status NOT IN ('completed', 'failed', 'cancelled'))"
 	}
 	if parts&withAnswers != 0 {

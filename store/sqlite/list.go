@@ -59,7 +59,7 @@ func conditionOf(f *store.Filter) (c condition) {
 		c.add("parent = ?", f.Parent)
 	}
 	if f.Key != "" {
-		c.add("run_key = ? AND run_key <> ''", f.Key) // the index is used only with both conditions
+		c.add("run_key = ? AND run_key <> ''", f.Key) // SQLite uses the index only if the statement has both conditions
 	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("compensation = ?", f.Compensation.String())

@@ -24,7 +24,7 @@ func (w *writer) migrate() (err error) {
 			_ = execute(w.conn, "ROLLBACK") // an error means that SQLite has already rolled back
 		}
 	}()
-	if version, err = schemaVersion(w.conn); err != nil { // read again, since another process may have migrated first
+	if version, err = schemaVersion(w.conn); err != nil { // the version is read again, since another process may have migrated first
 		return err
 	}
 	for _, m := range Migrations()[min(version, int64(len(migrations))):] {

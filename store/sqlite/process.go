@@ -39,7 +39,7 @@ func lockProcess(path, mode string) (lock *processLock, held bool, err error) {
 
 // release gives up the lock and removes its file.
 func (l *processLock) release() error {
-	err := os.Remove(l.path) // removed before the lock is released, so that another process that looks for the lock finds no file
+	err := os.Remove(l.path) // the file is removed before the lock is released, so that a process that looks for the lock finds no file
 	if removed := os.Remove(l.path + "-journal"); removed != nil && !errors.Is(removed, os.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}

@@ -49,7 +49,7 @@ func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values [
 		c.add("+workflow = ?", q.Workflow)
 	}
 	c.add("NOT (owner <> '' AND expires > " + s.now + ")")
-	c.add("posted <= taken") // otherwise a redrive waits, and the run must stay
+	c.add("posted <= taken") // while a redrive waits, the run must stay
 	c.add("id NOT IN (SELECT tick FROM kahn_schedules)")
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }

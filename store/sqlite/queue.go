@@ -344,7 +344,7 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 // performs.
 func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	list, err := s.queues(ctx, deadQuery)
-	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err // the query returns a live queue if a redrive waits in it
+	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err // the query also returns live queues in which a redrive waits
 }
 
 func (s *Store) queues(ctx context.Context, text string) (list []store.QueueState, err error) {

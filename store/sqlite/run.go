@@ -53,7 +53,7 @@ func (s *summer) ints(values ...int64) {
 
 // part adds bytes with their length, so that bytes that move from one column to the next change the checksum.
 func (s *summer) part(data []byte) {
-	if s.ints(int64(len(data))); len(data) > 1024 { // long data counts by its checksum, to avoid a copy
+	if s.ints(int64(len(data))); len(data) > 1024 { // long data is replaced by its checksum, to avoid a copy
 		s.ints(int64(crc32.Checksum(data, table)))
 		return
 	}
@@ -169,7 +169,7 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed replaces the error of a closed database, which has no connection to give, by [ErrClosed].
+// closed returns [ErrClosed] if the store was closed, and otherwise err. A closed database has an error of its own.
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()

@@ -275,7 +275,7 @@ func (w *writer) setUp(file bool, o Options) error {
 	if err := w.migrate(); err != nil {
 		return err
 	}
-	if file { // the writer waits in its own way, see open
+	if file { // SQLite must not wait for other processes, since the writer does: see the method open
 		if _, err := pragma(w.conn, "busy_timeout=0"); err != nil {
 			return err
 		}
@@ -336,7 +336,7 @@ func realPath(path string) (string, error) {
 func fileDSN(path, mode string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // the path begins with a drive letter
+		path = "/" + path // for a path that begins with a drive letter
 	}
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
 }

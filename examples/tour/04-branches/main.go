@@ -13,7 +13,7 @@ import (
 
 func main() {
 	affordable := kahn.If("affordable?", func(v kahn.View) (bool, error) { return v.Output("order").(int) <= 100, nil }, "order")
-	affordable.Join = kahn.AllSucceeded // a failure of "order" stops it
+	affordable.Join = kahn.AllSucceeded // if "order" fails, this condition does not run
 	var g kahn.Graph
 	g.Add(
 		kahn.Node{ID: "order", Do: func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Root[int](s, "price") }},

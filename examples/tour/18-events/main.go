@@ -30,7 +30,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	for e, err := range run.Events(ctx, 0) { // 0 means from the beginning
+	for e, err := range run.Events(ctx, 0) { // 0 asks for the events from the beginning
 		if err != nil {
 			log.Fatal(err)
 		}

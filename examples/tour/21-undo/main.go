@@ -35,7 +35,7 @@ func main() {
 	}
 	for _, last := range []string{"mail", "ship", "invoice"} {
 		fmt.Println("an order that ends with", last)
-		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error of the run is the step's
+		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error that Execute returns is the error of the step, which is expected
 		charge, _ := res.Node("charge")
 		fmt.Println(res.Status, "| charge:", charge.Status, "| compensation:", charge.Compensation)
 	}
