@@ -192,7 +192,7 @@ type serving struct {
 	versions  map[store.Queue]*version
 	loads     map[string]*workload // by workflow
 	announced store.Announcement
-	turns     store.TurnStore // nil if the store does not implement it
+	turns     store.TurnStore // nil if the store does not implement store.TurnStore
 	bounded   bool            // keys have bounds
 	limited   bool            // the Runner or an option bounds the attempts of each key
 	keyed     bool            // a node of the workflows has a key
@@ -377,7 +377,7 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	if v.outdated == nil && !now.Before(v.announceAt) {
 		err = v.announce(ctx, now)
 	}
-	if v.outdated != nil { // the end of a run wakes the loop
+	if v.outdated != nil { // the loop takes no more runs; the end of a run wakes it
 		return reportPause, nil
 	}
 	if err == nil && !v.refused && !now.Before(v.reportAt) {
@@ -464,7 +464,7 @@ func (v *serving) look() { signalOnce(v.wake) }
 func signalOnce(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // the loop will wake anyway
+	default: // a wake-up of the loop is pending already
 	}
 }
 

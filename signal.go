@@ -235,7 +235,7 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the changes to the signals' scope: effects are user code, which may be slow or end its
 // goroutine. The caller holds the run's lock.
 func (r *Run) bringSignals() {
-	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // otherwise the signals are being published, or the Coordinator publishes them
+	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set another goroutine publishes the signals; a Coordinator publishes them itself
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}

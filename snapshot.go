@@ -336,7 +336,7 @@ func (e *storedError) restore() error {
 		}
 	}
 	if len(r.matches) == 1 && r.matches[0].Error() == r.text {
-		return r.matches[0] // the error was just the sentinel
+		return r.matches[0] // the error was the sentinel itself
 	}
 	return r
 }
@@ -715,7 +715,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
-	if !x.ended() { // to end the run, a step would have to be called
+	if !x.ended() { // only calls of steps could end these nodes
 		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode

@@ -42,7 +42,7 @@ const (
 	// that now succeed.
 	RepeatCompensations
 	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does so for all
-	// nodes whose compensations have failed. The Request of the redrive says who, and is in the events node.compensated.
+	// nodes whose compensations have failed. The Request of the redrive says who that person is; the events node.compensated have it.
 	CompensatedByHand
 
 	redriveModes = KeepDescendants | DespiteHandlers | Anew | RepeatCompensations | CompensatedByHand
@@ -201,7 +201,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // naming nodes inside, too, must not make the composite repeat less
+	if named && rests != nil { // a composite that is named together with nodes inside it repeats at least as much as if it were named alone
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -535,7 +535,7 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	switch {
 	case !known:
 		return unknown("no path leads there%s", instead(around, p.names))
-	case p.subs[ref] != nil && strings.Index(rest, "/") > 0: // in an item or an iteration
+	case p.subs[ref] != nil && strings.Index(rest, "/") > 0: // the path leads into an item or an iteration
 		_, deep, _ := strings.Cut(rest, "/")
 		return unknown("no path leads there%s", instead(deep, p.subs[ref].names))
 	case p.node(ref).Map != nil:

@@ -174,7 +174,7 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // otherwise its graph is made again and reports the failures
+				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // the graph of any other node is made again, and reports the failures itself
 					r.reportKept(kept, r.prefix)
 				}
 			}
@@ -212,7 +212,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
 	if in.redone = ended || a.any(); ended {
-		n.Dormant = false // otherwise the composite is woken, as by a signal
+		n.Dormant = false // a composite that has not ended stays dormant, and is woken as by a signal
 	}
 	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
 	switch {
@@ -296,7 +296,7 @@ func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 // installPause restores a loop that pauses.
 func (h *held) installPause(r *Run, x *extra) {
 	state := h.within.Inside
-	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // no later than one pause of the loop from now
+	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // at most one Pause of the loop from now
 	x.comp = &composite{
 		before: state.iterations(),
 		pause:  &pause{next: state.Iteration, due: due, failed: state.Failed},
@@ -347,7 +347,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // otherwise the attempt is in flight
+	if h.continues() && c.rootInputs == nil { // an attempt with inputs is in flight already
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -397,7 +397,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 				origin = o
 			}
 			if h.kept[i] != nil {
-				r.wake(r.now()) // the stop ends the node, so the run no longer rests
+				r.wake(r.now()) // the stop ends this node, so the run does not rest
 			}
 			if err := s.StopNode(ref, n.Cause, origin, machine.StopAsking); err != nil {
 				s.NoteBug(err)
@@ -701,7 +701,7 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 		switch {
 		case n.Status.Terminal() || n.Status == Suspended:
 			add(&keptNode{nodeState: n, in: in, path: prefix + n.ID, answered: answered[n.ID]})
-		case n.Inside != nil: // the node is running, or its step will be called again for its graph
+		case n.Inside != nil: // the node runs, or is an expanded node whose step will be called again
 			k.addInside(n.Inside, n.prefixInside(prefix), add)
 		}
 	}

@@ -310,7 +310,7 @@ func (r *Run) restore(x *restoration) {
 	// If a file does not have InWave, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
-	if !x.crashed { // an event of the earlier life has named the waiting nodes
+	if !x.crashed { // an event of the earlier life has named the waiting nodes; after a crash it may be lost
 		waits := r.waiters()
 		waits.began = nil
 		for _, k := range waits.kept {
@@ -724,7 +724,7 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
-		in.run.st.HushReady() // these nodes are held, and observers saw them queued before
+		in.run.st.HushReady() // these nodes are held back, and observers have seen them become Ready before
 	}
 }
 
@@ -763,7 +763,7 @@ func (h *held) settleOverdue(now int64) {
 	for _, o := range list {
 		if o.ref == noRef {
 			o.run.timeUp()
-			h.each(func(h *held) { h.run.collectStops() }) // stop nested runs, too, before a signal reaches them
+			h.each(func(h *held) { h.run.collectStops() }) // the nested runs must be stopped, too, before a signal reaches them
 			continue
 		}
 		_, _, ok := o.run.dueAt(o.ref)

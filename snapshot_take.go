@@ -298,7 +298,7 @@ func (x *extra) pastStates(before int) (list []insideState) {
 	}
 	runs := x.comp.past
 	if c := x.comp.child; c != nil && c.iteration < before {
-		runs = append(slices.Clone(runs), c) // the loop pauses after this iteration
+		runs = append(slices.Clone(runs), c) // the loop pauses: the child is the iteration that has ended
 	}
 	for _, c := range runs {
 		list = append(list, insideState{Iteration: c.iteration, Nodes: c.nodeStates()})
@@ -317,7 +317,7 @@ func (comp *composite) previous(iteration int, value any) *stored {
 
 // collected returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // a loop that was stopped during a pause also has the last iteration's output
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // in a loop that was stopped during a pause, all has one output more
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -531,7 +531,7 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 			if inner, err := in.later.level(n.Inside.plan, n.Inside, within); err == nil {
 				list = inner.handled(list, n.Inside.Nodes, within, redrive, before || !redrive && keptBefore[r])
 			}
-		case in.later != nil && n.Status == Completed: // otherwise the handlers are found when the graph is known
+		case in.later != nil && n.Status == Completed: // if the node has not completed, the handlers are found when the graph is known
 			list = handledUnknown(list, n, prefix)
 		case in.plan != nil:
 			list = in.handled(list, n.Inside.Nodes, n.prefixInside(prefix), redrive, before || !redrive && keptBefore[r])
@@ -617,7 +617,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 		return nil, at
 	}
 	answers = make([][]machine.Ref, len(p.names))
-	branch := make([][]machine.Ref, len(p.names)) // of nodes that ran only on branches that boundaries took because of failures
+	branch := make([][]machine.Ref, len(p.names)) // for a node that ran only on branches that boundaries took because of failures: these failures
 	for i := range at {                           // predecessors come first
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {
@@ -633,7 +633,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 // failures, taken has these failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
-	otherwise := false // whether the node would have run without these branches
+	otherwise := false // whether the node would have run without branches taken because of failures
 	for _, i := range p.net.In(r) {
 		e := p.edgeAt(i)
 		from := at[e.From]
@@ -649,7 +649,7 @@ func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref)
 			if join == OneFailed || join == AllFailed {
 				caught = append(caught, e.From)
 			}
-		case e.Label != "" && !slices.Contains(from.Labels, e.Label): // a branch that was not taken
+		case e.Label != "" && !slices.Contains(from.Labels, e.Label): // the branch was not taken
 		case branch[e.From] != nil:
 			taken = union(taken, branch[e.From])
 		case e.Label != "" && !bad:

@@ -163,7 +163,7 @@ type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
 	once sync.Once
-	fire func() // cancels the live context with the Err and Cause at that time
+	fire func() // cancels the live context with the Err and Cause that its own context has when fire is called
 }
 
 // never is the Done channel of a parentContext, whose end only AfterFunc announces.
@@ -601,7 +601,7 @@ func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
 		s.ctx.CompareAndSwap(nil, &x.attemptContext)
 	}
 	x := s.ctx.Load()
-	if x.timeout == nil { // a stop has made the attemptContext, without an alarm
+	if x.timeout == nil { // a stop has made this attemptContext, and has not given it an alarm
 		x.timeout = &alarm{}
 	}
 	*x.timeout = alarm{run: s.run, step: s, lasts: lasts}

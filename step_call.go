@@ -335,7 +335,8 @@ type (
 	}
 )
 
-// formError makes an error of package json name the exported type instead of its form, and the field without the form's embedded type.
+// formError changes the names in an error of package json: the type is the exported one, not its form, and the field does not have the
+// form's embedded type before it.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {

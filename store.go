@@ -108,7 +108,7 @@ func init() {
 	owned.Of = func(options any) string {
 		list, _ := options.([]Option)
 		c := byDefault[1]
-		if c.apply(list) != nil { // the call that starts the run returns the error
+		if c.apply(list) != nil { // Execute or Start will return the error
 			return ""
 		}
 		return c.owner
@@ -155,7 +155,7 @@ func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if err = guarded(func() error { return checker.CheckValue(text) }); errors.Is(err, ErrRejected) {
 		return nil, err
 	}
-	return text, nil // the commit shows any other error
+	return text, nil // any other error shows when the text is committed
 }
 
 // forgetTexts drops the texts of a node after its end is written.
@@ -627,7 +627,7 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 	if s.Workflow == r.plan.name || r.cfg.allowChange {
 		return nil
 	}
-	if s.Workflow == "" && s.Plan == "" { // a former version has stored the run
+	if s.Workflow == "" && s.Plan == "" { // a former version of kahn has stored the run
 		return nil
 	}
 	return otherWorkflow(s.ID, s.Workflow, r.plan)

@@ -29,7 +29,7 @@ type View struct {
 	judge bool // the View belongs to a guard, a condition or the test of a loop
 	blind bool // the View belongs to a guard that is a text, which may read the output of a failed node, see Unread
 
-	reader *Step // for a memoized node: the Step that records what it reads; else nil
+	reader *Step // for a memoized node: the Step, which records what is read through the View; else nil
 }
 
 // ID returns the id of the node to which the View belongs.
@@ -468,7 +468,8 @@ type early struct {
 	Edges []earlyEdge `json:"edges"`
 }
 
-// earlyEdge is such an edge: its source, the parameter that it would feed, and the source's current status.
+// earlyEdge describes an edge that had not resolved when the early join started the node: its source, the parameter that it would feed,
+// and the source's current status.
 type earlyEdge struct {
 	From   string `json:"from"`
 	Param  string `json:"param,omitempty"`

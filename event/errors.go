@@ -39,7 +39,7 @@ type NodeError struct {
 // Error returns the node, the kind of failure and the cause, shortened to about a kilobyte.
 func (e *NodeError) Error() string {
 	kind := e.Kind.String() + ": "
-	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // the text of a panic begins with its kind
+	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // do not repeat the kind: the text of a panic begins with it
 }
 
 // Unwrap returns the error of the step.

@@ -58,7 +58,7 @@ type payloadJSON struct {
 	LastEvent   *uint64            `json:"lastEventId,omitempty"`
 	Status      *machine.RunStatus `json:"status,omitempty"`
 	Degraded    *bool              `json:"degraded,omitempty"`
-	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true: the end step, which is virtual, evaluates every run
+	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true: a virtual end step evaluates every run
 	TotalSteps  *int               `json:"total_steps,omitempty"`
 	FailedSteps *int               `json:"failed_steps_count,omitempty"`
 	Failed      *[]string          `json:"failed,omitempty"`
@@ -435,7 +435,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 		data, err = json.Marshal(v)
 		return err
 	}, func(v any) error { return foreign.NewPanicError(v) })
-	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) { // too deep to be a part of an event
+	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) { // nested too deeply for an event
 		data, _ = json.Marshal(foreign.ValueText(v)) // a string can be encoded
 	}
 	return data

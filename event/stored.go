@@ -14,7 +14,7 @@ import (
 type storedJSON struct {
 	Type    Type            `json:"type"`
 	Time    time.Time       `json:"timestamp"`
-	TraceID string          `json:"traceId,omitempty"` // omitted if it equals TraceID
+	TraceID string          `json:"traceId,omitempty"` // omitted if it is the function TraceID's result for the run
 	Parent  uint64          `json:"parentEventId,omitempty"`
 	Payload json.RawMessage `json:"payload"`
 }

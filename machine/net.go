@@ -183,7 +183,7 @@ const (
 	FlagComposite // the engine performs the node, as nested runs
 	FlagMocked    // a mock performs the node: see Test
 	flagBranch    // some in-edges of the node are side edges, or count only if none of its routers was asked
-	flagForks     // when the node completes, some of its out-edges are not satisfied, or are counted outside the target's word
+	flagForks     // some out-edges are not satisfied by the node's completion, or are counted outside the target's word
 
 	// FlagHost is the first of the coordinator's own flags, which a State does not read.
 	FlagHost Flags = 1 << 24

@@ -52,9 +52,10 @@ func (p *Net) orderInto(own func(Ref) int64, s Schedule, space slab) {
 	}
 }
 
-// countingSort sorts for orderInto when ranks are small. Without estimates they are: a rank is then a number of nodes.
+// countingSort sorts for orderInto when ranks are small. Ranks are small if there are no estimates, since a rank is then a number of
+// nodes.
 func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
-	begin, _ := space.cut(int(longest) + 2) // indexed by how far a rank is below the longest
+	begin, _ := space.cut(int(longest) + 2) // by longest minus rank: where the nodes of that rank begin
 	for _, r := range rank {
 		begin[longest-r+1]++
 	}

@@ -280,8 +280,9 @@ type Task struct {
 type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
-	// Cause says why the node is Failed, Aborted or Cancelled. It is one of the node's own failures, of the failures elsewhere, or of the
-	// requests to stop, respectively. Settle returns [ErrBadValue] for a cause that does not fit the Status.
+	// Cause says why the node is Failed, Aborted or Cancelled. For Failed it is one of the node's own failures, for Aborted one of the
+	// failures elsewhere, for Cancelled one of the requests to stop. Settle returns [ErrBadValue] for a cause that does not fit the
+	// Status.
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32

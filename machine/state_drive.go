@@ -80,8 +80,8 @@ func (st *State) drives() *reactive.Value[int] {
 	return o.due
 }
 
-// noteAbort records that the last begun attempt's call must end, since its node was stopped. It is called after the node's word has
-// changed.
+// noteAbort records that the call of a node's last attempt must end, since the node was stopped. It is called after the node's word
+// has changed.
 func (o *observers) noteAbort(r Ref, was uint64) {
 	if was&WordDecided != 0 && was&wordCount != 0 && statusOf(o.st.words[r]).CallAction() == CallAbort && !statusOf(was).Terminal() {
 		o.aborts = append(o.aborts, Token{r, int32(was & wordCount)})
@@ -112,7 +112,7 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	o := s.observers()
 	if o.work == nil {
 		if s.host == nil {
-			s.Announce() // present tasks are not a change
+			s.Announce() // the signal does not change for tasks that exist already
 		}
 		o.work = reactive.NewValue(&o.source, 0)
 	}

@@ -50,7 +50,7 @@ func (s *Locked) Delivery(to Ref, i int32, substituted bool) Delivery {
 	return s.DeliveryOf(to, i, substituted)
 }
 
-// DeliveryOf is Delivery for an edge that resolved before the join was decided.
+// DeliveryOf does the work of Delivery for an edge that resolved before the join was decided.
 func (s *Locked) DeliveryOf(to Ref, i int32, substituted bool) Delivery {
 	e := &s.net.edges[i]
 	f := &s.net.facts[to]

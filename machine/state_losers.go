@@ -9,7 +9,7 @@ import (
 // loserSearch is the part of the search for losers that is kept between decisions.
 type loserSearch struct {
 	wanted     []int32    // by Ref: how many of a node's arcs, from the first, are known to lead to decided nodes
-	candidates ordset.Set // by Ref, counted from the last; empty between calls
+	candidates ordset.Set // by Ref, counted down from the last Ref; empty between calls
 }
 
 // supersede stops the losers of an early decision: unfinished nodes whose paths all lead to decided nodes, at least one of

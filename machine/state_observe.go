@@ -206,8 +206,8 @@ func (o *observers) compare(n *nodeSignals) {
 	}
 }
 
-// mark sets the bit that makes note see the transitions of a node. It leaves a terminal node alone: that has no more
-// transitions, and its word must not be written.
+// mark sets the bit that makes note see the transitions of a node. It leaves a terminal node alone, since a terminal
+// node has no more transitions and its word must not be written.
 func (o *observers) mark(r Ref) {
 	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
 		*w |= wordObserved

@@ -198,8 +198,8 @@ func (s *Locked) plausibleEnd(r Ref) bool {
 	}
 }
 
-// plausibleSkip is plausibleEnd for a skipped node. A node that was skipped for a reason of its own must have WordBypass; a node
-// that its predecessors have skipped may have it.
+// plausibleSkip does the work of plausibleEnd for a skipped node. A node that was skipped for a reason of its own must have
+// WordBypass; a node that its predecessors have skipped may have it.
 func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
 	w := s.words[r]
 	arg := uint32(w)

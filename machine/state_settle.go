@@ -133,7 +133,7 @@ func (s *Locked) visit(r Ref) {
 	}
 }
 
-// visitLast is visit for an edge that may let the target's join decide.
+// visitLast does the work of visit for an edge after which the target's join may decide.
 func (s *Locked) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -560,7 +560,7 @@ func (s *Locked) badCauseOf(r Ref, out Outcome) error {
 	return fmt.Errorf("node %s: %w for %v", foreign.Quote(s.net.ID(r)), badCause(out.Cause), out.Status)
 }
 
-// Complete is Settle for a plain node that has completed.
+// Complete does the work of Settle for a plain node that has completed.
 func (s *Locked) Complete(r Ref) {
 	if strict.Transitions {
 		s.check(r, Completed)
@@ -576,7 +576,7 @@ func (s *Locked) Complete(r Ref) {
 	s.left--
 	s.words[r] = s.words[r]&WordReached | WordDecided | wordDone
 	s.visit(r)
-	if s.touched.Len() > 0 { // a success makes no node late
+	if s.touched.Len() > 0 { // there are no late nodes to stop, since a success makes none
 		s.cascade()
 	}
 	if s.left == 0 {
@@ -631,14 +631,13 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.badNodes++
 	s.origins = nil // origins that were final may change now
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
-		s.tier, s.pending = t, 0 // the store has not written the end of the tier either
+		s.tier, s.pending = t, 0 // the store has not written the end of the node's tier either
 	}
 	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
 }
 
-// SetBack gives a node that has not ended in its store the status that the store has. The State is not used after
-// that.
+// SetBack gives a node the status that it has in the store, where it has not ended. The State is not used after that.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)
@@ -681,7 +680,7 @@ func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 			side |= class
 		case e.standing == standsSpare:
 			spare |= class
-		default: // the edge belongs to a branch or another way in, or is an always edge, which the host asked for
+		default: // a routing edge, an edge that is another way in, or an always edge
 			rest |= class
 		}
 	}

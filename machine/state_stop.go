@@ -208,7 +208,7 @@ func (s *Locked) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&WordChecking != 0:
-		if !s.inline.Remove(int(r)) && s.host != nil { // a worker performs the check, whose verdict will have no effect
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is performing the check; its verdict will have no effect
 			x := s.ownAftermath()
 			x.unchecked = append(x.unchecked, r)
 		}

@@ -73,7 +73,7 @@ func (s *Locked) holdBack() {
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // the ready nodes may have been offered slots, which passOver offers to other nodes
+		return // do not set the nodes aside: they may have been offered slots, and passOver must offer these to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready
@@ -122,7 +122,7 @@ func (s *Locked) Rouse(r Ref) {
 	s.words[r] = was&^WordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // takes the slot at once, even above the limit: the nested run already continues
+		s.running++ // the composite takes its slot even above the limit, since its nested run already continues
 	}
 	s.awake()
 	s.log(r, was, Running)

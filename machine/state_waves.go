@@ -4,8 +4,8 @@ package machine
 // resolved. It is called when the current tier has settled.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
-	defer s.brink()                        // the joins judged here may have ended the tier's last node
-	for s.pending == 0 && s.tier <= last { // the last tier completes once
+	defer s.brink()                        // the joins that advance judges may have ended the tier's last node
+	for s.pending == 0 && s.tier <= last { // the condition on tier keeps the last tier from completing twice
 		s.brink()
 		if s.tier >= 0 {
 			s.logWave(s.tier, -1)

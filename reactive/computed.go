@@ -68,7 +68,7 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 		return x, 0, ErrDisposed
 	}
 	if s := c.cell.slots[c.cell.newest].Load(); s != nil && s.value.version == c.version {
-		s.stamp.Store(sc.clock) // the outcome has not changed
+		s.stamp.Store(sc.clock) // the outcome is the same as at the last Load
 	} else {
 		c.cell.put(outcomeOf[T]{c.value, c.err, c.version}, noStamp).stamp.Store(sc.clock)
 	}

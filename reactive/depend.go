@@ -240,7 +240,7 @@ func (sc *Scope) notify(n *node) {
 				return
 			}
 			next = work[len(work)-1]
-			work[len(work)-1] = nil // do not keep the link alive
+			work[len(work)-1] = nil // so that the slice does not keep the link alive
 			work = work[:len(work)-1]
 		}
 		l = next

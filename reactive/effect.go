@@ -26,10 +26,10 @@ type Effect struct {
 // all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect runs before the
 // effects made in it.
 //
-// An effect that is made with another effect's Writer belongs to that effect, its owner. It is disposed of before its owner runs again and
-// when its owner is disposed of, in the reverse order of making. Values that it reads are not dependencies of its owner. An effect that is
-// made in a cleanup is disposed of when the cleanup has returned. NewEffect returns [ErrDisposed] in a disposed scope, and while the owner
-// is being disposed of.
+// An effect that is made with another effect's Writer belongs to that effect, its owner. It is disposed of before its owner runs again,
+// and when its owner is disposed of; the effects of one owner are disposed of in the reverse order of making. Values that it reads are not
+// dependencies of its owner. An effect that is made in a cleanup is disposed of when the cleanup has returned. NewEffect returns
+// [ErrDisposed] in a disposed scope, and while the owner is being disposed of.
 //
 // If the first run panics, NewEffect returns a nil effect and a [*PanicError], and nothing of the effect remains. Outside callbacks the
 // error also includes the errors of other effects that ran because of the first run. If a later run panics, the call that caused the run

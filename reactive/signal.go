@@ -108,7 +108,7 @@ func (v *Value[T]) write(x T) bool {
 		v.before = v.version
 		v.cell.put(x, sc.clock)
 	} else {
-		v.cell.slots[v.cell.newest].Load().value = x // readers do not see this slot before the commit
+		v.cell.slots[v.cell.newest].Load().value = x // readers do not use this slot before the commit
 		if v.flags&flagRewritten == 0 {
 			v.flags |= flagRewritten
 			sc.written = append(sc.written, v)
@@ -130,13 +130,13 @@ func (v *Value[T]) revert() {
 	v.cell.revert()
 	v.version = v.before
 	sc := v.scope
-	sc.clock++ // callbacks that saw a value in between must read it again
+	sc.clock++ // callbacks that have read a value in between must run again
 	sc.notify(&v.node)
 }
 
 // same reports whether the newest value equals the one before. It returns false if the equality panics.
 func (v *Value[T]) same() (same bool) {
-	defer func() { _ = recover() }() // write has called equal on these values before, and has returned that panic
+	defer func() { _ = recover() }() // drop the panic: write has called equal on the same values, and has returned it
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
