@@ -142,7 +142,7 @@ const (
 	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N edge that stems
 	// from a branch not taken stays neutral, so the nodes further down that branch do not run.
 	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
-	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
+	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another input failed.
 	SkipStrict machine.SkipMode = machine.SkipStrict
 )
 

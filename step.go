@@ -163,7 +163,7 @@ type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
 	once sync.Once
-	fire func() // cancels the live context with the Err and Cause that its own context has when fire is called
+	fire func() // cancels the live context, which takes the Err and Cause that this parent then has
 }
 
 // never is the Done channel of a parentContext, whose end only AfterFunc announces.

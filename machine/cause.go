@@ -7,7 +7,7 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 type CauseKind uint8
 
 // The kinds of cause. The first group are a node's own failures. The second group are failures elsewhere that stop the
-// node. The third are requests to stop.
+// node. The third group are requests to stop.
 const (
 	CauseNone CauseKind = iota
 

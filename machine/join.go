@@ -115,7 +115,7 @@ const (
 	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N
 	// edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
 	SkipSatisfy
-	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
+	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another input failed.
 	SkipStrict
 
 	skipModeCount

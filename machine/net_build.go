@@ -31,7 +31,7 @@ func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	if end >= 0 {
 		implicit = nodes
 	}
-	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // two calls of newCSR, and six values a node
+	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // room for two calls of newCSR and for six values a node
 	b.outOf, b.scratch = newCSR(nodes, b.edges, true, Ref(end), b.scratch)
 	if end >= 0 {
 		added = b.leadToEnd(nodes)

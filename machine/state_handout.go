@@ -49,7 +49,7 @@ func (s *Locked) Next() (Task, bool) {
 }
 
 // heldInline reports whether a check or an inline node must not begin. While the run is being left, the mock of a gate or a composite must
-// not begin, as with a step. While the run undoes its nodes, nothing new may begin.
+// not begin, just as no step may. While the run undoes its nodes, nothing new may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended

@@ -61,7 +61,7 @@ func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 }
 
 // Bad reports whether a terminal node counts against the run: it failed without ContinueOnFail, was aborted, or was
-// cancelled other than as a loser.
+// cancelled without being the loser of an early decision.
 func (s *Locked) Bad(r Ref) bool {
 	w := s.words[r]
 	switch statusOf(w) {
