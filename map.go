@@ -25,13 +25,13 @@ import (
 // a whole: guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern
 // the map and its output. The run sees one node; the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If
-	// it might be an undeclared root input, and the run has no such input, the node fails with [CauseContractInput]. Any other
-	// missing value, or null, is an empty list, unless a required port skips the node; a value that is not a list fails the node with
+	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If it might
+	// be an undeclared root input, and the run has no such input, the node fails with [CauseContractInput]. Null, or any other missing
+	// value, counts as an empty list, unless a required port skips the node; a value that is not a list fails the node with
 	// [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
-	// Limit bounds how many items are performed at the same time. A suspended item does not count. An item with a Sub
-	// continues at once when its signal arrives, even above the limit. Zero means no limit but the run's.
+	// Limit bounds how many items are performed at the same time. A suspended item does not count towards the limit. An item with a Sub
+	// continues at once when its signal arrives, even above the limit. Zero means that only the run's own limit applies.
 	Limit int
 	// ToleratedCount and ToleratedPercent bound how many items may fail, by number and in percent of all items. If both are
 	// zero, none may fail; if both are set, both apply. Above a bound the node fails with [CauseMapItems] and a [*MapError].
@@ -40,10 +40,10 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls
-	// for each host, tenant or account that the items name. An empty key means none. Key is for maps of steps; the nodes of
-	// a Sub have their own keys. Key is called once for each item before any item begins, and again when a run continues
-	// from a snapshot; a panic fails the node.
+	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls for each host,
+	// tenant or account that the items name. If the key is empty, the item has none. Key is for maps of steps; the nodes of a Sub have
+	// their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot; a panic
+	// fails the node.
 	Key func(item any) string `json:"-"`
 	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit, the longest item
 	// begins first. It is called like Key.
@@ -84,7 +84,7 @@ func (e *MapError) Error() string {
 // Unwrap returns the errors of the items.
 func (e *MapError) Unwrap() []error { return e.Errs }
 
-// Item returns the item for which the step runs, of the innermost map. ok is false outside maps.
+// Item returns the item that the step processes: in nested maps, the item of the innermost one. ok is false outside maps.
 func (s *Step) Item() (value any, ok bool) {
 	if c := s.given(); c != nil {
 		return c.Item, c.InMap
@@ -109,7 +109,7 @@ func (s *Step) Index() int {
 	return i
 }
 
-// items are the items of a map.
+// items holds the items of a map.
 type items struct {
 	m      *Map
 	list   reflect.Value   // a slice or an array
@@ -139,8 +139,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the value of the parameter Over. key is the key of all items, if KeyFrom gave the map one. itemsOf calls
-// the functions of the map by protect.
+// itemsOf makes the items of a map from the value of the parameter Over. key is the key of all items, if KeyFrom gave the map one. itemsOf
+// calls the map's functions through protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
@@ -231,7 +231,7 @@ func itemNode(n *node) *node {
 	return kept
 }
 
-// repeated makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one. They share the node.
+// repeated makes a plan of n nodes, named id[0], id[1] and so on, from a plan of one. The n nodes share one declaration.
 func (p *Plan) repeated(id string, n int) *Plan {
 	names := make([]string, n)
 	q := &Plan{
@@ -301,8 +301,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the innermost item around the node, as its items and its index; the node itself may be this item. The index
-// is -1 if there is none. innermost records a read of this kind in the sights.
+// innermost returns the innermost item around the node, as its items and its index; the node itself may be this item. The index is -1 if
+// there is none. On its way outwards, innermost notes the read in the sights of the runs that it leaves.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -313,7 +313,7 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home returns the run and the node that have a node's inputs: for an item, the node is its map.
+// home returns the run and the node whose inputs a node gets: for an item, its map, in the run around the items.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags

@@ -27,8 +27,8 @@ import (
 // step; the other runs wait for its node to end. A Memo keeps only outputs of completed nodes, until these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters and what its predecessors delivered; for an item, its value. What the step has read
-// counts, too: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item moves, the output is
-// still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces it.
+// counts, too: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item moves to another
+// index, the output is still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces it.
 //
 // A node whose output is found does not start: its Result says Memoized, from which run, and when. If the inputs have no JSON form, or the
 // Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
@@ -48,9 +48,9 @@ type Memo struct {
 	flights map[string]*flight // by key
 }
 
-// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan;
-// but DoChan calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. And all
-// waiters would share the error of the caller, which may have been cancelled or timed out.
+// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan; but
+// DoChan calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. All waiters would also
+// get the error of the one call, whose run may have been cancelled or timed out.
 
 // Refresh makes the run call the steps of all nodes, even if its [Memo] has their outputs, and replace these outputs.
 func Refresh() Option {
@@ -70,7 +70,7 @@ type flight struct {
 	entry    memoEntry
 	reads    []string // what the step has read
 	of       string   // the key of the output
-	by       memoKey  // the key by which the leader asked
+	by       memoKey  // the part of the key that the leader knew before it called its step
 	ok       bool     // entry has an output
 }
 
@@ -85,8 +85,8 @@ func (m *Memo) apply(c *config) error {
 	return nil
 }
 
-// errBoardAgain is the result of an attempt whose node waited for a flight without its slots, and got no output: it takes slots and
-// joins again.
+// errBoardAgain is the result of an attempt whose node waited for a flight without its slots, and got no output: the node takes slots again
+// and joins a flight again.
 var errBoardAgain = errors.New("the output that the node waited for did not come")
 
 // through performs an attempt of a memoized node: it finds the output, or calls perform.
@@ -150,9 +150,9 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight: the nodes inside the expanded node may want slots that its run shares
-// with this run. An attempt that has started, such as a retry, would have to start again to get its slots back. So it keeps them, and does not
-// wait if slots are shared.
+// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it did: the nodes of the graph that the leader's
+// step has returned may want slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have to
+// start again to get its slots back. So it keeps them, and does not wait if slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
@@ -257,7 +257,7 @@ func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	}
 }
 
-// landFlights ends the flights that are left in a tree when its run ends. It is not inlined, because its map iterator has no room in the
+// landFlights ends the flights that are left in a tree when its run ends. It is not inlined, because its map iterator would enlarge the
 // frame of conclude: see attemptAndFinish.
 //
 //go:noinline
@@ -368,7 +368,7 @@ func (r *Run) memoPath(ref machine.Ref) string {
 	return r.path(ref)
 }
 
-// with returns the key of an output whose step has read some inputs.
+// with returns the key of the output of a step that has read these inputs.
 func (k memoKey) with(s *Step, reads []string) (string, error) {
 	if len(reads) == 0 || k.fixed {
 		return k.base, nil
@@ -543,8 +543,8 @@ func (s *Step) readsSoFar() []string {
 	return slices.Clone(s.run.extra(s.ref).reads)
 }
 
-// sights records what is read inside a memoized composite and comes from outside it. Every such read passes through the runs nested in the
-// composite, which call note. A nil sights records nothing.
+// sights records which inputs from outside a memoized composite the nodes inside it read. Every such read passes through the runs nested in
+// the composite, which call note. A nil sights records nothing.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
@@ -563,15 +563,15 @@ func (x *sights) note(kind, name string) {
 	}
 }
 
-// seenBy records a read from the outermost run, for all composites around this run.
+// seenBy records, for all composites around this run, that a step has read something from the outermost run.
 func (r *Run) seenBy(kind string) {
 	for ; r.outer != nil; r = r.outer {
 		r.seen.note(kind, "")
 	}
 }
 
-// depends records that a node waits, or was answered: then the outputs of the composites around it depend on more than their
-// inputs.
+// depends is called when a node begins to wait or is answered: from then on the outputs of the composites around it depend on more than
+// their inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {
 		if x := r.seen; x != nil {
@@ -604,8 +604,8 @@ func (w *worker) standAside() {
 	}
 }
 
-// ownParams returns the names of the parameters that a node has by itself, which are in its key. all reports whether the node also gets all
-// inputs of the run.
+// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports; they are part of its key. all reports
+// whether the node also gets all inputs of the run.
 func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	r, ref, _ = r.home(ref, 0)
 	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
@@ -666,8 +666,7 @@ func (s *Step) reread(read string) any {
 	return []any{v}
 }
 
-// memoEntry is the value of a key: an output, or the sets of inputs that steps have read. A key made of such a set
-// has the output.
+// memoEntry is the value of a key: an output, or the sets of inputs that steps have read. The key made with such a set leads to the output.
 type memoEntry struct {
 	reads [][]string
 	value any
@@ -789,7 +788,7 @@ func (m *Memo) drop(by, of *Step) error {
 	for _, reads := range first.reads {
 		key, err := k.with(of, reads)
 		if err != nil {
-			continue // it has read other inputs
+			continue // another attempt has read these inputs
 		}
 		e, err := m.get(by, key)
 		if err == nil && e.has && e.run == run {
@@ -802,8 +801,7 @@ func (m *Memo) drop(by, of *Step) error {
 	return nil
 }
 
-// get returns the entry for a key. It returns the zero entry for no entry, and for a damaged one, which the node's log
-// reports.
+// get returns the entry for a key. It returns the zero entry if there is none, or if the entry is damaged, which the node's log reports.
 func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	if m.Cache == nil {
 		m.mu.Lock()

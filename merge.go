@@ -162,8 +162,8 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether an edge from the node may have this key. If the node declares no ports, it may have any key; else a port, or a
-// path into a port's value.
+// has reports whether an edge from the node may have this key. If the node declares no ports, the edge may have any key; otherwise the key
+// must be a port or a path into a port's value.
 func (p *ports) has(key string) bool {
 	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
 		return true
@@ -192,7 +192,7 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// member is lookup that also finds exported fields of structs: by their JSON names, or else by their Go names in any case.
+// member is like lookup, but also finds exported fields of structs: by their JSON names, or else by their Go names in any case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true
@@ -325,7 +325,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 	return unfed(of, ref, name)
 }
 
-// unfed is assembled for a parameter to which no edge has delivered a value.
+// unfed does the work of assembled for a parameter to which no edge has delivered a value.
 func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
@@ -366,8 +366,8 @@ func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (val
 	return nil, false
 }
 
-// eachOwnParam calls f with the names of the parameters that a node may have of its own, possibly repeating a name. inputs reports
-// whether the node gets the root inputs, too.
+// eachOwnParam calls f with the names of the parameters that a node declares by its edges, Params or Ports, possibly repeating a name.
+// inputs reports whether the node gets the root inputs, too.
 func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
 	if in != nil {
@@ -384,7 +384,7 @@ func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) 
 	return len(n.Ports) == 0 && len(p.net.In(ref)) == 0
 }
 
-// A Run is a source.
+// The methods graph, deliveryTo, failureOf, input and clone make a Run a source.
 func (r *Run) graph() *Plan { return r.plan }
 
 // deliveryTo takes the run's lock for a node that may run before its predecessors have ended. It also takes the lock in a durable run,
@@ -490,7 +490,7 @@ func (r *Run) clone(v any) any {
 	return r.cfg.cloneInputs(v)
 }
 
-// checkInputs merges the parameters of a node and checks its required ports. It calls merge functions by protect.
+// checkInputs merges the parameters of a node and checks its required ports. It calls merge functions through protect.
 func checkInputs(of source, ref machine.Ref, substituted bool, protect func(func() error) error, res *checkResult) {
 	p := of.graph()
 	n, in := p.node(ref), p.inputsOf(ref)
@@ -573,9 +573,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert stores in to the number or the list in v, which has the form that JSON and maps give it. A whole float64 or json.Number in range
-// becomes an integer, a json.Number a float64, and a []any a list of its elements. convert returns false for any other value, and for a
-// named type such as time.Duration, which may count in another unit.
+// convert converts v, a number or a list in the form that JSON and maps give it, and stores the result in the value named to. A whole
+// float64 or json.Number in range becomes an integer, a json.Number a float64, and a []any a list of its elements. convert returns false
+// for any other value, and for a named type such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil
@@ -648,7 +648,7 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 // maxKey is the greatest length, in bytes, of a key from a value.
 const maxKey = 1000
 
-// findKey finds the key of a node with a KeyFrom. Keys that come from the items of a map are found later.
+// findKey finds the key of a node with a KeyFrom. Keys that come from the items of a map are left to distinguish.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]

@@ -34,8 +34,8 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes. It is called once for every node that has ended. Unlike middleware, it also sees
-// nodes that were skipped or stopped before they started. A node has one result, whatever its retries.
+// OnNode adds an observer of nodes. It is called once for every node that has ended. Unlike middleware, it also sees nodes that were
+// skipped or stopped before they started. The observer gets one result for each node, however often the node was retried.
 //
 // OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes in
 // one step of the run. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a
@@ -88,11 +88,12 @@ func (r *Run) wrap() error {
 // ctx: the steps' contexts then have its values. If this context ends before the caller's, the run does not stop. Several Arounds nest, the
 // first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. Meanwhile the
-// run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends meanwhile,
-// later functions are not called; if it ends before f is called, neither function is called. The function that f returns is called on a
-// goroutine of the run's own. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it, for CancelGrace, but at least for a second. A panic of
-// either function is a warning in the Result, and so is a function that still runs after that time.
+// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner].
+// Meanwhile the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
+// ends meanwhile, the functions of later Arounds are not called; if it ends before f is called, neither function of this Around is called.
+// The function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it as long as
+// CancelGrace, but at least for a second. A panic of either function is a warning in the Result, and so is a function that still runs after
+// that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -109,11 +110,11 @@ type surrounding struct {
 	late   []error       // warnings of Around functions that were running when the run ended
 	done   chan struct{} // closed when all have returned
 	waited once.Once     // the grace is granted once
-	told   bool          // the Result has been returned; the run's resMu guards it
+	told   bool          // the Result has been returned; the run's resMu guards told
 }
 
-// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's
-// lock, and the run is not open yet.
+// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock,
+// and has not called open yet.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
@@ -145,8 +146,8 @@ func (r *Run) surround() {
 	}
 }
 
-// isAhead returns false if the run ended before it began. After the first call, a caller that waits for the run also waits for its
-// functions of Around.
+// isAhead reports whether the run has neither begun nor ended. Once it has returned true, callers of [Run.Wait] also wait for the functions
+// of Around.
 func (r *Run) isAhead(a *surrounding) bool {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -203,7 +204,7 @@ func (r *Run) warnOfEnd(res *Result, err error) {
 
 var errStuckAround = errors.New("Around: still busy after the run's end and its grace")
 
-// awaitAround waits, once and no longer than the grace, for the functions that Around's functions have returned.
+// awaitAround waits until endAround has called all functions. It waits only once, and no longer than the grace.
 func (r *Run) awaitAround(res *Result) {
 	a := r.span.Load()
 	if a == nil {
@@ -263,9 +264,9 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// Kinds says which kinds of nodes the run's step function can perform; a [Mux] lists its own. If the graph has, at any depth, another node that
-// needs this function, the run is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, nodes that the
-// engine performs, disabled nodes and mocked nodes need no kind. The run is refused with [ErrBadOption] if of is nil.
+// Kinds says which kinds of nodes the run's step function can perform; a [Mux] lists its own. If a node at any depth needs this function
+// and has another kind, the run is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, nodes that
+// the engine performs, disabled nodes and mocked nodes need no kind. The run is refused with [ErrBadOption] if the argument is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {
@@ -276,15 +277,15 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need
-// none. within is, in test mode, the double of the node that expands into the plan, if any.
+// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need none. In test mode,
+// the argument within is the double of the node that expands into the plan, if any.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		known[kind] = true
 	}
 	ps := problems{graph: p.name}
-	seen := map[*Plan]bool{} // visit a graph that is used in several places once
+	seen := map[*Plan]bool{} // a graph that is used in several places is visited once
 	var look func(p *Plan, t *testMode, within *double, prefix string)
 	look = func(p *Plan, t *testMode, within *double, prefix string) {
 		needy := p.stepless
@@ -332,8 +333,8 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// choose returns the names of nodes, with a prefix and in the order of declaration, that the caller may have meant instead
-// of an unknown name.
+// choose returns the names that a caller may have meant instead of an unknown one: the names of the nodes for which could returns true,
+// with the prefix, in the order of declaration.
 func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxListed {
@@ -359,7 +360,7 @@ func (p *Plan) unknownNode(path string) error {
 	}
 }
 
-// unknownOwn returns the error for an unknown id in a function that takes ids of the graph's own nodes, and no paths.
+// unknownOwn returns the error for an unknown id, for functions that take ids of the graph's own nodes but no paths.
 func (p *Plan) unknownOwn(id string) error {
 	part, _, _ := strings.Cut(id, "/")
 	if r, ok := p.compositeOf(part); ok {
@@ -378,9 +379,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate returns the error for a name under which no node waits or will wait. status returns the status of node r
-// of the graph whose nodes have this prefix in their paths; noRef asks for no status. It returns false if no run
-// performs that graph.
+// unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r of the
+// graph whose nodes have this prefix in their paths, and false if no run performs that graph. With noRef it only reports whether a run
+// performs the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason

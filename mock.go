@@ -40,8 +40,8 @@ type TestMode struct {
 	// mocked node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without
 	// a compensation. Middleware does not see mocked compensations.
 	Undos map[string]Mock
-	// OnMissing says what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and
-	// composites are then real, and OnMissing applies to each node inside a composite. Default: [MissingReal].
+	// OnMissing says what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and composites that are
+	// in neither are real; OnMissing applies to each node inside such a composite. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged, in this order, when the run is over or suspended. They do not change the outcome of the run.
 	Assertions []Assertion
@@ -285,7 +285,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan returns the test plan of a run of p: the outermost run, or the run of the composite within.
+// plan returns the test plan of a run of p: of the outermost run or, if within is not nil, of the run of that composite.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -400,7 +400,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// double returns how test mode treats a node, and decides it the first time.
+// double returns how test mode treats a node, which the first call decides.
 func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
@@ -508,8 +508,8 @@ const (
 // TestSummary is the summary of a run in test mode. The summary of any other run is nil, and its methods treat nil as
 // the zero value.
 type TestSummary struct {
-	// Nodes are all nodes in the order of declaration; the nodes inside a composite that began follow it. All instances of
-	// a node, in items and iterations, count as one.
+	// Nodes are all nodes in the order of declaration. A composite that began is followed by the nodes inside it. All instances of a node,
+	// in items and iterations, count as one.
 	Nodes []TestNode
 	// Passed and Failed count assertions.
 	Passed, Failed int
@@ -735,7 +735,7 @@ func at(value any, place string) (any, error) {
 
 // judge judges an assertion and records the outcome in s.
 func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
-	err := ErrGoexit // stays if check does not return
+	err := ErrGoexit // the error of an assertion whose check does not return
 	defer func() {
 		if err == nil {
 			s.Passed++

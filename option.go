@@ -41,14 +41,14 @@ type config struct {
 	reads          bool                                                // for ReadResult: the run performs nothing
 	adopts         *Adoption                                           // for Adopt, which sets it
 	idle           bool                                                // the run writes its first transaction and performs nothing
-	listed         *store.Run                                          // the run as it was when it was chosen; nil if that does not matter
-	report         func(error)                                         // by Runner.Serve: reports errors that keep a request of the run waiting
-	restAfter      time.Duration                                       // by Runner.Serve: a longer wait ends the run at rest; 0 means that none does
-	served         bool                                                // by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
-	turn           *keyTurn                                            // by Runner.Serve: the turn of the run's key; nil without keys
-	dueAt          time.Time                                           // by Runner.Serve: when the run may begin, a time that the store's clock has reached
-	admission      func(context.Context, *store.Run) (*Request, error) // by Runner.Serve: nil without Service.Admit
-	refused        *Request                                            // by admission: the run is cancelled without having begun
+	listed         *store.Run                                          // the stored run as the caller saw it in a list; nil if later changes do not matter
+	report         func(error)                                         // set by Runner.Serve: reports errors that keep a request of the run waiting
+	restAfter      time.Duration                                       // set by Runner.Serve: a wait longer than this ends the run at rest; 0 means that no wait does
+	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
+	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil without keys
+	dueAt          time.Time                                           // set by Runner.Serve: when the run may begin, a time that the store's clock has reached
+	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve: nil without Service.Admit
+	refused        *Request                                            // set by admission: the run is cancelled without having begun
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // for Runner.Redrive: the ended run
@@ -215,9 +215,9 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if a node that sees its failure
-	// has run, or was skipped because of it by its upstream policy. Otherwise the run fails if some failure was not handled, and is
-	// cancelled if only cancellations were not.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if some node that sees its failure
+	// has run, or was skipped because of the failure by its own upstream policy. Otherwise the run fails if some failure was not handled,
+	// and is cancelled if only cancellations were not handled.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
 	// none failed, and fails in all other cases.
@@ -322,10 +322,10 @@ func (m StopMode) manner() machine.StopManner {
 	return machine.StopAsking
 }
 
-// Limit bounds how many steps run at the same time. Zero, the default, means no limit: a step that waits for something costs only its
-// goroutine. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
-// Under Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the
-// results and durations of its steps, and on events from outside.
+// Limit bounds how many steps run at the same time. Zero, the default, means no limit, since a step that waits costs only its goroutine.
+// The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit. Under
+// Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results
+// and durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -351,7 +351,7 @@ func KeyLimit(n int) Option {
 func (r Rate) apply(c *config) error { return rate(&c.startRate, "Rate", r) }
 
 // KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption] if the rate is not positive or
-// its burst cannot be counted.
+// its burst is too large to count.
 func KeyRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
 }
@@ -365,8 +365,8 @@ func rate(field *Rate, name string, r Rate) error {
 }
 
 // Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations of an earlier run instead of
-// the nodes' own Estimates. Nodes are matched by id; a node that the earlier run did not execute counts with its own Estimate. A nil result
-// changes nothing.
+// the nodes' own Estimates. Nodes are matched by id; for a node that the earlier run did not execute, its own Estimate is used. A nil
+// result changes nothing.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
@@ -430,9 +430,8 @@ func EventOutputs(most int) Option {
 	})
 }
 
-// Retain bounds how many events a run keeps for [Run.Events]: the last n, and 0 means none. A reader that asks for an older event gets a
-// gap error. By default a run keeps all events. Events that a sink has not received yet are always kept; Execute keeps events only for
-// sinks.
+// Retain makes a run keep only its last n events for [Run.Events]; Retain(0) keeps none. A reader that asks for an older event gets a gap
+// error. By default a run keeps all events. Events that a sink has not received yet are always kept; Execute keeps events only for sinks.
 func Retain(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {

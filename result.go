@@ -21,7 +21,7 @@ type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that has not ended: see Waiting.
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output has
-	// completed, and does not count.
+	// completed, and does not degrade the run.
 	Degraded bool
 	// Left is true for a suspended run that was left. [Run.Leave] or [Runner.Shutdown] left it, or the caller's context of a durable run
 	// ended, or the run's store did not answer before its lease ran out. If the context ended, the error matches [ErrLeft]. If the store
@@ -130,9 +130,9 @@ type NodeResult struct {
 // Undoing describes how a node was or is being undone: see Compensate of [Node].
 type Undoing struct {
 	Attempts int       // the number of attempts of the compensation
-	Certain  bool      // the node has completed, so it had an effect; if false, the effect is unknown
+	Certain  bool      // the node has completed, so it had an effect; otherwise it is not known whether it had one
 	Began    time.Time // when the first attempt began
-	Ended    time.Time // when the node was undone, or could not be; zero while it is being undone
+	Ended    time.Time // when undoing the node succeeded or was given up; zero before
 	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if its Compensate did
 }
 
@@ -294,7 +294,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	}
 	if rec.attempts > 0 {
 		res.Start = r.start.Add(time.Duration(rec.start))
-		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // a composite in a run that was left
+		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // the time of a composite in a run that was left lasts to the run's end
 			res.Duration = time.Duration(r.ended - rec.start)
 		}
 	}
@@ -390,8 +390,8 @@ func (r *Result) node(ref machine.Ref) NodeResult {
 	return res
 }
 
-// addCause adds the cause and the error to the result of a terminal node that has neither completed nor was skipped, as far as they are
-// known. The caller holds the run's lock.
+// addCause adds the cause and the error, as far as they are known, to the result of a node that has failed or was stopped. The caller holds
+// the run's lock.
 func (r *Run) addCause(ref machine.Ref, res *NodeResult) {
 	if res.Status == Completed || res.Status == Skipped {
 		return
@@ -540,8 +540,8 @@ func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
-		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the rule of an earlier life, has decided
-			nodes, passed = escaped, machine.WordPropagated // a tolerated failure counts, since it may have stopped a victim
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the rule of an earlier life, has decided the status
+			nodes, passed = escaped, machine.WordPropagated // tolerated failures are included, since other nodes may have been aborted because of them
 		}
 	}
 	for _, ref := range nodes {
@@ -642,8 +642,8 @@ type Cause struct {
 }
 
 // Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive]. A
-// function with the parameter ...Request needs none, and uses only the first one. Both texts are for display and logs; they do not change
-// what happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
+// function with a parameter ...Request uses only the first Request, and may be called without one. Both texts are for display and logs;
+// they do not change what happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
 type Request = event.Request
 
 // boundedRequest shortens a request from a file that another program may have written. It returns nil for nil.
@@ -655,7 +655,7 @@ func boundedRequest(q *Request) *Request {
 	return &b
 }
 
-// asked returns the first request of a call's last parameter, shortened, or an empty request.
+// asked returns the first of a call's requests, shortened, or an empty request if there are none.
 func asked(by []Request) Request {
 	if len(by) == 0 {
 		return Request{}
@@ -684,8 +684,8 @@ func (r *Run) ask(q Request) {
 	}
 }
 
-// requestFor returns the request that made nodes of the run end with this kind of cause. A nested run may also be stopped with such a cause
-// without a request. The caller holds the run's lock.
+// requestFor returns the request that made nodes of the run end with this kind of cause. The request is empty for nodes in a nested run
+// that such a cause has stopped on its own, since that needs no request. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

@@ -13,8 +13,8 @@ import (
 )
 
 // Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value stands for the
-// policy of the graph's Defaults, or if that is zero for the run's. If both are zero, there is a single attempt: repeating an unknown side
-// effect is worse than reporting a failure.
+// policy of the graph's Defaults or, if that is zero too, for the run's policy. If both are zero, there is a single attempt: repeating an
+// unknown side effect is worse than reporting a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
 //
@@ -65,7 +65,8 @@ func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitterNames.Parse(j, text) }
 
-// noRetryOr returns n, or if n is zero the reason for a failure of this kind outside an attempt.
+// noRetryOr returns n if it is not zero. Otherwise the node failed outside an attempt, and noRetryOr returns why a failure with this cause
+// was not retried.
 func noRetryOr(n event.NoRetry, kind CauseKind) event.NoRetry {
 	switch {
 	case n != 0:
@@ -134,7 +135,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long a backoff from an earlier life still lasts: the remaining time, but no longer than any delay of the policy.
+// bound returns how long a backoff from an earlier life still lasts: the remaining time, but no longer than the longest delay that the
+// policy allows.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
 		return rest
@@ -177,8 +179,8 @@ func (r Retry) validate() (field string, err error) {
 	return "", nil
 }
 
-// slip describes a probable mistake in a valid policy; text is empty if there is none. An empty RetryOn alone is not a mistake: it keeps
-// the default policy away.
+// slip describes a probable mistake in a valid policy; text is empty if there is none. A policy that has only an empty RetryOn is not a
+// mistake: it replaces the default policy.
 func (r Retry) slip() (field, text string) {
 	if len(r.RetryOn) == 0 {
 		r.RetryOn = nil
@@ -274,8 +276,8 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup nodes and the end node take
 // no token either, so that the run ends soon.
 //
-// As an option, a Rate bounds the attempts of the whole run, including its nested runs. The error matches [ErrBadOption] if the rate is not
-// positive or its burst cannot be counted.
+// As an option, a Rate bounds the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate
+// is not positive or its burst is too large to count.
 type Rate struct {
 	// Starts is how many attempts may start in each interval.
 	Starts int

@@ -44,11 +44,11 @@ type runGiven struct {
 	wrapped  bool         // step is wrapped in middleware and also performs the nodes' own Do
 	stepless bool         // the host has given no step function
 	mayEnd   bool         // the caller's context may end
-	careful  bool         // the outcome of an attempt depends on more than its result
+	careful  bool         // performPlain must look beyond a step's result: the caller's context may end, outputs are encoded, or the run has one slot
 	attended bool         // Execute waits for the run, which follows the caller's context
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
-	dozes    int64        // if the run was left to wait for its first alarm: how long before the alarm, in ns; else 0
+	dozes    int64        // if doze has left the run: the time from then to the first alarm, in ns; else 0
 	learning *learning    // its History; nil without one
 	from     *restoration // the state from which the run continues, until the run is opened
 }
@@ -59,13 +59,13 @@ type runNodes struct {
 	extras  map[machine.Ref]*extra
 	checks  map[machine.Ref]*evaluation         // the checks that workers perform
 	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
-	slipped atomic.Bool                         // slips had an entry; not guarded
+	slipped atomic.Bool                         // slips has had an entry; readable without the lock
 	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
 }
 
 // runReports holds the recorders of a run's events.
 type runReports struct {
-	log      *eventLog     // nil if events have no readers; immutable; shared with the outermost run; recorder is used only with it
+	log      *eventLog     // nil if events have no readers; else the outermost run's; immutable
 	recorder *recorder     // nil without a log
 	scope    *eventScope   // nil without a log
 	flushing chan struct{} // closed when a goroutine has published the signals; nil if none is publishing
@@ -91,14 +91,14 @@ type runNest struct {
 // to.
 type instance struct {
 	prefix     string         // the prefix of the paths of the run's nodes
-	keys       string         // the prefix of their keys in the store, see key
+	keys       string         // the prefix of these nodes' keys in the store, see key
 	within     *Step          // the attempt of the composite that the run is a part of
 	remaining  int64          // the longest path that remains in the tree after this run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
 	seen       *sights        // for a memoized composite: what is read through it; else nil
 	items      *items         // in the run of a map's items: the items
 	iteration  int            // in the run of a loop's iteration: its number, from 1; else 0
-	previous   any            // the output of the iteration before
+	previous   any            // the output of the previous iteration
 	rootInputs map[string]any // in the run of an expanded node's graph: the graph's inputs, never nil
 }
 
@@ -126,7 +126,7 @@ type runStops struct {
 	stopsAll     bool                     // a stop has asked all running attempts to stop
 	unfollowed   atomic.Bool              // the run no longer follows the caller's context, and callerEnded does nothing
 	unfollow     func() bool              // makes the run stop following the caller's context; nil once called; the outermost run's
-	deadline     *alarm                   // of the run
+	deadline     *alarm                   // rings when the run's Timeout has passed
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner   machine.StopManner       // of the first stop
 	stopOrigin   machine.Ref              // the node whose failure caused the first stop, or noRef
@@ -141,7 +141,7 @@ type runRest struct {
 	stage     runStage
 	reentered bool                   // some step was entered again after a wait
 	leaving   bool                   // Leave was called, or the end of the caller's context leaves the run
-	leftFor   *stopCause             // how that context ended; nil if its end does not leave the run; the outermost run's
+	leftFor   *stopCause             // how the caller's context ended, if its end leaves the run; else nil; the outermost run's
 	waits     *waits                 // of the outermost run: see waiters
 	tokens    map[string]machine.Ref // the tokens of the steps that wait
 	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
@@ -183,8 +183,8 @@ type remarks struct {
 	warned          map[*router]bool  // in the outermost run: conditions in the tree whose answers have had a warning
 	warnedGuards    map[*node]bool    // in the outermost run: nodes whose guards could not decide
 	warnedInside    map[string]bool   // in the outermost run: warnings from graphs that steps have returned
-	outlasting      map[*Gate]bool    // in the outermost run: gates that a warning names because they outlast it
-	labels          map[string]string // of the outermost run: set by steps; not written to
+	outlasting      map[*Gate]bool    // in the outermost run: gates that outlast the run, each named by a warning
+	labels          map[string]string // of the outermost run: set by steps; replaced, never changed
 	usage           *runUsage         // of the outermost run: what was used; nil if nothing
 	holders         map[any][]place   // in the outermost run: the holders that Why has found, by the resource that they hold
 }
@@ -292,7 +292,7 @@ func (r *Run) begin(x *restoration, now int64) {
 		}
 	}()
 	var err error
-	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected: it has answered before
+	if mayEnd, ended, err = askCaller(r.ctx); err != nil { // unexpected, since the context has answered before
 		mayEnd, ended = true, &stopCause{err, context.Canceled}
 	}
 	if len(r.cfg.around) > 0 {
@@ -314,7 +314,7 @@ func (r *Run) initState() {
 // callerGone stops a run if a method of the caller's context ends the goroutine.
 var callerGone = &stopCause{ErrGoexit, context.Canceled}
 
-// open does the part of begin that needs the lock. It reports whether the run had not ended before.
+// open does the part of begin that needs the lock. It returns false if the run has ended, or will end, without having begun.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
@@ -345,7 +345,8 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// openUnbegun announces a pending run that ends without having begun. A run that was to continue keeps its results so far.
+// openUnbegun announces a pending run that ends without having begun. A run that would have continued from a snapshot or a store keeps its
+// results so far.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.stage, r.began, r.from = stageRunning, now, nil
@@ -381,8 +382,8 @@ func (r *Run) now() int64 {
 	return int64(time.Since(r.start))
 }
 
-// dispatch lets the State announce work. It is called after every change, unless the change was made by a worker that takes its next task.
-// The caller holds the run's lock.
+// dispatch lets the State announce work. dispatch is called after every change of the State, except by a worker that takes its next task
+// itself. The caller holds the run's lock.
 func (r *Run) dispatch(now int64) {
 	if r.isLost() {
 		if r.outer == nil {
@@ -410,7 +411,7 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// announced answers an announcement of the State with a worker. It declines if the committer has to take the outbox first.
+// announced starts a worker when the State announces work, unless the committer has to take the outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
 		r.st.Answer() // the committer will let the run continue
@@ -666,8 +667,8 @@ func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
 // record is the data that a run keeps of every node. It is written under the run's lock. After the node is terminal it is written only if a
-// store refuses or loses the node's end. A terminal node's record may then be read without the lock, like its word in the State. In a
-// durable run, guards and merges that run before that end is stored must take the lock.
+// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. Only guards
+// and merges of a durable run, which may run before the node's end is stored, must take the lock.
 type record struct {
 	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
 	value    any   // the output of a completed node, the error of a failed node
@@ -676,7 +677,7 @@ type record struct {
 	attempts int32
 	active   activeStep // which Step belongs to the running attempt, if any; not a pointer, which the garbage collector would scan
 	fallback bool
-	noRetry  event.NoRetry // for a node that failed because its attempt failed
+	noRetry  event.NoRetry // for a node whose attempt failed: why it was not retried
 	returned bool          // the running attempt's step has returned, but its end waits for room in the store's outbox
 }
 
@@ -740,12 +741,12 @@ type extra struct {
 	comp     *composite     // for a composite that has begun, and for an expanded node
 	kept     *nodeState     // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
 	answers  int            // the number of signals put into kept
-	items    *items         // for a map, from the check
+	items    *items         // for a map: its items, which the check has made
 
 	wait      *Wait             // for a suspended node
 	answered  *Wait             // the last wait that has ended
 	saved     any               // the state that the step gave to Suspend or Expand
-	decision  *Decision         // the signal that answered it; nil if none
+	decision  *Decision         // the signal that answered the node; nil if none
 	texts     *texts            // the texts of wait, saved and decision; nil if none
 	reentries int32             // how often the step was entered again in the same attempt
 	due       int64             // for a node that backs off: when it is ready, in ns since the run's start
@@ -756,7 +757,7 @@ type extra struct {
 	left      bool              // the current attempt was interrupted because the run is being left
 	awaited   []awaitedRun      // the answers to AwaitRun
 
-	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
+	overall, grace, backoff, gate *alarm // nil unless armed
 }
 
 // nodeFacts are the facts about a node outside the State, in the form in which a snapshot keeps them. A new fact needs a field here and a
@@ -768,7 +769,7 @@ type nodeFacts struct {
 	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
 	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
 	Harmless  int32      `json:"harmless,omitempty"`  // attempts that have had no effect
-	Inherited bool       `json:"inherited,omitempty"` // the node ended in the run that this one is a fork of, and only that run undoes it
+	Inherited bool       `json:"inherited,omitempty"` // the node ended in the run from which this one was forked; only that run undoes it
 	Abandoned bool       `json:"abandoned,omitempty"`
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
@@ -781,7 +782,7 @@ type nodeFacts struct {
 
 // attemptError is the error of a retried attempt. Attempts that a crash cut short have none.
 type attemptError struct {
-	attempt    int32 // 0 for an attempt of an earlier life, which precedes all attempts of this one
+	attempt    int32 // 0 for an attempt of an earlier life, which precedes all attempts of this life
 	number     int32 // the attempt's number, also in an earlier life; 0 if a file of an older version lacks it
 	err        error
 	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them

@@ -33,8 +33,8 @@ type undoing struct {
 	by     *Run            // the run that waits for the undos in flight, and counts their goroutines and timers; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // in the run by: the undos that run or back off, in this run and its nested runs
-	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be
+	active []*undo         // in the run that waits, see by: the undos that run or back off, in it and its nested runs
+	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
 	busy     int              // in the outermost run: the runs of the tree that undo nodes now, plus the nodes whose undo began in an earlier life
 	fresh    []*undo          // in the outermost run: the undos that a redrive has changed, until the change is recorded
@@ -57,10 +57,10 @@ type undo struct {
 	before                  int32      // how often the node was undone before
 	inside                  []*Run     // for a composite: the nested runs still to undo; the next one is the last
 	resumed                 bool       // an earlier life began to undo the node, and the node's turn has not come in this life
-	regained                bool       // the compensation was called again for the graph that it returned in an earlier life
+	regained                bool       // the node's step was called again, only for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm
 
-	by     *Request     // who has undone it by hand; else nil
+	by     *Request     // who has undone the node by hand; else nil
 	noted  uint64       // the last transaction that records the undo
 	stored Compensation // the status of the undo in the store
 }
@@ -83,7 +83,7 @@ func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	return nil
 }
 
-// allowUndo prepares the run, and the runs around it, for nodes in an expanded node that may have to be undone.
+// allowUndo prepares the run, and the runs around it, for undoing nodes inside an expanded node.
 func (r *Run) allowUndo() {
 	for o := r; o != nil; o = o.outer {
 		o.st.AllowUndo()
@@ -110,7 +110,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node still has to be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // the node is a cleanup composite from an earlier life that continues: it has its turn before the end node
+	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite of an earlier life that continues in this one; it has its turn before the end node
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -199,7 +199,8 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 	return !r.st.Done()
 }
 
-// reverse begins to undo nodes of the run. by is the run that waits for it. reverse reports whether there is any node to undo.
+// reverse begins to undo the nodes of the run for which undoes returns true. The argument by is the run that waits for them. reverse
+// returns false if there is no node to undo.
 func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, then func(now int64)) bool {
 	if r.st.Reverse(undoes, by == r) == 0 {
 		return false
@@ -341,8 +342,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules returns the node's compensation. If its step is only called again for its graph, rules returns a compensation with only the node's
-// Timeout.
+// rules returns the node's compensation. For a node without one, whose step is only called again for its graph, it returns a compensation
+// with only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -436,7 +437,7 @@ func (u *undo) putOff() {
 	u.note()
 }
 
-// leave ends the running attempt, or the backoff after it.
+// leave disarms the timers of the running attempt, or of the backoff after it, and removes the undo from the active ones.
 func (u *undo) leave() {
 	by := u.run.undo.by
 	by.disarm(&u.attempt)
@@ -613,7 +614,7 @@ func (r *Run) descendantsOf() []*Run {
 	return r.descendants()
 }
 
-// failedWhole is the conclusion of a composite whose attempt has failed, while the nodes inside are undone.
+// failedWhole keeps the conclusion of a composite whose attempt has failed until the nodes inside are undone.
 type failedWhole struct {
 	c      conclusion
 	res    attemptResult
@@ -754,7 +755,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
 		}
-		for ref := range in.extras { // from an earlier life: a snapshot has the compensations deeper inside
+		for ref := range in.extras { // composites of an earlier life: the compensations deeper inside are known from its snapshot
 			if in.ownUndo(ref) == nil && c < CompensationDone {
 				c = max(c, in.undoneInside(ref))
 			}

@@ -26,7 +26,7 @@ type conclusion struct {
 	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // the wait that a RateLimited error asks for, or 0
-	noRetry  event.NoRetry // why the failure is not retried; zero if that is open, or if the attempt has not failed
+	noRetry  event.NoRetry // why the failure is not retried; zero if that is not decided yet, or if the attempt has not failed
 	abortRun bool
 	harmless bool       // the attempt has had no effect
 	fallback bool       // the value is the fallback's
@@ -39,7 +39,7 @@ func (w *worker) conclude(res attemptResult) conclusion {
 	return w.concludeKept(res)
 }
 
-// concludeKept does the work of conclude for an output whose text may be known.
+// concludeKept does the work of conclude for an output that the codec may have written already.
 func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
@@ -99,7 +99,7 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	return nil
 }
 
-// noMatchError marks the error of a condition that has no branch for its label.
+// noMatchError marks the error of a condition that has no branch for its answer.
 type noMatchError struct{ error }
 
 // noBranches returns the result of a condition for an error from takeBranches.
@@ -137,7 +137,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 			return c
 		}
 		c.suspend = facts.suspend
-		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // stays if the node may not wait
+		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // for a node that amend does not let wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -223,7 +223,7 @@ func (r *Run) random() float64 {
 	if r.cfg.random == nil {
 		return rand.Float64()
 	}
-	if u := r.cfg.random(); u >= 0 { // false for NaN
+	if u := r.cfg.random(); u >= 0 { // the comparison is false for NaN
 		return min(u, 1)
 	}
 	return 0
@@ -512,7 +512,8 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	return v
 }
 
-// endStopped reports whether the run was stopped before it began, in this life or an earlier one. Only then does the end node stop with it.
+// endStopped reports whether the stop of the run has also stopped its end node. A stop does so only if it comes before the run has begun,
+// in this life or an earlier one.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)
 	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
@@ -587,7 +588,7 @@ func (w *worker) fallback() bool {
 	return w.finishFallback(c, true)
 }
 
-// finishFallback finishes a fallback. No other attempt follows.
+// finishFallback finishes a fallback. No attempt follows a fallback.
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed, returned := w.run, w.step, w.failed, w.now
 	w.resumed = false
@@ -618,9 +619,9 @@ const defaultMaxCrashes = 3
 
 // MaxCrashes bounds how often in a row the process may die during attempts of one node. If it dies one more time, the node fails with
 // [CauseCrashed] when the run continues, so that a step cannot take its process down forever. This failure is not retried; catch edges,
-// error boundaries, ContinueOnFail and Fallback apply to it, and the Fallback may take the process down as often again. Only a [Durable]
-// run counts crashes. A life that was left because its store did not answer counts as a crash for the attempts in flight. An attempt that
-// ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound of one node. Default: 3.
+// error boundaries, ContinueOnFail and Fallback apply to it, and the process may die in the Fallback as often again. Only a [Durable] run
+// counts crashes. A life that was left because its store did not answer counts as a crash for the attempts in flight. An attempt that ends
+// in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound of one node. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
@@ -651,8 +652,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. It is not called if the refused output is the Fallback's. It is not called
-// either if the process has died in it as often as the bound permits.
+// saves reports whether the Fallback of a doomed node is called. It is not called if the refused output is the Fallback's, or if the
+// process has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most

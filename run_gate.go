@@ -24,7 +24,8 @@ type answer struct {
 	text            json.RawMessage // the value of the signal as the codec has written it; nil if it has not
 }
 
-// answer computes the effect of a signal, whose text may be known. It returns an error if the value is not one of the choices of a gate.
+// answer computes the effect of a signal, whose value the codec may have written already. It returns an error if the value is not one of
+// the choices of a gate.
 func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
@@ -58,7 +59,7 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 }
 
 // trySignal tries once to deliver a signal. It returns the transaction that writes the answer, nil without a store. The error is errNotKept
-// if the graph of an expanded node has become known meanwhile. Then the node's waiting nodes are in its nested run, and the caller tries
+// if the graph of an expanded node has become known meanwhile. Then the waiting nodes inside it are in its nested run, and the caller tries
 // again.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
@@ -111,7 +112,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // stays if control does not call f, because another caller's signal or the like has ended the run
+	err = errNotKept // the result if control does not call the function, because the run has ended meanwhile
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was faster
@@ -154,8 +155,8 @@ type pendingGate struct {
 	kept *keptNode
 }
 
-// findPending returns the node that a signal answers. It returns no node on errors, and for a signal that repeats another one, with the
-// transaction of that one. The error errNotKept means that the run has begun. The caller holds the run's lock.
+// findPending returns the node that a signal answers. For a signal that repeats an earlier one it returns the transaction of the earlier
+// one and no node; with an error it returns neither. The error errNotKept means that the run has begun. The caller holds the run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -303,12 +304,12 @@ func (r *Run) refusal(ref machine.Ref) error {
 	return nil
 }
 
-// answeredAlready returns the error of a second answer, the same in every life of the run.
+// answeredAlready returns the error for a second answer. Its text is the same in every life of the run.
 func answeredAlready(path string) error {
 	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
 }
 
-// endedUnanswered returns the error of an answer to an ended node, a gate or a step that has waited.
+// endedUnanswered returns the error for an answer to a gate, or to a step that has waited, if the node has ended.
 func endedUnanswered(path string, status Status) error {
 	if status == Completed {
 		return answeredAlready(path)
@@ -349,7 +350,7 @@ func (r *Run) reenter(ref machine.Ref, now int64) error {
 	return r.st.Requeue(r.st.Token(ref), Suspended)
 }
 
-// refusesSignal returns an error if every signal for the node would be refused, and nil if the value decides.
+// refusesSignal returns an error if every signal for the node would be refused, and nil if that depends on the signal's value.
 func (r *Run) refusesSignal(name string) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -520,7 +521,7 @@ func (r *Run) earlySignals() error {
 }
 
 // answers computes the effects of the signals. The caller does not hold the run's lock, since labels may be user code. refused are the
-// errors of signals that are not among the choices, in the order of declaration.
+// errors of signals whose values are not among the choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {

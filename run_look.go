@@ -63,8 +63,8 @@ func (r *Run) Counts() map[Status]int {
 }
 
 // Node returns the current state of a node: its status and attempts, and after its end the same as the [Result], with the origins known so
-// far. The Duration of a running node ends now. For a node in a composite, use its path, such as "S/x", "M[2]" or "L#1/x", see [Event]. The
-// ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
+// far. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x", "M[2]" or "L#1/x", see
+// [Event]. The ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -492,8 +492,9 @@ func (g *gathered) param(name string) (any, bool) {
 
 // SnapshotNode is the state of a node in a [Snapshot]: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a store, Output and the Value of its
-	// Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the node runs. Sub is nil.
+	// NodeResult is the result of the node, as [Run.Node] returns it, with the path as its ID. If the snapshot comes from a file or a
+	// store, Output and the Value of its Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the
+	// node runs. Sub is nil.
 	NodeResult
 	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts; nil if it accepts any.
 	Wait    *Wait
@@ -514,9 +515,9 @@ type SnapshotNode struct {
 }
 
 // Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The
-// error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle. They lack
-// Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration, or from a store in the
-// order of their ids.
+// error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle. These nodes
+// lack Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration, or from a store in
+// the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
@@ -576,7 +577,7 @@ func (x *SnapshotNode) addOrigins(kind CauseKind, origins []string) {
 	}
 }
 
-// begun reports whether a node has begun or never will. A nil node has not begun.
+// begun reports whether a node has begun or will never begin. A nil node has not begun.
 func (n *nodeState) begun() bool {
 	return n != nil && (n.Started > 0 || n.Attempts > 0 || n.Status > Ready)
 }
@@ -759,7 +760,8 @@ func (n *nodeState) history() (list []Attempt) {
 	return append(list, current)
 }
 
-// decided returns a State in which the nodes of a graph have ended. The reasons of skips and the origins of failures follow from it.
+// decided returns a State in which the nodes of a graph have ended as the snapshot says. The reasons of skips and the origins of failures
+// are read from that State.
 func decided(p *Plan, states []nodeState) *machine.Locked {
 	s, setup := new(machine.Locked), byDefault[0].setup(p)
 	s.Init(&p.net, &setup)
@@ -773,7 +775,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 	return s
 }
 
-// skip returns why the node was skipped. at has the states of its graph's nodes by id.
+// skip returns why the node was skipped. The argument at has the states of its graph's nodes, by id.
 func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message

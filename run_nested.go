@@ -17,7 +17,7 @@ type composite struct {
 	seen *sights // for a memoized node that has begun in this life; else nil
 
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
-	failed *failedWhole // the attempt has failed, and the nodes inside are undone first; else nil
+	failed *failedWhole // set while the nodes inside are undone after a failed attempt; else nil
 
 	before iterations     // for a loop
 	pause  *pause         // for a loop that waits for its next iteration, or was interrupted while it waited; else nil
@@ -25,7 +25,7 @@ type composite struct {
 	stored int32          // how many outputs of before.all the store has been given
 }
 
-// iterationText is the codec's text of the output of the iteration before the one numbered of.
+// iterationText is an iteration's output as the codec has written it. The field named of is the number of the next iteration.
 type iterationText struct {
 	of  int
 	raw json.RawMessage
@@ -63,7 +63,7 @@ func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	r.beginChild(x.comp, child, now)
 }
 
-// beginsInside reports whether nested runs perform the node and no memo is looked up before.
+// beginsInside reports whether nested runs perform the node, with no look-up in a memo before they begin.
 func (r *Run) beginsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
 }
@@ -71,7 +71,7 @@ func (r *Run) beginsInside(ref machine.Ref) bool {
 // beginWhole begins the memo lookup for a composite. The caller holds the run's lock.
 func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
 	if x := r.extras[ref]; x != nil {
-		x.comp = nil // the old x.comp belongs to the attempt before
+		x.comp = nil // the old x.comp belongs to the previous attempt
 	}
 	r.life().begunInside(r, ref, before, now)
 }
@@ -132,7 +132,8 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	return c
 }
 
-// config returns the config that all nested runs share. It is the outermost run's without the options that concern only that run.
+// config returns the config that all nested runs share. It is the outermost run's config without the options that concern only the
+// outermost run.
 func (t *tree) config() *config {
 	if t.cfg == nil {
 		cfg := *t.root.cfg
@@ -318,7 +319,7 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// given returns a root input. noted reports whether a memo must record the read, see sights.
+// given returns a root input. The argument noted says whether a memo must record the read, see sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -354,7 +355,7 @@ func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 // eachInput calls f with the names of the root inputs, perhaps several times with the same name.
 func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
 
-// everyInput calls f like eachInput. noted reports whether a memo must record the read, see sights.
+// everyInput calls f like eachInput. The argument noted says whether a memo must record the read, see sights.
 func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)
@@ -398,7 +399,7 @@ type tree struct {
 	limit   int     // slots of all runs together; 0 means no limit
 	machine.TreeSlots
 	waiting queue       // runs with a ready node that wants a slot, or with one slot all runs that could continue; the best first; empty without a limit
-	touched []*Run      // to attend to before the lock is released
+	touched []*Run      // runs to attend to before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*machine.Slots
 	flights map[place]*flight // of memoized nodes that have been expanded
@@ -492,7 +493,7 @@ func (r *Run) shareGroups() {
 	}
 }
 
-// shareTreeKey shares the slots of a key, which a group of the run has, with the tree.
+// shareTreeKey makes group g of the run, which stands for a key, use the same slots as the key's groups in the other runs of the tree.
 func (r *Run) shareTreeKey(g int32, key string) {
 	t, own := r.tree, r.st.SlotsOf(g)
 	if known := t.keys[key]; known != nil {
@@ -651,7 +652,7 @@ func (r *Run) restInside() {
 }
 
 // restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. It also holds nested runs that
-// were stopped, which were not held before. For an item that comes to rest releases its slot, and no node may take that slot.
+// were stopped, which were not held before: an item that comes to rest releases its slot, and no node may take that slot.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return

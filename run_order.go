@@ -20,7 +20,7 @@ type order interface {
 	// section it also reaches the gates and begins the composites that come before the task, so that the order in which nested runs begin
 	// depends on nothing else.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// onlyGates is called after the worker has begun the task of next, if only gates can be taken then.
+	// onlyGates is called after the worker has begun the task of next, if only gates are left to take.
 	onlyGates(r *Run, now int64)
 	// announce lets the State announce work, unless nothing may begin now. In that case the worker or attempt in the way dispatches when it
 	// is done.
@@ -85,8 +85,8 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //     alarms of equal time in the order of arming, and all of them before the result of a step that returns at that time.
 //   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
 //     of the alarm: the result is put off meanwhile.
-//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise their order would be
-//     random.
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise it would be
+//     random which comes first.
 //   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When an item of
 //     a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that will
 //     wait are reached when nothing else can start.
@@ -173,7 +173,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)
 	q.off = append(q.off, &putOff{*w, c, res, goOn})
-	w.flight = nil // the copy has the flight
+	w.flight = nil // the copy in q.off keeps the flight
 	w.run.release(w.now)
 	return false
 }
@@ -263,7 +263,7 @@ type turn struct {
 	index    int  // in the queue, plus one; 0 if the run is not in the queue
 	gated    bool // the run is in tree.gated
 	slotless bool // in a tree with one slot: its best node needs no slot
-	lends    bool // the run is in an item of a map with a limit, which gets the item's slot back while the item waits
+	lends    bool // the run is in an item of a map with a limit; while the item waits, the map has the item's slot back
 	priority int
 	rank     int64
 	order    []int32 // the places of the composites around the run, each followed by the run's number in it

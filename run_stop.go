@@ -45,7 +45,7 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 			return
 		}
 		r.ask(q)
-		r.outdate() // as in cancel
+		r.outdate() // stores the request, even if another cause has stopped the run before
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	})
 	if !called && r.isAtRest() {
@@ -510,8 +510,8 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 	}
 }
 
-// groupsFailedInside reports the group failures inside a terminal composite. They were held back in case the composite would be attempted
-// again.
+// groupsFailedInside reports the group failures inside a terminal composite. These failures were held back in case the composite would be
+// attempted again.
 func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	for _, f := range c.failedGroups.all() {
 		if !c.plan.declaresGroup(f.Group) {

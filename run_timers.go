@@ -19,8 +19,8 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of all nodes. With rests, because the run ends at rest, it also disarms the alarms of nodes that are not
-// terminal.
+// disarmAll disarms the alarms of all nodes. If rests is true, the run ends at rest, and disarmAll also disarms the alarms of nodes that
+// are not terminal.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
@@ -35,7 +35,7 @@ func (r *Run) disarmAll(rests bool) {
 }
 
 // bell rings the alarms of a run and its nested runs with one timer. The timer may fire before any alarm is due, since disarming an alarm
-// does not move it. A run that a Coordinator drives has no bell unless it has one slot. The run's lock guards the bell.
+// does not reset the timer. A run that a Coordinator drives has no bell unless it has one slot. The run's lock guards the bell.
 type bell struct {
 	alarms due.Queue[*alarm] // the armed alarms
 	timer  *time.Timer
@@ -109,7 +109,7 @@ type alarm struct {
 	due.Entry
 	run    *Run
 	ring   func(now int64) // nil for the Timeout of an attempt
-	step   *Step           // the attempt
+	step   *Step           // the attempt whose Timeout it is; nil for other alarms
 	lasts  time.Duration   // the attempt's Timeout
 	timer  timer           // for a run that a Coordinator drives; else nil
 	stored *wake           // nil if the store need not know the alarm
@@ -204,8 +204,8 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a served run that has nothing to do for longer than it may keep its place. The run continues when its first alarm is due.
-// doze is called after every change of the run or of a nested run. The caller holds the run's lock.
+// doze leaves a served run that has nothing to do for longer than config.restAfter. The run continues when its first alarm is due. doze is
+// called after every change of the run or of a nested run. The caller holds the run's lock.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -215,7 +215,7 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // how many alarms are armed; alarms that the store does not know belong to attempts, or would begin anew in another life
+	armed := 0 // how many alarms are armed; an alarm that the store does not know belongs to an attempt, or would begin anew in another life
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
@@ -265,7 +265,7 @@ func (r *Run) awaitToken(now int64) {
 		return
 	}
 	r.tokenAt = due
-	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // when this alarm has rung, the next token is due later
+	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set when this alarm has rung: then the next token is due later than tokenAt
 		r.st.Advance(max(now, due))
 	})
 }
@@ -342,11 +342,11 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
-	if r.records[step.ref].returned { // the step returned in time: see endWait
+	if r.records[step.ref].returned { // the step returned in time: see worker.endWait
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // the node may be a loop that pauses, in a run that is being left and whose last record is not written yet
+	r.wake(now) // needed if the node is a loop that pauses and the run, which is being left, rests already but has not written its last record
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}

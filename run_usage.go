@@ -27,7 +27,7 @@ var ErrBudget = errors.New("over budget")
 
 // Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps that error
 // and [ErrBudget]. check is called after each report of a step, on the step's goroutine, so calls from concurrent steps overlap. Its
-// argument is the usage of the run so far in all its lives, in a map that check owns.
+// argument is the usage of the run so far in all its lives, in a map that check may keep and change.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -46,9 +46,9 @@ const (
 
 // Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node,
 // for the composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a
-// store it is written when the attempt ends; if the process dies during the attempt, nothing counts. The amount must not be negative. The
-// name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. The node's log reports refused calls.
-// After the attempt has ended Use does nothing.
+// store it is written when the attempt ends; if the process dies during the attempt, the attempt's amounts are lost. The amount must not be
+// negative. The name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. The node's log reports
+// refused calls. After the attempt has ended Use does nothing.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
 		if to, is := s.reporter().(interface {
@@ -71,7 +71,8 @@ func (s *Step) Tokens(input, output int) {
 	s.run.use(s.known(), UsageOutputTokens, float64(output))
 }
 
-// Usage returns what the run has used so far in all its lives, including running attempts, in a map that the caller owns; nil if nothing.
+// Usage returns what the run has used so far in all its lives, including running attempts, in a map that the caller owns; nil if nothing
+// was used.
 func (r *Run) Usage() Usage {
 	r = r.outermost()
 	r.st.Lock()
@@ -82,8 +83,8 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns what the steps of the run have used in all its lives, by name; nil if nothing. For a nested run it returns the usage of the
-// outermost run.
+// Usage returns what the steps of the run have used in all its lives, by name; nil if nothing was used. For a nested run it returns the
+// usage of the outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
 		return nil
@@ -91,7 +92,7 @@ func (r *Result) Usage() Usage {
 	return r.run.Usage()
 }
 
-// Usage returns what the run had used in ended attempts when the snapshot was taken, by name; nil if nothing.
+// Usage returns what the run had used in ended attempts when the snapshot was taken, by name; nil if nothing was used.
 func (s *Snapshot) Usage() Usage {
 	if s == nil {
 		return nil
@@ -146,7 +147,7 @@ type spent struct {
 	Inside Usage `json:"inside,omitempty"` // by the nodes inside a composite
 }
 
-// all returns what a node and the nodes inside it have used; nil if nothing.
+// all returns what a node and the nodes inside it have used; nil if nothing was used.
 func (s *spent) all() Usage {
 	if s == nil {
 		return nil

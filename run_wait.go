@@ -17,9 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards it. The events of a
-// changed status name each waiting node once, after it has begun to wait: so all these events together are no longer than the list of
-// waits.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards it. An event of a
+// changed status names only waiting nodes that no earlier one has named: so all these events together are no longer than the list of waits.
 type waits struct {
 	total int
 	began []place // the nodes that began to wait since the last event that named waiting nodes; some may no longer wait
@@ -28,10 +27,10 @@ type waits struct {
 
 	kept   []*keptWaits         // in the order in which they were found
 	keptAt map[place]*keptWaits // the waits of nodes whose graphs are not known
-	lent   []*keptWaits         // the waits that are not owned
+	lent   []*keptWaits         // the waits for which owned is false
 	names  keptNodes
 	found  int   // how many graphs have become known
-	steps  int64 // how many of these entries were visited
+	steps  int64 // how many kept nodes were visited
 }
 
 // waiters returns the waits of the outermost run.
@@ -190,7 +189,7 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	r.event(entry{kind: evRunStatus, at: now, arg: changed})
 }
 
-// ErrSignalConflict is returned for a signal whose [Decision].ID came before with another value.
+// ErrSignalConflict is returned for a signal whose [Decision].ID was used before with another value.
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the node's id,
@@ -345,7 +344,8 @@ type takenSignals struct {
 // signalName distinguishes signals.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the taken signals of a snapshot, whose list other runs may share. The first stored of them have records in the store.
+// takenBefore returns the taken signals of a snapshot, whose list other runs may share. The argument stored says how many of them, the
+// first ones, have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -373,8 +373,8 @@ func (x *takenSignals) take(s *signal, in *writing) {
 }
 
 // repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. It returns an error
-// if the signal has the ID of an earlier one but another value. If the transaction of the earlier one failed, it returns that transaction
-// instead, so that the caller learns that the signal may not be stored.
+// if the signal has the ID of an earlier one but another value, unless the earlier one's transaction has failed: then the caller gets that
+// transaction, and learns that the earlier signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -414,8 +414,8 @@ func signalNumber(key string) int {
 // also the error of a durable run that was left because its caller's context ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run and interrupts its running attempts; if the step then returns an error, the attempt is given back. A stopped run
-// is not left: interrupt interrupts the attempts that the stop lets finish.
+// interrupt leaves the run and interrupts its running attempts; if a step then returns an error, its node is ready again, and the attempt
+// does not count. A stopped run is not left: interrupt interrupts the attempts that the stop lets finish.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.stage == stagePending {
@@ -480,8 +480,8 @@ func (r *Run) interruptAttempts() {
 }
 
 // cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt that succeeds or suspends has a
-// result, and so has one whose node was stopped meanwhile. A draining stop did not reach this attempt in time, so cutShort turns it into a
-// plain stop.
+// result, and so has one whose node was stopped meanwhile. If a draining stop was letting the attempt finish, cutShort makes it a plain
+// stop of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -643,7 +643,7 @@ func (r *Run) leaveChecks() {
 	}
 }
 
-// resumeChecks undoes leaveChecks, because the run is not left after all. It has abandoned checks repeated.
+// resumeChecks undoes leaveChecks, because the run is not left after all. Checks that were abandoned are performed again.
 func (r *Run) resumeChecks() {
 	for ref, e := range r.checks {
 		if e.grace != nil && r.st.Word(ref).Is(machine.WordChecking) {
@@ -792,14 +792,14 @@ func (r *Run) endWait(x *extra) {
 	}
 }
 
-// rest suspends the run if no worker runs and nothing is left to start. The run ends in this status if Execute began it or if it is being
+// rest suspends the run if no worker runs and nothing is left to start. The run ends as suspended if Execute began it or if it is being
 // left. rest is called when a node is suspended, or when the run is being left.
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
 	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
 		return
-	case r.leaving && r.outer == nil: // nodes that back off do not count, nor do held nodes in composites
+	case r.leaving && r.outer == nil: // such a run rests even if nodes back off or are held in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}

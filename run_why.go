@@ -51,7 +51,7 @@ func (k WhyKind) MarshalText() ([]byte, error) { return whyNames.Text(k) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, text) }
 
-// Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, except Status and Since.
+// Why explains the state of a node: see [Run.Why]. Fields that the comment on the Kind does not name are zero, except Status and Since.
 type Why struct {
 	Kind   WhyKind
 	Status Status
@@ -108,8 +108,8 @@ const (
 const whyMost = 20
 
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists
-// of a Why have at most 20 entries. Why looks only at the node and its neighbours. But for a node that waits for a slot it searches all
-// nodes of the run for the holders, unless the holders of an earlier answer still hold their slots.
+// of a Why have at most 20 entries. Why looks only at the node and its neighbours, with one exception: if the node waits for a slot, Why
+// searches all nodes of the run for the holders, unless the holders of an earlier answer still hold their slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges that satisfy is.
+// edges adds the in-edges for which the function is returns true.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -223,7 +223,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run that satisfy is, in the order of declaration.
+// nameThose adds the nodes of a run for which the function is returns true, in the order of declaration.
 func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
@@ -331,7 +331,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run, and of the runs nested in it, that satisfy is, until the list is full.
+// nameAll adds the nodes of a run, and of the runs nested in it, for which the function is returns true, until the list is full.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {
@@ -349,7 +349,7 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 	}
 }
 
-// heldBy names the nodes that hold back others of a run.
+// heldBy names the nodes that hold back other nodes of a run.
 type heldBy struct{ run *Run }
 
 // nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it; total is the number of holders.
@@ -456,7 +456,7 @@ func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 	}
 	if lack.Shared {
 		if shared.Name = b.Name; b.Name != "" {
-			shared.Scope += "_key" // as BoundRunnerKey, BoundSharedKey
+			shared.Scope += "_key" // makes BoundRunnerKey of BoundRunner, and BoundSharedKey of BoundShared
 		}
 		return shared
 	}
@@ -554,7 +554,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from machine.Ref) bool { // ended reports false if the node was not attempted, so that the time of its end is not known
+	ended := func(from machine.Ref) bool { // ended returns false if the time of the node's end is not known, because the node was not attempted
 		if !s.Word(from).Status().Terminal() {
 			return true
 		}
@@ -582,7 +582,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 				}
 				s.CountVisits(len(work))
 				if len(work) < most && !slices.Contains(work, from) {
-					work = append(work, from) // from ended together with a node that it follows
+					work = append(work, from) // the node ended together with a node that it follows
 				}
 			}
 		}

@@ -48,7 +48,7 @@ const (
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. Two workers that
 // alternate on the lock move every cache line of the run back and forth, and parking and waking cost more than a step. Without yielding, a
 // node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms, or if maxYielding others
-// are yielding. Each yield passes through the scheduler's whole queue, which may be as long as the run has ready sub-graphs.
+// are yielding. Each yield passes through the scheduler's whole queue, which may hold a goroutine for each ready sub-graph of the run.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -144,8 +144,8 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 	return l.plainLife.begun(step, attempt, before, now)
 }
 
-// perform performs tasks until none is left. A panic in a step ends it early: one deferred function serves all attempts, which saves 5 ns
-// for each node that does not panic.
+// perform performs tasks until none is left. A panic in a step ends perform early, since one deferred function serves all attempts. That
+// saves 5 ns for each node that does not panic.
 func (w *worker) perform() (more bool) {
 	defer func() {
 		if w.phase == phaseUser { // a panic, or a Goexit that exit handles
@@ -284,7 +284,8 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts, the worker that evaluates dispatches afterwards, or the interrupted attempt does when it returns.
+	// If the run halts, the worker that evaluates a task alone dispatches afterwards, or the interrupted attempt dispatches when it
+	// returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -455,7 +456,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn performs the attempt of such a node without the memo.
+// performOwn does the work of own without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {
@@ -503,7 +504,7 @@ func (w *worker) protect(f func() error) error {
 // checkResult is the result of a check.
 type checkResult struct {
 	verdict  machine.CheckVerdict
-	err      error // for the verdict's Fail
+	err      error // the error of a check that has failed, see verdict.Fail
 	guardErr error
 	guard    *guardProblem
 	merged   map[string]any
@@ -639,7 +640,7 @@ func (g *guardProblem) Error() string {
 
 func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
 
-// warnOfGuard adds the warning, once for each node of the graph. The caller holds the run's lock.
+// warnOfGuard adds the warning that a guard could not decide, once for each node of the graph. The caller holds the run's lock.
 func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x, n := r.outermost().remark(), r.plan.node(ref)
 	if x.warnedGuards[n] {
@@ -702,7 +703,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.draw(res, &c)
 	}
 	w.resumed = false
-	var cause *stopCause  // the end of the caller's context, which the step may have seen before the run did
+	var cause *stopCause  // how the caller's context ended, which the step may have seen before the run did
 	if r.mayEnd && goOn { // otherwise the goroutine is ending, perhaps because of callerCause
 		cause = w.callerCause()
 	}
@@ -772,7 +773,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 
 // enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and
 // attempts that the order puts before this one. If mine is false, the worker must not end the attempt, or not now; the lock is released
-// then, and perform returns more.
+// then, and perform must return more.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {
@@ -803,7 +804,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 	}
 }
 
-// next takes the next task if goOn is set, and otherwise removes the worker from the run's count. Both release the lock.
+// next takes the next task if goOn is set, and otherwise removes the worker from the run's count. In both cases it releases the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()

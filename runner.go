@@ -169,8 +169,8 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // in Result.Abandoned. Then stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node do not run,
 // since the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
 //
-// A run that is stopped, before or meanwhile, is not left: it ends as usual, with its cleanup. Attempts that it lets finish, see [Drain],
-// are interrupted when ctx ends.
+// A run that is stopped, before or meanwhile, is not left: it ends as usual, with its cleanup. Attempts that the stop lets finish, see
+// [Drain], are interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -550,7 +550,7 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 		from = e.run.Snapshot()
 	}
 	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
-		c.repeats, c.signals = 0, nil // the repeats and signals given belong to the earlier life
+		c.repeats, c.signals = 0, nil // repeats and signals were given for the earlier life
 		c.replaces = e.run
 		return nil
 	})}, opts)
@@ -617,8 +617,9 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, but
-// no more than most. It forgets the failures of a run that has not been started for mostRetry after its pause: another process performs it.
+// except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
+// most the argument most. It forgets the failures of a run that has not been started for mostRetry after its pause: another process
+// performs it.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -784,9 +785,9 @@ func (i *idempotent) same(r *idempotent) bool {
 // while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is refused with [ErrKeyConflict] if the
 // key's run has another graph or other inputs.
 //
-// If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. A durable run that was left
-// because its caller's context ended continues with the callers of the same key and store that have joined it, and with the next one,
-// unless the caller gives another [RunID].
+// If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. If a durable run was left
+// because the context of its caller ended, a caller that had joined it continues it, or else the next caller with this key does. Such a
+// caller must use the same store, and must not give another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -894,7 +895,7 @@ func (r *Run) sharesStore(c *config) bool {
 	return r.cfg.store == c.store
 }
 
-// hasLeft reports whether a suspended run has ended in that status.
+// hasLeft reports whether a suspended run has ended as suspended.
 func (r *Run) hasLeft() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

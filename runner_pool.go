@@ -215,7 +215,7 @@ func (k *stake) Lacks(token bool) bool {
 		if free {
 			c.token = token
 		}
-		if free || c.state == claimCalled { // a called claim is checked when it is heard
+		if free || c.state == claimCalled { // a called claim is judged again when the run hears it
 			x.promised[x.needs(c.token)]++
 			return !free
 		}

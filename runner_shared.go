@@ -65,7 +65,7 @@ const (
 	maxFailPause = 5 * time.Second
 	// grantBatch is how many limits one call names at most.
 	grantBatch = 500
-	// grantRuns is how many runs that hold slots of a limit a request names.
+	// grantRuns bounds how many of the runs that hold slots of a limit a request names.
 	grantRuns = 5
 	// giveBackTries is how often a Runner that no longer needs its grants tries to give them back before it lets their lease run out.
 	giveBackTries = 3
@@ -110,9 +110,9 @@ type far struct {
 
 	asked  bool // a request is in flight
 	owes   bool // a request has failed: it is unknown what the store has granted
-	got    bool // the last request has brought all tokens, or some slots
+	got    bool // the last request was granted all tokens, or some slots
 	keeps  int
-	wants  int   // how many slots are wanted beyond the kept ones, or how many tokens
+	wants  int   // how many slots, beyond the kept ones, or tokens are wanted
 	retry  int64 // the earliest time of the next request for more
 	pause  time.Duration
 	check  time.Duration       // how long until the next request that renews the grants
@@ -160,7 +160,7 @@ func (s *Shared) granter() (*granter, error) {
 	return g, nil
 }
 
-// bounds reports whether keys, or all steps, have a bound.
+// bounds reports whether the nodes of one key have a bound or, if keys is false, all steps together.
 func (g *granter) bounds(keys bool) bool {
 	switch {
 	case g == nil:
@@ -174,7 +174,7 @@ func (g *granter) bounds(keys bool) bool {
 // maxGrantText is how many bytes a Shared.Name, and a key in the name of a limit, may have. The digest of a longer key takes its place.
 const maxGrantText = 200
 
-// extend connects the share of a key, or of all steps with "", with the shares of other processes, if it has a bound.
+// extend connects the share of a key, or of all steps if the key is empty, with the shares of other processes, if it has a bound.
 func (g *granter) extend(x *share, key string) {
 	if !g.bounds(key != "") {
 		return
