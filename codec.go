@@ -345,7 +345,7 @@ func (t types) items(f *itemsForm, depth int) *MapError {
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
 
-// formOf returns the form of a value whose type the reader knows.
+// formOf returns the form of a value without the name of its type, since the decoder knows the type.
 func (t types) formOf(v reflect.Value, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)

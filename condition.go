@@ -38,7 +38,7 @@ func (n NoMatch) MarshalText() ([]byte, error) { return noMatchNames.Text(n) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (n *NoMatch) UnmarshalText(text []byte) error { return noMatchNames.Parse(n, text) }
 
-// labeler is an output that returns the labels of its branches.
+// labeler is an output with a method that returns the labels of the branches to take.
 type labeler interface {
 	BranchLabels() []string
 }
@@ -400,7 +400,7 @@ func (c *compiler) seenByFunctions() []bool {
 	return seen
 }
 
-// looks reports whether a guard or a test of the node may look at any node before it.
+// looks reports whether the node has a guard or a test that may look at all nodes before it.
 func (c *compiler) looks(r machine.Ref) bool {
 	i := c.p.decl[r]
 	n, l := c.g.nodes[i], c.lowered[i]
@@ -504,7 +504,7 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the checker of the text in a field. warns says that its error is only a warning.
+// fieldChecker is the checker of the text in a field. If warns is set, its error is only a warning.
 type fieldChecker struct {
 	field string
 	checker

@@ -321,7 +321,7 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 // settle does everything that can be done without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // drained before jobs and undos are read, so that no later message is lost
+	case <-h.wake: // the channel is drained before jobs and undos are read, so a message about a later change stays in it
 	default:
 	}
 	for {
@@ -402,8 +402,8 @@ type Values struct {
 // Check performs the check of a node that the State has handed out: its guard, merges, required ports, key, input contract and the moderation of
 // its inputs, in this order. A panic in one of their functions fails the node.
 //
-// Pass the verdict to [machine.State.Checked]. err says why the check fails the node, and guardErr why its guard could not decide. merged are
-// the merged parameters of the node, for Values.Merged; nil if there are none.
+// Pass the verdict to [machine.State.Checked]. The error err says why the check fails the node, and guardErr says why the guard could not
+// decide. The map merged has the merged parameters of the node, for Values.Merged; it is nil if there are none.
 func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
@@ -512,8 +512,8 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 }
 
 // RunStatus returns the status of a run whose State is Done, as its Result would have it: the status of [machine.State.RunStatus], unless the end
-// node has failed or returned an [EndVerdict]. cause says why the run was stopped as a whole, or that its end node failed. While the State is not
-// Done, the status is [RunRunning].
+// node has failed or returned an [EndVerdict]. The cause says why the run was stopped as a whole, or that its end node failed. While the State is
+// not Done, the status is [RunRunning].
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)
 	s.Lock()
@@ -604,7 +604,7 @@ func (k kept) nodeError(ref machine.Ref) error {
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
-// stopErrors are the errors of stopped nodes that have none in Values.
+// stopErrors are the errors of stopped nodes for which Values.Errs has no error.
 var stopErrors = map[CauseKind]error{
 	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseBudget: ErrBudget, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
 	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,

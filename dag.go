@@ -167,8 +167,8 @@ type Node struct {
 	Map *Map
 	// Loop performs Sub repeatedly.
 	Loop *Loop
-	// Routes marks a step whose output is the label of the branch to take or, like the value of a Test, names several
-	// branches.
+	// Routes marks a step whose output is the label of the branch to take, or a value that names several branches, as
+	// for Test.
 	Routes bool
 	// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
@@ -380,7 +380,7 @@ func (o On) MarshalText() ([]byte, error) { return onNames.Text(o) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (o *On) UnmarshalText(text []byte) error { return onNames.Parse(o, text) }
 
-// stray is an edge in the In of a node that names another node as its target.
+// stray is an edge of Node.In whose To names another node.
 type stray struct {
 	node string
 	edge Edge

@@ -777,7 +777,8 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// instead calls the function instead for a problem to be added. It lists the choices only if the problem is kept.
+// The method instead calls the function instead for a problem to be added. It lists the choices only if the problem
+// is kept.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -795,7 +796,7 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 	return ps.didYouMean(written, choices)
 }
 
-// didYouMean calls the function didYouMean for a problem to be added.
+// The method didYouMean calls the function didYouMean for a problem to be added.
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}

@@ -28,7 +28,7 @@ type Plan struct {
 	name       string
 	net        machine.Net    // the graph in numbers
 	names      []string       // by Ref: the ids, which are needed more often than the nodes
-	nodes      []*node        // by Ref: the declarations with the defaults applied; the graph's own node where no default changes it
+	nodes      []*node        // by Ref: the declarations with the defaults applied; a node that no default changes is shared with the graph
 	terms      []*terms       // by edge; nil if no edge has any
 	longest    int            // the length of the longest name
 	index      index.Table    // of names
@@ -101,7 +101,8 @@ func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	return p.data[r]
 }
 
-// param returns the parameter with this name that edges deliver to, or nil. steps counts the parameters examined.
+// param returns the parameter with this name if an edge delivers to it, else nil. The result steps is the number of
+// parameters examined.
 func (in *inputs) param(name string) (p *param, steps int) {
 	if in.byName != nil {
 		if i, ok := in.byName[name]; ok {
@@ -122,7 +123,7 @@ type param struct {
 	name     string
 	edges    []int32 // the edges that feed the parameter, in the order of declaration
 	strategy string
-	fn       func([]Contribution) (any, error) // merges by a registered strategy
+	fn       func([]Contribution) (any, error) // the registered strategy; nil for a built-in one
 	keys     []string                          // by edge: the key under MergeObject
 }
 
@@ -165,7 +166,7 @@ func (p *Plan) Ref(id string) (machine.Ref, bool) {
 	return p.find(id)
 }
 
-// find is Ref for every plan except the plan of a map's items.
+// find does what Ref does, for every plan except the plan of a map's items.
 func (p *Plan) find(id string) (machine.Ref, bool) {
 	r, ok := p.index.Find(p.names, id)
 	return machine.Ref(r), ok
@@ -468,7 +469,7 @@ func (n *Node) compensates() bool {
 	return n.Compensate != nil || n.CompensateBy != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
 }
 
-// compensation returns the fields about compensation, or nil if all are zero.
+// The method compensation returns the fields about compensation, or nil if all are zero.
 func (n *Node) compensation() *compensation {
 	if !n.compensates() {
 		return nil

@@ -22,9 +22,10 @@ import (
 // The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
 // repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a worker of the
 // run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
-// completion that made the node ready. The longer a write takes, the more the next transaction holds. Until its transaction is written, an
-// attempt does not call its step, a ready condition or trigger is not queued, the result of a nested run is not evaluated, and events are
-// hidden. Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state in memory.
+// completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until the transaction with its
+// start is written, an attempt does not call its step, a ready condition or trigger is not queued, the result of a nested run is not
+// evaluated, and events are hidden. Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state
+// in memory.
 //
 // All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all data
 // of its nested run. The start of a composite is stored not as an attempt but as a commit of its record: after a crash the composite continues.
@@ -37,7 +38,7 @@ type durable struct {
 	spare       *transaction // an empty transaction that reuses the memory of a written one; nil if there is none
 	current     *transaction // the transaction that the store was given and has not answered; nil if there is none
 	writing     bool         // the committer is running
-	coming      int          // workers started that have not taken their first task: the committer starts after that
+	coming      int          // the number of started workers that have not taken their first task: the committer waits for them
 	failed      error
 	stale       bool                   // the next transaction replaces the store's record of the run itself
 	unspecified bool                   // the next transaction stores the Spec
@@ -51,7 +52,7 @@ type durable struct {
 	written     bool                   // a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
 	cancel      context.CancelFunc     // cancels ctx when the store has failed
-	alarms      due.Queue[*wake]       // the alarms that the store must know
+	alarms      due.Queue[*wake]       // the alarms that the next life needs, too: the store has the time of the first one
 	expires     time.Time              // when the lease expires at the earliest: leaseTime after the request
 	scratch     []byte                 // the committer's buffer for encoding records
 	kept        []keptEpoch            // see keptEpoch
@@ -77,8 +78,8 @@ type place struct {
 	ref machine.Ref
 }
 
-// transaction is the outbox, and later one write of the store. Once it is written, a later transaction reuses its memory, except
-// the commit's, which belongs to the store.
+// transaction is the outbox, and later one write of the store. Once it is written, a later transaction reuses its memory. The
+// memory of the commit is not reused: it belongs to the store.
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries, if there are more than a few
@@ -86,7 +87,7 @@ type transaction struct {
 	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
 	undos   []undoRecord  // the records of nodes that are being undone
 	emitted []place       // nodes with no change but their number of deltas: their records are replaced with the next transaction
-	back    *takenBack    // what a redrive takes back; nil for any other transaction
+	back    *takenBack    // what a redrive removes from the store; nil if the transaction is not part of a redrive
 	bytes   int           // the bytes of the values in the entries
 	begins  int           // how many attempts and composites begin
 	widest  int           // the largest number of rows that one end has needed
@@ -147,10 +148,10 @@ func (w *writing) failed() bool {
 type pendingNode struct {
 	place
 	happened nodeNews
-	ended    int32 // nodeReturned: the attempt that has ended, if its start was in an earlier transaction; else 0
+	ended    int32 // with nodeReturned: the number of the attempt that has ended, if an earlier transaction has its start; else 0
 	starts   int32 // how many attempts begin; more than one only if the earlier ones were abandoned while the store was busy
 	attempt  int32 // the last attempt that begins
-	before   int32 // nodeBegan: the number of attempts in the store
+	before   int32 // with nodeBegan: the number of attempts in the store
 	resolved int   // the number of predecessors that resolved
 
 	text json.RawMessage // the output of the node as the codec wrote it; nil if the committer must call the codec
@@ -161,7 +162,7 @@ type nodeNews uint8
 
 const (
 	nodeChanged  nodeNews = 1 << iota // the record of the node must be replaced
-	nodeBegan                         // an attempt began, in the sense of the events: also an attempt of a composite, or one whose inputs were accepted
+	nodeBegan                         // an attempt began, as an event reports it: also an attempt of a composite, or an attempt whose inputs were accepted
 	nodeReturned                      // an attempt ended
 	nodeReady                         // the node became ready
 	nodeParked                        // the node became ready and is queued when the transaction is written
@@ -173,7 +174,7 @@ func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 // change records that the node's record must be replaced. The other methods record why.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins, after this many earlier ones.
+// begin records that an attempt begins. The parameter before is the number of earlier attempts.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan
@@ -272,8 +273,8 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite counts the ready nodes and ended nested runs that wait for a write before they are evaluated. With one slot, nothing begins
-// meanwhile: otherwise the order would depend on the speed of the store.
+// awaitsWrite counts the ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot no
+// attempt begins meanwhile, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more
@@ -491,7 +492,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 			e.run.awaitsWrite(-1)
 		}
 		if e.is(nodeBegan) {
-			rec.attempts = e.before // in the store the attempt never began
+			rec.attempts = e.before // the store does not have the start of the attempt
 		}
 		if e.is(nodeTerminal) {
 			s.Overrule(e.ref, e.is(nodeReturned))
@@ -547,7 +548,7 @@ func (r *Run) holdLease() (end func()) {
 			case err == nil:
 				d.expires = asked.Add(r.cfg.leaseTime)
 			case errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !time.Now().Before(d.expires):
-				return // no later renewal is needed: the first write of the run will fail the same way
+				return // no further renewal is needed: the first write of the run will fail with the same error
 			default:
 				pause = d.untilRenewal(r.cfg.leaseTime)
 			}
@@ -595,7 +596,7 @@ func (r *Run) renew() {
 		d.expires = asked.Add(r.cfg.leaseTime)
 		d.renewal.Reset(r.cfg.leaseTime / 3)
 	case r.stage == stagePending && (errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !now.Before(d.expires)):
-		// The first write of the run will fail the same way.
+		// The first write of the run will fail with the same error.
 	case errors.Is(err, ErrFenced):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):
@@ -619,7 +620,7 @@ func (r *Run) releaseLease() error {
 	unwatched := d.inbox.close()
 	if d.renewal != nil {
 		r.st.Lock()
-		d.given = true // so a renewal in flight has no effect
+		d.given = true // a renewal in flight sees this and changes nothing
 		d.renewal.Stop()
 		d.inbox.giveUp()
 		r.st.Unlock()
@@ -666,8 +667,8 @@ type room struct {
 // of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// starts returns how many attempts may begin with one transaction. The ends of attempts that return at once are written two transactions later,
-// so a crash repeats the attempts of two transactions.
+// The method starts returns how many attempts may begin with one transaction. The ends of attempts that return at once are written two
+// transactions later, so a crash repeats the attempts of two transactions.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned, and which waits for room before it ends.
@@ -856,14 +857,14 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// tellRoot records the readiness of a root that is about to begin, if inTurn has dropped it.
+// tellRoot records that a root which is about to begin became ready, if inTurn has dropped this change.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)
 	}
 }
 
-// isUntold reports whether a node is a ready root whose readiness inTurn has dropped.
+// isUntold reports whether a node is a ready root, and inTurn has dropped the change by which it became ready.
 func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }

@@ -58,9 +58,9 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	case c.Blocked: // the check of the node may take long
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // records a start if the inputs were accepted: any other start has been recorded before
+		e.begin(0) // the start of an attempt whose inputs were accepted; any other start is recorded already
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // otherwise a worker has taken the node already, or the node is a composite that continues
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the word is not Ready, a worker has taken the node already, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
@@ -311,7 +311,7 @@ func (r *Run) commitPending() {
 func (r *Run) commit() {
 	d := r.durable
 	finished := false
-	defer func() { // in case the store calls runtime.Goexit
+	defer func() { // deferred, in case the store calls runtime.Goexit
 		if !finished {
 			r.st.Lock()
 			if d.given { // the end of the run is written
@@ -350,7 +350,7 @@ func (r *Run) commit() {
 		refused := errors.Is(err, ErrRejected) && r.refuse(tx)
 		r.st.Lock()
 		switch {
-		case d.failed != nil: // the answer came too late
+		case d.failed != nil: // the store answered too late: the run has been ended or left in the meantime
 		case err == nil:
 			r.written(tx)
 		case lasting(err) && !refused:
@@ -488,7 +488,7 @@ func (r *Run) encode(tx *transaction) error {
 	}
 	if tx.commit.Spec != nil {
 		var err error
-		labels := tx.commit.Spec.Labels // the labels of the moment at which the transaction was taken
+		labels := tx.commit.Spec.Labels // the labels that the run had when the transaction was taken
 		if *tx.commit.Spec, err = r.spec(); err != nil {
 			return err
 		}

@@ -594,8 +594,8 @@ const (
 	fateAgain      // only the node's own record is removed
 )
 
-// takes reports whether the record with a key is removed. A record whose node the plan does not have is removed, too,
-// see Adopt.
+// takes reports whether the redrive removes the record with this key. A record whose node the plan does not have is
+// removed, too, see Adopt.
 func (back *takenBack) takes(key string) bool {
 	if f := back.fates[strings.TrimSuffix(key, undoMark)]; f != 0 {
 		return f != fateKept
@@ -628,7 +628,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		}
 		back.fates[keys[r]] = fates[r]
 	}
-	for r := range at { // a removed counter begins at zero
+	for r := range at { // a counter whose record is removed begins at zero
 		if machine.Ref(r) == p.end {
 			continue // the end node waits for all nodes, and its predecessors are not counted
 		}
@@ -728,7 +728,7 @@ type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform the node
 	child   *Run  // the nested run; for a loop, the last one
-	dormant bool  // everything unfinished inside it waits
+	dormant bool  // all unfinished nodes inside wait
 	retried int32 // the last attempt that was followed by a retry
 }
 

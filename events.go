@@ -750,7 +750,8 @@ func (x *deltaCounts) addTo(counts map[string]int) {
 	}
 }
 
-// readDeltas reads the counts of a snapshot, or of the records of a store. If a node has two, the higher one counts.
+// readDeltas reads the counts of a snapshot, or of the records of a store. If a node has two counts, readDeltas takes
+// the higher one.
 func readDeltas(counts map[string]int) (x deltaCounts) {
 	type span struct {
 		deltaSpan

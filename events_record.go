@@ -90,8 +90,8 @@ func (v *verdict) event() eventKind {
 // The run's lock guards it.
 type recorder struct {
 	first  uint64   // the id of the run's first event
-	wave   uint64   // the id of the last wave event, or first
-	ended  uint64   // the id of the last event that ended a node, or first
+	wave   uint64   // the id of the last wave event, or the value of first
+	ended  uint64   // the id of the last event that ended a node, or the value of first
 	latest []latest // by Ref
 
 	restored bool // the run continues from a snapshot, whose consequences have not been recorded yet
@@ -309,8 +309,8 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	return false
 }
 
-// transition completes the entry of a transition. It returns false if the transition is not logged. The entry has the
-// origins known now.
+// transition completes the entry of a transition. It returns false if the transition is not logged. The entry gets
+// the origins that are known at this moment.
 func (r *Run) transition(e *entry, c machine.Change) bool {
 	if c.Status == Ready { // do not read the node's record, which may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
@@ -453,7 +453,7 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 // The caller holds the run's lock.
 func (r *Run) isAtWork(s *Step) bool { return r.current(s.ref) == s && !r.st.IsExpanded(s.ref) }
 
-// stepEvent logs an event of a running attempt. Nothing is logged if arg returns nil.
+// stepEvent logs an event of a running attempt. If the function arg returns nil, stepEvent logs nothing.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return

@@ -351,7 +351,7 @@ func (r *Run) origin() (from *restoration, err error) {
 		if r.cfg.from != nil && !r.cfg.fork {
 			return nil, fmt.Errorf("%w: a run continues from its store or from a snapshot, not from both (Redrive(nil) redrives the run in the store)", ErrBadOption)
 		}
-		if given != nil { // otherwise the inputs may be in the stored run
+		if given != nil { // if no inputs are given, the stored run may have them
 			if err := r.plan.checkInputs(given, given); err != nil {
 				return nil, err
 			}
@@ -391,8 +391,8 @@ func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	return r.plan.checkInputs(given, r.cfg.inputs)
 }
 
-// askCaller returns whether the caller's context may end, and why it has ended if it has. The context is user code; the
-// caller does not hold the run's lock.
+// askCaller reports whether the caller's context can end at all, and returns the cause if it has ended. The context is
+// user code; the caller does not hold the run's lock.
 func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	err = contain(func() error {
 		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {

@@ -124,8 +124,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds the answers that the store does not have yet to c, the commit that ends the run. The unanswered requests between these could not be
-// read, and are refused, like all requests that wait when a run ends.
+// end adds the answers that the store does not have yet to c, the commit that ends the run. The requests between these that have no answer
+// could not be read. end refuses them, since a run that ends refuses all requests that still wait.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -136,7 +136,8 @@ func (in *inbox) end(c *store.Commit) {
 	in.ahead = nil
 }
 
-// unreadable returns the error of a run that rests while requests wait that could not be read, else nil.
+// unreadable returns the error of a run that comes to rest while requests wait that it could not read; nil if there
+// are none.
 func (in *inbox) unreadable() error {
 	if in == nil || len(in.unread) == 0 {
 		return nil
@@ -525,7 +526,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 	in.unread[q.Number] = err
 	in.aside = append(in.aside, *q)
-	repeated := in.passes > 0 // the first time, a run that comes to rest reports the error itself
+	repeated := in.passes > 0 // after the first failure nothing is reported here: if the run comes to rest, its own error reports this one
 	if in.again == nil {
 		in.passes++
 		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
@@ -620,9 +621,9 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// FindRequest returns the outcome. The redrive is refused, with the text of the error, if a path names no node or if nodes have handled failures,
-// see [ErrHandlers]. The ID of the request is new; a program that sets an ID of its own may post the request again. Errors match [ErrBadValue] or
-// [ErrBadOption].
+// FindRequest returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures, see [ErrHandlers]; the
+// refusal has the text of the error. The ID of the request is new; a program that sets an ID of its own may post the request again. Errors match
+// [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
 	if err := c.apply(append(slices.Clone(opts), Redrive(nil, nodes, by))); err != nil {
@@ -658,8 +659,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns when the run has work without a signal: at once, if it was left while it had more to do than to
-// wait.
+// wakeAt returns when the run needs a process although no signal has arrived: at once, if it was left while it had
+// more to do than to wait.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():

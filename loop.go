@@ -120,7 +120,7 @@ type iterations struct {
 	all      []any // the outputs of all iterations, if the loop collects them
 }
 
-// with returns the result with one more completed iteration.
+// The method with returns the result with one more completed iteration, c.
 func (it iterations) with(c *Run, collect bool) iterations {
 	if it.degraded == 0 && c.verdict.degraded {
 		it.degraded = c.iteration
@@ -132,8 +132,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. more reports whether another
-// iteration follows; then soFar is the result up to now.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. The result more reports
+// whether another iteration follows. If so, soFar is the result of all iterations up to now.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -171,7 +171,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.Lock()
-	if r.current(ref) != step { // the attempt was abandoned, which finish notices, too
+	if r.current(ref) != step { // the attempt was abandoned; the method finish checks this, too
 		s.Unlock()
 		return c, false
 	}
@@ -182,7 +182,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	w.now = r.now()
-	r.disarm(&r.extras[ref].grace) // the grace was for the test, which has returned in time
+	r.disarm(&r.extras[ref].grace) // ends the grace for the test, which has returned in time
 	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
@@ -197,7 +197,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor returns the cause of the stop if the run is stopped, or if a stop lets the loop finish its iteration.
+// stoppedFor returns the cause of a stop of the run, or of a stop that lets the loop finish its iteration; CauseNone
+// if there is no such stop.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
@@ -205,8 +206,8 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If only the loop stops, its
-// word or its timeout decides. The caller holds the run's lock.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If the run is not stopped,
+// the loop's word or its timeout decides the outcome. The caller holds the run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -237,7 +238,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 type pause struct {
 	next   int            // the number of the next iteration
 	due    int64          // when the iteration begins, in ns since the run's start
-	failed []groupFailure // the groups whose members were stopped, in the attempt so far
+	failed []groupFailure // the groups whose members were stopped in this attempt of the loop
 	over   bool           // the pause was interrupted: a worker concludes the loop
 }
 
@@ -250,7 +251,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped while it paused
 		}
-		r.wake(now) // a run at rest continues, as after a backoff
+		r.wake(now) // a run at rest becomes active again, as after a backoff
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})
