@@ -12,13 +12,13 @@
 //
 // A node's span begins when the node is ready to start, and ends with the node, so it may begin with a wait. The span of a node that began,
 // composites included, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span
-// without duration that says so. Retries are events of the node's span. Each attempt to undo a node has a sibling of the node's span, named
-// "compensate" and the node's id, with a link to the node's span.
+// without duration that says so. Retries are events of the node's span. Each attempt to undo a node has its own span, which is named
+// "compensate" and the node's id. It has the same parent as the node's span, and a link to it.
 //
 // # Lives
 //
-// A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. Each links to the span of the
-// life before, if [Options.Lives] knows it: by default it knows the lives in this process.
+// A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. The span of a life links to
+// the span of the preceding life if [Options.Lives] has it. By default, Lives has the lives in this process.
 //
 // # Metrics
 //
@@ -27,12 +27,12 @@
 //   - kahn.runs.active: runs in flight
 //   - kahn.run.duration: seconds, by status
 //   - kahn.attempts.active: running attempts, by kind
-//   - kahn.attempt.queue.duration: seconds for which an attempt that was ready waited for its start, by kind
+//   - kahn.attempt.queue.duration: seconds from the readiness of an attempt to its start, by kind
 //   - kahn.attempt.duration: seconds, by kind and outcome, which is "ok" or a cause such as "timeout"
 //   - kahn.node.duration: seconds from the first attempt to the end of the last one, by kind and status
 //   - kahn.nodes.ended: nodes, by kind and status, nodes that never began included
 //   - kahn.node.retries: attempts after the first, by kind
-//   - kahn.compensation.duration: seconds of an attempt to undo a node, by the kind of its compensation and by outcome; the instruments
-//     above leave compensations out
+//   - kahn.compensation.duration: seconds that an attempt to undo a node took, by the kind of its compensation and by outcome; the
+//     instruments above do not count compensations
 //   - kahn.store.duration: seconds that a call of the store took, by operation and outcome; see [Telemetry.Store]
 package otelkahn

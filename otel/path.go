@@ -9,15 +9,15 @@ import (
 // site says where a node is.
 type site struct {
 	within string     // the path of the composite around it; "" for a node of the run's own graph
-	plan   *kahn.Plan // of the graph that contains it; nil for an item of a map, and inside a graph that a step returned
-	id     string     // in that graph
+	plan   *kahn.Plan // the plan of the graph that contains the node; nil for an item of a map, and inside a graph that a step returned
+	id     string     // the id of the node in that graph
 }
 
 // siteOf returns the site of the node at a path. The item of a map is inside the map, as are the nodes of an item's graph inside the item:
 // "m[3]/x" is in "m[3]", which is in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
 //
-// Ids may contain the characters that separate the parts of a path, so siteOf looks each part up in the plan. Inside a graph that a step
-// returned there is no plan, and the last separator counts.
+// Ids may contain the characters that separate the parts of a path, so siteOf looks each part up in the plan. A graph that a step
+// returned has no plan: inside it, siteOf splits the path at the last separator.
 func siteOf(p *kahn.Plan, path string) site {
 	within, rest := "", path
 	for p != nil {
@@ -47,7 +47,7 @@ func siteOf(p *kahn.Plan, path string) site {
 	return site{within: within}
 }
 
-// predecessors has, for each node of a graph, the ids of the nodes that it follows, each once and in the order of the edges.
+// predecessors maps each node of a graph to the ids of the nodes that it follows: each id once, in the order of the edges.
 type predecessors map[string][]string
 
 func predecessorsIn(p *kahn.Plan) predecessors {

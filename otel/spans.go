@@ -35,12 +35,12 @@ type nodeSpan struct {
 	ctx   context.Context // with the span
 	span  trace.Span
 	since time.Time
-	bare  bool // the span was made without its links
+	bare  bool // the span has no links yet
 
-	// Guarded by the run's mu:
+	// The mu of runSpans guards the fields below.
 	attempted bool      // the node has had its first attempt
 	attempt   int       // the last attempt that has begun
-	ended     bool      // Telemetry.node has handled its end
+	ended     bool      // Telemetry.node has handled the end of the node
 	before    *nodeSpan // the unended span of the same path from an earlier attempt of the composite around it, or nil
 }
 
@@ -109,7 +109,7 @@ func failuresOf(res *kahn.Result) string {
 // end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were left behind.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
-	for _, w := range res.Waiting { // a gate has no attempt that would begin its span
+	for _, w := range res.Waiting { // begin the spans of waiting gates, which have no attempt that could begin them
 		waits[w.Node] = true
 		x.begin(w.Node, w.Since, false, x.linksOf)
 	}
@@ -194,7 +194,7 @@ func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, s
 	return append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(status.String())}})
 }
 
-// linksTo returns links to the spans of a step's predecessors, without those that were not performed.
+// linksTo returns links to the spans of a step's predecessors that were performed.
 func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	for _, p := range s.Predecessors() {
 		links = x.linkTo(links, p.Path, p.Status, s.Queued())
@@ -202,7 +202,8 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	return links
 }
 
-// linksOf is linksTo for a node without a step: a composite, a gate, a condition or a mock. It takes the statuses from the run.
+// linksOf does the same as linksTo for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the
+// predecessors from the run.
 func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	at := siteOf(x.plan, path)
 	if at.plan == nil {
@@ -240,10 +241,10 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		start := time.Now()
 		_, resumed := s.Resumed()
 		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func(string) []trace.Link { return x.linksTo(s) })
-		if n == nil { // the attempt was left behind before this call
+		if n == nil { // the run has ended: the attempt was left behind before this call
 			return next(ctx, s)
 		}
-		if start.Before(n.since) { // the run measures time from its start, and the machine's clock may have been corrected since
+		if start.Before(n.since) { // the machine's clock may have been corrected since the run began, while the times of the run are measured from its start
 			start = n.since
 		}
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))

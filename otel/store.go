@@ -56,7 +56,7 @@ type measured struct {
 	t *Telemetry
 }
 
-// CheckValue asks the store, if it is a ValueChecker.
+// CheckValue calls CheckValue of the store if the store is a store.ValueChecker.
 func (m *measured) CheckValue(value json.RawMessage) error {
 	if c, ok := m.Store.(store.ValueChecker); ok {
 		return c.CheckValue(value)

@@ -26,16 +26,16 @@ const defaultWidth, defaultHeight = 80, 24
 
 // picture is what a display shows. The display holds its lock while it calls the methods.
 type picture interface {
-	// of returns the state of the run of an event.
+	// of returns the state of the run to which an event belongs.
 	of(e event.Event) *state
-	// record takes an event. line returns the log line of the event that was recorded last, or "" if it has none.
+	// record adds an event to the picture. line returns the log line of an event that was just recorded, or "" if the event has no line.
 	record(e event.Event)
 	line(e event.Event) string
-	// above returns rows to leave on the screen above the picture. It returns each row once.
+	// The method above returns new rows that stay on the screen above the picture. It returns each row only once.
 	above(width, height int) []row
 	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished there are fewer than height rows.
 	frame(now time.Time, width, height int) []row
-	// reminder returns a line on what is still running.
+	// reminder returns a line that says what is still running.
 	reminder(now time.Time) string
 	began() time.Time
 	finished() bool // the picture no longer changes
@@ -46,19 +46,19 @@ type picture interface {
 type display struct {
 	w    io.Writer
 	mode Mode // not Auto
-	fd   int  // of the terminal behind w, or -1
+	fd   int  // the file descriptor of the terminal, or -1 if w is no terminal
 	red  bool // failures are in red
 
 	mu      sync.Mutex // guards the fields below
 	picture picture
 	lines   bytes.Buffer // pending lines, each cleaned and ended by a newline
-	partial []byte       // a line of Write that has not ended
+	partial []byte       // the beginning of a line whose end Write has not got yet
 	started bool
 	closed  bool
 
-	wake chan struct{} // has room for one signal: there are lines, or it is time to end
+	wake chan struct{} // wakes the painter, with room for one signal: there are lines to write, or the display is closed
 	done chan struct{} // closed when the painter has returned
-	rest sync.Once     // writes the pending lines after done is closed
+	rest sync.Once     // writes the last pending lines, once, after the painter has returned
 	err  error         // the error of w; final once the pending lines are written
 }
 
@@ -96,8 +96,8 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// catchUp adds what a run did before its first event e here: in earlier lives, and in this life if the display begins in the middle of it.
-// It does not hold d.mu while it reads the run.
+// catchUp adds what a run did before e, the first of its events that the display got: in earlier lives, and in this life if the display
+// began in the middle of it. It does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
@@ -152,12 +152,12 @@ func (d *display) wakeUp() {
 // maxLine is the length in bytes at which a line of Write is broken.
 const maxLine = 1 << 16
 
-// Write shows the host's own output: whole lines, above the picture on a terminal and between the other lines in a log,
-// where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; a line from
-// a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes.
+// Write shows the host's own output: whole lines, above the picture on a terminal, and between the other lines in a log. In
+// mode JSON each line becomes an object {"output": "..."}. A line that has not ended waits for its end, or for Close; a
+// line from a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes.
 //
-// Write does not block. It keeps in memory what the writer has not taken yet, and in a Progress everything between the end of the run and
-// Close. Write returns an error that matches [os.ErrClosed] after Close, and no other error.
+// Write does not block. It keeps the text in memory until the writer has taken it. A Progress also keeps everything that comes between
+// the end of the run and Close. Write returns an error that matches [os.ErrClosed] after Close, and no other error.
 func (d *display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -218,7 +218,7 @@ func (d *display) Close() error {
 		d.signal()
 		<-d.done
 	}
-	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // lines from after the run, or without a run; no more are added
+	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // lines that came after the run, or without a run; no further lines can be added
 	return d.err
 }
 

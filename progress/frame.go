@@ -15,10 +15,10 @@ type row struct {
 	failed bool
 }
 
-// section is a part of a frame: how many entries it shows, and how many more its last line counts.
+// section is a part of a frame. It shows some entries; its last line says how many more there are.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries in the given number of lines. Only the first known entries can be shown.
+// fill returns a section for n entries in the given number of lines. Only the first entries, as many as known says, can be shown.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -37,9 +37,10 @@ type layout struct {
 }
 
 // layout divides the lines of a frame. It leaves one line of height for the cursor. Failures get the first half of the lines, and all lines
-// that running and waiting nodes do not need. Running steps come first in the second half; warnings, and then waiting nodes, get one of its
-// lines if it has more than one, and the lines that running steps leave free. The last frame of a run stays on the screen and shows all
-// failures and warnings. The remaining lines show the ends of outputs, of failures first.
+// that running and waiting nodes do not need. The remaining lines are for running steps first. Warnings get the lines that running steps
+// leave free, or one line if more than one remains; then waiting nodes get lines by the same rule. The last frame of a run stays on the
+// screen and shows all failures and warnings. Lines that are still free show the last lines of outputs, beginning with the outputs of
+// failed nodes.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
@@ -129,7 +130,7 @@ func (s *state) header(now time.Time, width int) string {
 		switch full := s.done() + " " + brief; {
 		case len(full) > width:
 			return fit(brief, width)
-		case len(full)+1 > room && len(s.summary()) > room: // the summary would be cut
+		case len(full)+1 > room && len(s.summary()) > room: // there is no room for the whole summary: show the number of failures instead of the time
 			return full
 		}
 	}
@@ -159,7 +160,7 @@ func (c *canvas) addMore(s section, what string) {
 	}
 }
 
-// addOutput adds the last lines of an output: at most most, and at most as many as there is room for.
+// addOutput adds the last lines of an output: no more than its parameter most, and no more than there is room for.
 func (c *canvas) addOutput(lines []string, most int) {
 	lines = lines[max(len(lines)-min(most, c.left), 0):]
 	for _, line := range lines {
@@ -168,7 +169,7 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// share returns how many of n entries fit into a number of lines. If not all entries fit, one line is for the number of the other entries.
+// share returns how many of n entries fit into a number of lines. If not all fit, the last line is left for the number of further entries.
 func share(n, lines int) int {
 	if n <= lines {
 		return n

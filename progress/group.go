@@ -57,11 +57,11 @@ func newMember(id, workflow string) *member {
 
 // runs has the runs of a group, according to their events.
 type runs struct {
-	drawn  bool // the method above is called with every frame
+	drawn  bool // frames are drawn, and the method above is called before each
 	start  time.Time
 	byID   map[string]*member
 	live   []*member // unfinished runs that have had an event, in the order in which they began
-	ended  []*member // runs that have ended since the last frame; only if they are drawn
+	ended  []*member // runs that have ended since the last frame; empty unless drawn is set
 	latest *member   // the run of the latest event
 	total  [kahn.RunCancelled + 1]int
 }

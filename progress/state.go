@@ -22,14 +22,14 @@ const maxFailures = 100
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
-	total   int                    // 0 if no event had the number, as in a later life of a run
+	total   int                    // the number of nodes; 0 if no event had it, as in a later life of a run
 	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct them
-	source  *kahn.Run              // asked at the first event for its earlier events; then nil
+	source  *kahn.Run              // the run whose past is read at the first event; then nil
 	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is not known
-	running list.List              // of *live, in the order in which their attempts began, attempts to undo nodes included
-	waiting list.List              // of *live that are suspended, in the order in which they began to wait
+	running list.List              // the *live nodes that are running or being undone, in the order in which their attempts began
+	waiting list.List              // the *live nodes that are suspended, in the order in which they began to wait
 	undoing map[string]*live       // the nodes that are being undone, at any depth, by path
 	undone  [kahn.CompensationFailed + 1]int
 	failed  []failure // the first failures
@@ -49,8 +49,8 @@ type live struct {
 	undo    bool          // the node is being undone
 	info    string        // what a suspended node waits for, if it says so
 	signal  bool          // the suspended node itself waits for a signal, unlike a composite, which waits for nodes inside it
-	output  *tail         // of the attempt; nil if there is none
-	element *list.Element // in running or waiting, or nil
+	output  *tail         // the output of the attempt; nil if there is none
+	element *list.Element // the node's element in the list running or waiting, or nil
 }
 
 // failure is a warning, or a node that failed or could not be undone, with the end of its output.
@@ -60,7 +60,7 @@ type failure struct {
 	undo     bool
 }
 
-// nodeStatus maps the event types of nodes to statuses.
+// nodeStatus maps types of events to the statuses that nodes get with them.
 var nodeStatus = map[event.Type]kahn.Status{
 	event.NodeQueued: kahn.Ready, event.NodeStarted: kahn.Running, event.NodeRetried: kahn.Retrying,
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
@@ -125,7 +125,7 @@ func (s *state) record(e event.Event) {
 		case status != kahn.Failed:
 		case counts:
 			s.fail(failure{id: e.Node, text: describe(payload), output: n.output.last(tailLines)})
-		case around != nil && n.output != nil: // shown below the composite, and below its failure
+		case around != nil && n.output != nil: // the composite shows the output, also below its own failure
 			around.output = n.output
 		}
 	}
@@ -155,7 +155,7 @@ func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	}
 }
 
-// undoes shows a node that is being undone.
+// undoes adds a node that is being undone to the running nodes.
 func (s *state) undoes(id string, attempt int, at time.Time) {
 	if s.undoing == nil {
 		s.undoing = map[string]*live{}
@@ -192,8 +192,8 @@ func itemOf(path string) (of string, is bool) {
 }
 
 // around returns the innermost running composite around the node of an event, or nil if none is known. As a rule the start of the composite
-// came before the event. In a later life composites that were running at the end of the life before have no such event; s.live has them
-// from the run. If the run reported the composite as ended, although the event is earlier, around makes it running again.
+// came before the event. In a later life there is no such event for composites that were running when the preceding life ended: s.live has
+// these composites from the run. If the run reported the composite as ended, although the event is earlier, around makes it running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -263,7 +263,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		}
 		s.counts[status]++
 	}
-	if n.element != nil { // the element is in one of the two lists; Remove on the other does nothing
+	if n.element != nil { // the element is in one of the two lists; the other list ignores Remove
 		s.running.Remove(n.element)
 		s.waiting.Remove(n.element)
 		n.element = nil
@@ -347,7 +347,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// first returns at most most nodes from the front of a list, which have been in it for the longest time.
+// first returns nodes from the front of a list, no more than its parameter most: the nodes that have been in the list for the longest time.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))

@@ -11,7 +11,7 @@ const (
 type tail struct {
 	lines []string // the oldest first
 	part  string   // a line that has not ended
-	full  bool     // part is full: the rest of the line is dropped
+	full  bool     // part has reached its maximum size, so the rest of the line is dropped
 }
 
 // write adds a text, which need not end with a newline.

@@ -25,7 +25,7 @@ type Client struct {
 	URL string
 	// Header is added to each request, for example to identify the client.
 	Header http.Header
-	// HTTP makes the requests. Default: http.DefaultClient. Its Timeout, if it has one, cuts streams, which then continue.
+	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, the Timeout cuts streams, and the client connects again.
 	HTTP *http.Client
 	// Wait is the time before the client connects again; the server's retry field overrides it. It doubles, up to 30 s, with
 	// each successive attempt without new events. A longer Retry-After takes precedence. Default: 1 s.
@@ -44,13 +44,14 @@ const (
 )
 
 // Events yields the events with ids greater than after, each once, in order and without holes, and ends after the run's last
-// event. 0 is before the first event. Events that the server withholds are left out. Leaving the loop closes the connection.
+// event. The value 0 means from the first event. Events that the server withholds are left out. Leaving the loop closes the
+// connection.
 //
-// An error ends the sequence, and comes with a zero Event. It is an error that matches [machine.ErrBadValue] if a number of
-// the Client is negative; the cause of ctx's end; a [*event.GapError] if the server no longer keeps the events after the
-// cursor (to continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the request; a
-// [*LostError] if events are missing that the server cannot send again; or, after Attempts attempts, the last problem. After
-// any other error the client connects again.
+// An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client
+// is negative. It is the cause of ctx's end if ctx ends; a [*event.GapError] if the server no longer keeps the events after
+// the cursor (to continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the
+// request; a [*LostError] if events are missing that the server cannot send again; and the last problem after Attempts
+// attempts. After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
@@ -114,7 +115,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// How a response ends, other than by a failure.
+// Reasons for the end of a response that are not failures.
 var (
 	errDone = errors.New("done") // the run has ended, or the consumer has stopped reading
 	errMore = errors.New("more") // there is another page
@@ -147,7 +148,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // the body was read, or reading it has failed
+	defer func() { _ = resp.Body.Close() }() // an error of Close adds nothing: the body was read, or reading it has failed
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNoContent:

@@ -11,30 +11,29 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// feed reads the events of one source for all of its streams: each event is read, encoded and timed once, not once for each client. A
-// stream takes one chunk after the other. A stream that is behind reads the events that it misses together with other such streams: see
-// segments. A handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's
-// goroutine.
+// feed reads the events of one source for all streams of the source: each event is read, encoded and timed once, not once for each
+// client. A stream takes one chunk after the other. Streams that are behind share segments of the events that they have missed. A
+// handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
 //
-// The reader continues when a stream has taken the open chunk, so a feed stands still if all its clients stall.
+// The feed reads on when a stream has taken the open chunk, so it pauses while all its clients stall.
 type feed struct {
-	h    *Handler // encodes the events; nil if the stream does
+	h    *Handler // encodes the events; nil if the stream itself encodes them
 	stop context.CancelFunc
 	done chan struct{} // closed when the reader has returned
 
-	streams int // guarded by the lock of feeds
+	streams int // guarded by the mu of feeds
 
-	segments segments // of events that the chunks no longer have
+	segments segments // the events that chunks no longer has
 
 	mu      sync.Mutex
 	chunks  []chunk // the latest chunks, in order
-	upTo    uint64  // the id of the last event in chunks, or where the feed began
-	open    chunk   // the chunk of the next events; no stream has it yet
+	upTo    uint64  // the id of the last event in chunks, or of the event after which the feed began
+	open    chunk   // the chunk of the next events, which no stream has taken yet
 	ready   bool    // streams may take the open chunk
 	changed chan struct{}
-	room    chan struct{} // receives a value when the open chunk was taken
-	taken   time.Time     // when the open chunk was last taken
-	due     *time.Timer   // makes the open chunk ready
+	room    chan struct{} // gets a value when a stream has taken the open chunk
+	taken   time.Time     // when a stream last took an open chunk
+	due     *time.Timer   // the timer that makes the open chunk ready
 	ended   bool          // the source has ended, or failed
 	err     error
 }
@@ -122,7 +121,7 @@ func (f *feed) close() {
 	f.due.Stop()
 }
 
-// over reports whether a stream that joins could miss events that the source has.
+// over reports whether the feed has ended: a stream that joins now could miss events that the source has.
 func (f *feed) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -198,7 +197,7 @@ func (f *feed) announce() {
 	f.changed = make(chan struct{})
 }
 
-// mayBeTaken runs on the goroutine of the timer. The timer may be late, so the chunk may have been taken meanwhile.
+// mayBeTaken makes the open chunk ready when the timer fires. The timer may be late, so the chunk may have been taken meanwhile.
 func (f *feed) mayBeTaken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -218,7 +217,7 @@ func (f *feed) end(err error) {
 // next is the result for a stream that has read up to some event. Exactly one kind of result is set.
 type next struct {
 	chunk  *chunk          // the next events
-	upTo   uint64          // if the stream is behind: the event up to which it must read by itself
+	upTo   uint64          // if the stream is behind: the id of the event up to which it must catch up
 	behind bool            // the next chunk is no longer kept, or the stream is in the middle of it
 	wait   <-chan struct{} // closed when the stream should ask again
 	ended  bool            // no events follow
@@ -251,7 +250,7 @@ func (f *feed) after(id uint64) next {
 
 // take adds the open chunk to the chunks that streams get. The caller holds f.mu.
 func (f *feed) take() {
-	kept, first := f.open.size(), len(f.chunks) // first is the oldest kept chunk
+	kept, first := f.open.size(), len(f.chunks) // first will be the index of the oldest chunk to keep
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {
 		first--
 		kept += f.chunks[first].size()

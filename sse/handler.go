@@ -96,8 +96,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// If the status is terminal here, the range is final. Other problems with the cursor must be found here, without
-	// waiting, while the handler can still respond with a status.
+	// If the status is terminal here, the range is final. Problems with the cursor must be found here, without waiting,
+	// while the handler can still respond with a status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
@@ -144,11 +144,11 @@ func cursorOf(r *http.Request) (cursor, error) {
 	return cursor{after: n, header: true}, nil
 }
 
-// readable returns the error of reading after a cursor, as far as it is known without waiting.
+// readable returns the error that reading after the cursor would return, if that is known without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// There is not an event: either none happened yet or none is kept. Reading with an ended context reports which, at
-		// once.
+		// There is no event to read: either none has happened yet, or none is kept. Reading with an ended context tells
+		// the two apart at once.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
@@ -163,7 +163,7 @@ func readable(src Source, after, first, last uint64) error {
 		return &event.GapError{After: after, First: first}
 	}
 	// The client cannot have seen a future event: a crash has lost the event, and another event will get its id. But if
-	// the run has ended or was left, the source may be an earlier life of it.
+	// the run has ended or was left, the source may be an earlier life of the run than the client saw.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
@@ -209,7 +209,7 @@ func refuse(w http.ResponseWriter, err error, code int) {
 	}
 	status := &StatusError{Code: code}
 	if own := (*StatusError)(nil); errors.As(err, &own) && own != nil && own.Code >= 400 && own.Code < 600 {
-		status = own // another code would turn the error into a success
+		status = own // only codes from 400: any other code would turn the error into a success
 	}
 	if status.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(status.RetryAfter.Seconds()))))

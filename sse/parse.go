@@ -11,7 +11,7 @@ import (
 
 // message is one block of an event stream with an id or data.
 type message struct {
-	// id is the stream's last event id as of this block; later blocks without an id keep it.
+	// id is the id of this block, or of the last block before it that has one.
 	id    string
 	event string // "" if the block names none
 	// data is valid until the next call. hasData distinguishes a block with empty data from a block without data,
@@ -25,13 +25,13 @@ var errTooLong = errors.New("sse: an event of the stream is longer than the clie
 // parser reads an event stream as the HTML standard defines it, section "Server-sent events".
 type parser struct {
 	r     *bufio.Reader
-	limit int           // bytes allowed for a line and a block's data together
+	limit int           // the maximum size of a line and the block's data together, in bytes
 	retry time.Duration // the stream's latest retry field; -1 without one
 
 	id      string
 	data    []byte
 	line    []byte
-	started bool // the first line has been read; only before it may a byte order mark come
+	started bool // the first line has been read, so a byte order mark may no longer come
 	afterCR bool // a line feed that comes next belongs to the preceding line end
 }
 

@@ -33,9 +33,9 @@ type reader struct {
 	start uint64        // the initial cursor
 	last  uint64        // the id of the last seen event
 	alive bool          // the connection has delivered an event or a heartbeat
-	torn  bool          // the connection was closed because of a gap, and nothing new has arrived since
-	wait  time.Duration // the pause before the next connection, if this connection has delivered something
-	// deltas is the last delta of each node. For a node with deltas before start it is not known at first.
+	torn  bool          // the last connection was closed because of a gap, and no new event has arrived since
+	wait  time.Duration // the time before the next connection, if the present connection has delivered something
+	// deltas has the last delta of each node. If a node had deltas before the event start, the node has no entry until its next delta.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last withheld event, which may have been a delta
 }
@@ -98,7 +98,7 @@ func (r *reader) event(e event.Event) error {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the server has begun before the cursor, so the event was seen
+		return nil // the event was seen: the server has begun before the cursor
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})

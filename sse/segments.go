@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// segments have the frames of events that a feed no longer keeps, for streams that are behind. The first stream that needs a segment
-// reads and encodes it, and other streams wait for it. All segments are dropped when no stream is behind.
+// segments holds the frames of events that a feed no longer keeps, for streams that are behind. The first stream that needs a
+// segment reads and encodes it, and other streams wait for it. All segments are dropped when no stream is behind.
 type segments struct {
 	mu      sync.Mutex
 	behind  int // streams
@@ -20,8 +20,8 @@ type segments struct {
 type segment struct {
 	after, last uint64
 	frames      []byte
-	done        chan struct{} // closed when it is encoded, or when encoding has failed
-	encoded     bool          // read it only after done
+	done        chan struct{} // closed when the segment is encoded, or when encoding has failed
+	encoded     bool          // may be read once done is closed
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 	keptSegments = 1 << 20
 )
 
-// next returns the segment that follows an event. If mine is set, the caller must encode it and then call done.
+// next returns the segment that begins after an event. If mine is set, the caller must encode the segment and then call ss.done.
 func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -78,7 +78,7 @@ func (ss *segments) leave() {
 	}
 }
 
-// catchUp writes the events up to the given id. The source has all of them.
+// catchUp writes the events up to the id upTo. The source must have all of these events.
 func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	ss.enter()
 	defer ss.leave()

@@ -82,7 +82,7 @@ import (
 
 // Source is a run whose events can be read, such as a *kahn.Run or a *store.EventLog.
 type Source interface {
-	// Status is terminal once the run's last event can be read.
+	// Status returns the status of the run. Once the status is terminal, the run's last event can be read.
 	Status() machine.RunStatus
 	// EventRange returns the ids of the first and the last event that can be read now. If first is greater than last,
 	// there are none.

@@ -51,8 +51,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	// The server ends the response after this function returns, and the deadline applies to that write, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// The field is part of the first event: some clients take fields without data, followed by an empty line, for an
-		// event.
+		// The field is part of the first event, without an empty line after it: some clients would take the field alone
+		// for an event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
@@ -149,15 +149,15 @@ func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 	return fmt.Appendf(make([]byte, 0, len(data)+64), "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
 }
 
-// sendHeartbeat writes a heartbeat. It has no id: it is not part of the run's log.
+// sendHeartbeat writes a heartbeat. The heartbeat has no id, since it is not part of the run's log.
 func (s *stream) sendHeartbeat(src Source) error {
 	beat := src.Heartbeat()
 	beat.ID = 0
-	beat.Payload = event.Beat{Last: s.last} // the last event of this stream: its client has not missed later ones
+	beat.Payload = event.Beat{Last: s.last} // the last event that this stream has sent, since later events are still to come
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	return s.send([]byte(":\n")) // a comment without an empty line, which would end the event that the retry field began
+	return s.send([]byte(":\n")) // a comment in place of a withheld heartbeat; an empty line after it would end the event that the retry field began
 }
 
 // deadline sets the deadline of the next write. A writer that does not support deadlines keeps its server's.

@@ -17,7 +17,7 @@ type Via string
 const (
 	ViaNothing    Via = ""           // the node was ready when the run began
 	ViaDependency Via = "dependency" // the delaying node was the last predecessor to end
-	ViaSlot       Via = "slot"       // the node was ready, and got the slot that became free, of the run, a group or a key
+	ViaSlot       Via = "slot"       // the node was ready, and got a slot of the run, a group or a key that the delaying node released
 	ViaWave       Via = "wave"       // the delaying node was the last to end before the node's wave began
 	ViaComposite  Via = "composite"  // the node is inside the delaying one
 )
@@ -80,8 +80,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	return a
 }
 
-// chain returns the chain of dependencies whose nodes took the longest time in total, as a path that begins with its first node, and that
-// time. The run would have taken this long if no node had waited for a slot. A composite counts as one node.
+// chain returns the chain of dependencies whose nodes took the longest time in total, beginning with the first node, and this total. The
+// run would have taken this long if no node had waited for a slot. A composite counts as one node.
 func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
 	last := -1
@@ -121,7 +121,8 @@ func (a *analysis) descend(id int) int {
 	return id
 }
 
-// lastEvent returns the event by which to order nodes by their ends, nodes without an end last.
+// lastEvent returns the event that ended the node. For a node without an end it returns the largest int, so that such nodes come last in
+// the order of ends.
 func (n *life) lastEvent() int {
 	if n.ended == 0 {
 		return math.MaxInt
@@ -129,10 +130,10 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided returns the event that decided whether the node runs.
+// decided returns the event with which it was clear whether the node runs: the node was queued, started or ended.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
-// begun returns the event with which the node began, or ended without beginning.
+// begun returns the event that started the node, or ended it without a start.
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
 // bindSlots goes through the starts and ends of attempts. Suppose a node was ready while all slots that were ever used
@@ -148,7 +149,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 	pools := func(id int) (of []pool) {
 		if id >= p.Len() {
-			return nil // the node is inside a composite, whose groups are not the plan's
+			return nil // the node is inside a composite, and p is not its plan
 		}
 		n := p.Node(machine.Ref(id))
 		for _, g := range n.Groups {
@@ -168,7 +169,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 		return of
 	}
 
-	full := nothing // the last end at which all slots were taken
+	full := nothing // the last end of an attempt while all slots of the run were taken
 	byPool := map[pool]constraint{}
 	busy := 0
 	for _, b := range a.bounds {
@@ -188,7 +189,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 			busy++
 			n := &a.nodes[s.node]
 			if n.started != b.event {
-				continue // an end of another attempt
+				continue // not the node's first start
 			}
 			last := full
 			for _, pool := range pools(s.node) {
@@ -204,8 +205,8 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 }
 
 // findSlack goes backwards from the node that ended last. A node's slack is how much later it could have ended without
-// delaying the nodes that it delayed. If another node delayed such a node more, the slack reaches to that node's end.
-// A composite has no more slack than its nodes.
+// delaying the nodes that it delayed. If one of these nodes was delayed longer by another node, the slack reaches to
+// the end of that delay. The slack of a composite is at most the slack of its nodes.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {
@@ -218,7 +219,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 		a.slack[id] = max(a.nodes[last].end-a.nodes[id].end, 0)
 	}
 	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(a.nodes[y].begun(), a.nodes[x].begun()) })
-	tierLast := map[int]int{} // in waves: the node of each tier that ended last
+	tierLast := map[int]int{} // in waves mode, the last node to end of each tier
 	if a.waves {
 		for id := range p.Len() {
 			tier := p.Tier(machine.Ref(id))
@@ -227,7 +228,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 			}
 		}
 	}
-	for _, id := range order { // in order, all nodes that a node holds up come before that node
+	for _, id := range order { // in this order a node comes after all nodes that it delayed
 		n := &a.nodes[id]
 		if id < p.Len() {
 			if wave, ok := tierLast[p.Tier(machine.Ref(id))]; ok {

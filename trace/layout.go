@@ -7,16 +7,16 @@ import (
 )
 
 // The layout of SVG pictures is layered: a node is in the layer after its last predecessor's, and a long edge is a chain of empty places.
-// Barycentre sweeps order the places in a layer. Positions keep the minimum distances, and otherwise are as close as possible to the
-// middle of a node's neighbours.
+// Barycentre sweeps order the places in a layer. Within the minimum distances, each node is as close as possible to the middle of its
+// neighbours.
 
-// size is the space that a box takes along its layer, and across.
+// size is the size of a box along its layer and across the layer.
 type size struct{ along, across float64 }
 
-// laidOut holds the positions: along is the position in a layer, across the position of the layer.
+// laidOut holds positions of boxes: along is the position within a layer, and across the position of the layer.
 type laidOut struct {
 	along, across []float64 // the centre of each box
-	ways          [][]spot  // of each line, from box to box
+	ways          [][]spot  // the points of each line, from box to box
 	size          size
 }
 
@@ -52,9 +52,9 @@ func layers(n int, lines []line) []int {
 const (
 	// mostSteps bounds the search for edges that a longer path replaces; edges that it does not reach are kept.
 	mostSteps = 20_000_000
-	// mostPlaces bounds the empty places of long edges; long edges beyond it are drawn straight.
+	// mostPlaces bounds the empty places of all long edges together; further long edges are drawn straight.
 	mostPlaces = 200_000
-	// straight is how far a long edge may pass from an empty place without a bend there.
+	// straight is the distance from an empty place within which a long edge passes without a bend.
 	straight = 4
 )
 
@@ -65,8 +65,8 @@ func (p *picture) reduce() {
 	for _, l := range p.lines {
 		out[l.tail] = append(out[l.tail], l.head)
 	}
-	longer := make([]map[int]bool, len(p.boxes)) // by box: which targets of its lines a longer path also reaches
-	mark := make([]int, len(p.boxes))            // 1 + the last box from which a path of two or more lines reached this box
+	longer := make([]map[int]bool, len(p.boxes)) // for each box, the targets of its lines that a longer path also reaches
+	mark := make([]int, len(p.boxes))            // for each box, 1 + the last box from which a path of two or more lines reached it
 	steps := 0
 	for from, own := range out {
 		if len(own) < 2 || steps > mostSteps {
@@ -128,7 +128,7 @@ func isotonic(wish, distance []float64) []float64 {
 	return places
 }
 
-// mesh is a picture with the empty places of long edges, which are numbered after the boxes.
+// mesh is a picture with empty places for its long edges. The numbers of the empty places follow the numbers of the boxes.
 type mesh struct {
 	layer    []int
 	along    []float64 // the space that each place takes

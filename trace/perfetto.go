@@ -35,13 +35,13 @@ type micros time.Duration
 // MarshalJSON encodes a number with three decimals.
 func (m micros) MarshalJSON() ([]byte, error) {
 	sign := ""
-	if m < 0 { // the clock of another life of the run may be behind
+	if m < 0 { // another life of the run may have had a clock that was behind
 		sign, m = "-", -m
 	}
 	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
 }
 
-// The tracks. The lanes of slots come first, and then the lanes of attempts without a slot.
+// The tracks. The tracks of slots come first, and then the tracks of attempts without a slot.
 const (
 	pid         = 1
 	tidCritical = 1
@@ -208,7 +208,7 @@ func (o *perfetto) notRun(res *kahn.Result) {
 	}
 }
 
-// criticalPath draws the path on a track of its own, and arrows from node to node.
+// criticalPath writes the critical path as a track, with arrows from node to node.
 func (o *perfetto) criticalPath() {
 	previous := -1
 	for i, id := range o.path {

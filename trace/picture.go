@@ -30,7 +30,7 @@ type picture struct {
 
 type box struct {
 	name   string
-	text   []string // the lines of its label
+	text   []string // the lines of the label
 	shape  shape
 	group  int // index into groups, or -1
 	status string
@@ -40,7 +40,7 @@ type line struct {
 	from, to string
 	style    style
 	text     string
-	tail     int // the boxes, by their indices
+	tail     int // the indices of the boxes at the ends of the line
 	head     int
 }
 

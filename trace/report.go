@@ -22,7 +22,8 @@ type Report struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
-	// StopRequest says who asked to stop the run, and why; RedriveRequest says the same about a redrive. Nil: there was no such request.
+	// StopRequest says who asked to stop the run, and why. RedriveRequest says who asked for the redrive, and why. They are nil if there
+	// was no such request.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
@@ -38,8 +39,8 @@ type Report struct {
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
 
-	// Warnings are, with their nodes, the errors of guards that could not decide and let their nodes run, followed by
-	// the Result's warnings.
+	// Warnings has the errors of guards that could not decide and let their nodes run, with the nodes, and then the
+	// Warnings of the Result.
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
@@ -61,7 +62,7 @@ type Compensation struct {
 	Attempts int               `json:"attempts"`
 	Certain  bool              `json:"certain"` // the node completed, so it has certainly had an effect
 	Start    time.Duration     `json:"start_ns"`
-	Duration time.Duration     `json:"duration_ns"` // so far, if it has not ended
+	Duration time.Duration     `json:"duration_ns"` // until now if the compensation has not ended
 	Error    string            `json:"error,omitempty"`
 }
 
@@ -105,7 +106,7 @@ type Failure struct {
 	Depth  int         `json:"depth"`            // 0 for an origin
 	Status kahn.Status `json:"status"`
 	Cause  string      `json:"cause"`
-	// Origins are all nodes whose failures reached this one, unless the only one is the root of its tree.
+	// Origins lists the nodes whose failures reached this node. It is empty if that is only the root of the tree.
 	Origins []string `json:"origins,omitempty"`
 	Error   string   `json:"error,omitempty"` // of an origin, shortened to about a kilobyte
 }
@@ -171,7 +172,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
-	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // false for a Result that was decoded
+	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // false for a Result decoded from JSON: its errors are only texts
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{
@@ -244,7 +245,7 @@ func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 			continue
 		}
 		if origin, ok := p.Ref(origins[0]); ok && bad(origin) && !upstream(origin) {
-			parents[ref] = origin // stopped with the run, or a group, for the failure of another
+			parents[ref] = origin // the node was stopped with the run or a group because another node failed
 		}
 	}
 	for e := range p.Edges() {

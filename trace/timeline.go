@@ -15,12 +15,12 @@ import (
 type timeline struct {
 	waves   bool
 	end     time.Duration // of the last event
-	nodes   []life        // by Ref, followed by nodes in composites, in the order of their first events
+	nodes   []life        // the nodes of the plan by Ref, and then the nodes in composites in the order of their first events
 	spans   []span        // in the order of their starts
 	bounds  []bound       // the starts and ends of spans, in the order of the events
 	waits   []wait        // in the order of their ends
 	slots   int           // the highest number of attempts that held a slot at the same time
-	inlines int           // the same for attempts without a slot
+	inlines int           // the highest number of attempts without a slot at the same time
 }
 
 // life is the history of a node.
@@ -32,9 +32,9 @@ type life struct {
 	after                  constraint    // the event that led to the node's first event
 	within                 int           // the composite that contains the node, or -1
 	lastInside             int           // for a composite: the node in it that ended last, or -1
-	first, last            int           // the node's spans; meaningful only if it has started
+	first, last            int           // the indices of the node's first and last spans, if the node has started
 	current                int           // the span that has not ended, or -1
-	waiting                waitKind      // what the node waits for since the time in the field since
+	waiting                waitKind      // what the node waits for; the field since has the time when the wait began
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
 	seen, composite        bool
@@ -46,10 +46,10 @@ type span struct {
 	attempt    int
 	start, end time.Duration
 	inline     bool        // the attempt took no slot: the node was not queued, or is a composite
-	lane       int         // from 0, among the attempts with slots or among those without
+	lane       int         // the lane of the attempt, from 0; attempts without slots have lanes of their own
 	status     kahn.Status // the node's status after the span; Running if the span has no end
 	cause      kahn.CauseKind
-	usage      map[string]float64 // for the last span of a node: its usage in all attempts
+	usage      map[string]float64 // for the last span of a node: the usage of all attempts of the node
 }
 
 // bound is the start or the end of a span.
@@ -70,7 +70,7 @@ type waitKind uint8
 
 const (
 	waitNone    waitKind = iota
-	waitSlot             // for a slot: the node is ready
+	waitSlot             // the node is ready and waits for a slot
 	waitBackoff          // for the next attempt
 	waitSignal           // for a signal from outside
 
@@ -110,8 +110,8 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led holds the node of each event that may have led to others. For the start of a wave it holds the last node to end
-	// before the wave.
+	// led maps an event that may be the Parent of others to the node that it is about, and the start of a wave to the
+	// last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }
@@ -173,7 +173,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 		}
 		r.bounds = append(r.bounds, bound{number, n.last, false})
 		r.spans = append(r.spans, s)
-		r.led[number] = constraint{id, ViaComposite, number, at} // only a composite's start leads to other starts
+		r.led[number] = constraint{id, ViaComposite, number, at} // if other nodes start because of this start, the node is a composite that contains them
 	case ends:
 		r.resume(id, at)
 		if n.current >= 0 {
@@ -267,9 +267,9 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// lanes hands out the smallest free number, and so as few numbers as there are concurrent holders.
+// lanes hands out the smallest free number, so that there are only as many numbers as concurrent holders.
 type lanes struct {
-	n        int // numbers handed out so far
+	n        int // how many different numbers were handed out
 	returned intHeap
 }
 

@@ -9,7 +9,7 @@ import (
 // explain returns, by Ref, why a node did not run. The text is empty for nodes that ran.
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
-	// A skip that spread from another node has that node's reason. Predecessors have smaller Refs.
+	// If a skip spread from another node, explain gives the reason of that node. Predecessors have smaller Refs.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]
