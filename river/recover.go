@@ -57,9 +57,10 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work recovers runs whose process has died or hangs, and steps whose process is silent. For Strays it recovers runs without a job, and
-// steps whose job is gone. Each of these four searches has its own transactions, to avoid deadlocks: recoverSteps locks rows of runs and
-// recoverRuns locks jobs of runs, while a process that posts a request locks the run first and then its job.
+// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it recovers runs
+// without a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks:
+// recoverSteps locks rows of runs and recoverRuns locks jobs of runs, while a process that posts a request locks the run first and then
+// its job.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {

@@ -62,8 +62,8 @@ type NewRun struct {
 	IfExists Policy
 }
 
-// Policy says what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but for which nothing was written, does
-// not count once its lease has ended. While the lease lasts the error matches [ErrLeased].
+// Policy says what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but for which nothing was written,
+// counts as not stored once its lease has ended. While the lease lasts the error matches [ErrLeased].
 type Policy uint8
 
 // The policies.

@@ -46,8 +46,9 @@ type EventPage struct {
 	Workflow string
 }
 
-// EventsFollow reports whether the events of the commit follow the event of the given id, the last one in the log of the run, without a gap. The
-// first events of a run may have any ids. It is for implementations of [EventStore], which answer with [Conflict] otherwise.
+// EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. The parameter last is the
+// id of that event. The first events of a run may have any ids. It is for implementations of [EventStore], which answer with [Conflict]
+// otherwise.
 func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
 
 func follow(events []EventRecord, last uint64) bool {

@@ -203,9 +203,9 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair returns a holder's share of the slots. If there are slots for all wishes, the share is what the holder wants. Otherwise no holder has
-// more than a holder that wants more. Slots that do not divide evenly stay where they are; if there are fewer slots than holders, the holders
-// take turns.
+// fair returns a holder's share of the slots. If there are slots for all wishes, the share is what the holder wants. Otherwise holders that
+// want few slots get what they want, and the other holders share the remaining slots evenly. If these do not divide evenly, the holders that
+// already have more slots keep one more. If there are fewer slots than holders, the holders take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

@@ -35,7 +35,7 @@ func CheckRetention(list []Retention) error {
 
 // Retain removes the runs that have been kept for long enough, with their events, and, unless blobs is nil, the blobs to which no run refers any
 // more. It removes runs in batches of 100 and rests between two batches for as long as a batch took, so that other statements get their turn. If
-// ctx ends first, the next call removes the remaining runs.
+// ctx ends before all of them are removed, the next call removes the remaining runs.
 func Retain(ctx context.Context, in Admin, list []Retention, blobs BlobSweeper) error {
 	var errs []error
 	for _, r := range list {

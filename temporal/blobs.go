@@ -192,7 +192,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	}
 }
 
-// caller is a data converter that calls the function it is given to convert.
+// caller is a data converter whose value to convert is a function, which it calls.
 type caller struct{ converter.DataConverter }
 
 // ToPayload implements [converter.DataConverter].

@@ -35,7 +35,7 @@ func (w Workflow) Input(inputs map[string]any) (Input, error) {
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`
-	Unknown      string `json:"unknown,omitempty"` // why there is no plan
+	Unknown      string `json:"unknown,omitempty"` // says why the worker has chosen no plan
 }
 
 // complete fills in what the input of a workflow leaves out.

@@ -32,7 +32,7 @@ var (
 	statusAttribute   = sdk.NewSearchAttributeKeyKeyword(StatusAttribute)
 )
 
-// RegisterSearchAttributes adds the search attributes of runs to a namespace. Attributes that the namespace already has are no error.
+// RegisterSearchAttributes adds the search attributes of runs to a namespace. It returns no error if the namespace already has them.
 func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
 	for _, name := range []string{WorkflowAttribute, StatusAttribute} {
 		_, err := c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{

@@ -111,8 +111,8 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 // be longer than steps take to return after their contexts end: attempts that are not reported to Temporal by then count as crashes.
 func (o Options) Register(r Registry) error { return o.register(r, -1) }
 
-// register is Register for a worker that leaves its attempts stopAfter after it was stopped. If stopAfter is negative, it leaves them when
-// the SDK ends their contexts.
+// register is Register for a worker that leaves its attempts some time after it was stopped: the time in the parameter stopAfter. If
+// stopAfter is negative, it leaves them when the SDK ends their contexts.
 func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
 	h.stopAfter = stopAfter

@@ -63,7 +63,7 @@ const (
 type interpreter struct {
 	*host
 	root    workflow.Context // is cancelled when Temporal asks the run to stop
-	heard   bool             // Temporal's request to stop has reached the run
+	heard   bool             // the run was cancelled because Temporal asked the workflow to stop
 	named   bool             // see isNamed
 	texts   texts            // the host's texts; they note errors of Blobs in broken, see watched
 	calling *writtenOnce     // the codec of texts

@@ -64,7 +64,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 // maxLine is the length in bytes at which a line of an output is broken.
 const maxLine = 1 << 16
 
-// lines streams one output of a command line by line, and keeps the last maxText bytes.
+// lines streams the lines of one output of a command, and keeps the last maxText bytes.
 type lines struct {
 	emit func(any)
 

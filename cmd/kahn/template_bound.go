@@ -49,7 +49,7 @@ func (b *bounded) made(text string) (string, error) {
 	return text, nil
 }
 
-// functions are the functions of package template that make texts, bounded.
+// functions returns replacements for the functions of package template that make texts: these return an error if the text is too long.
 func (b *bounded) functions() template.FuncMap {
 	all := template.FuncMap{
 		"printf": func(format string, args ...any) (string, error) { return b.made(fmt.Sprintf(format, args...)) },

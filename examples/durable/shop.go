@@ -38,7 +38,7 @@ type shop struct {
 	ledger ledger
 	life   string
 	pause  time.Duration // how long each step takes
-	doom   *doom         // only in the process that kills itself, else nil
+	doom   *doom         // nil except in the process that kills itself
 }
 
 // doom kills the first process once everything that it waits for has happened.

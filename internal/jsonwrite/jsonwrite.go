@@ -133,7 +133,7 @@ func (w *Writer) Name(key string, names []string, i int, what string) {
 	w.Text(key, names[i])
 }
 
-// Time writes a time as time.Time does. A time that RFC 3339 cannot represent is an error in Err.
+// Time writes a time as time.Time does. If RFC 3339 cannot represent the time, it sets Err.
 func (w *Writer) Time(key string, t time.Time) {
 	w.Key(key)
 	w.Data = append(w.Data, '"')

@@ -110,7 +110,7 @@ func (p *Poller) Close() {
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
-		<-before // wait for the former goroutine: two would not agree on what was reported
+		<-before // wait for the end of the former goroutine: only one may keep the record of reported versions
 	}
 	if p.Rest != nil {
 		defer p.Rest()

@@ -21,7 +21,7 @@ type Maker struct {
 	Patient  bool          // the graph has no timeouts, and no node runs out of attempts, since interrupted attempts count, too
 	Data     bool          // nodes have parameters, merges and ports
 	Waits    bool          // the graph has more gates, and some of them have a timeout
-	Cleanups bool          // the graph always has cleanup nodes, and more of them
+	Cleanups bool          // three times as many nodes are cleanup nodes, also if Waits is set
 	Tick     time.Duration // delays and timeouts are small multiples of it, so that many end at the same instant; 0 means random times
 	Expands  bool          // steps, too, return graphs
 	Calm     bool          // statuses do not depend on the order of events

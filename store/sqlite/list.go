@@ -114,8 +114,8 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 // recent is how many runs recentQuery inspects for each run of a page.
 const recent = 20
 
-// recentQuery returns a statement for a page of runs with labels that looks at a bounded number of runs, in the order of the list. Labels that
-// most runs have fill the page, whereas listQuery would first collect all runs that have them.
+// recentQuery returns a statement for a page of runs with labels that looks at a bounded number of runs, in the order of the list. If most
+// runs have the labels, a few inspected runs fill the page, whereas listQuery would first collect all runs that have them.
 func recentQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	all := *q
 	all.Labels = nil
