@@ -27,7 +27,7 @@ import (
 // still match the sentinel errors of this package and of package context.
 type Snapshot struct {
 	file  snapshotFile
-	codec Codec     // for MarshalJSON; the codec of the resuming run reads the values of a decoded snapshot
+	codec Codec     // MarshalJSON encodes with it; the values of a decoded snapshot are read with the codec of the run that resumes
 	log   *eventLog // holds the file's events, for a run that continues in this process; nil if there is none
 }
 

@@ -97,7 +97,7 @@ type again struct {
 // is(r) reports whether node r begins anew or continues inside, see again.inside.
 func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
-// marks returns the result of is for every node, by Ref.
+// marks reports, by Ref, which nodes begin anew or continue inside.
 func (a *again) marks() []bool {
 	marks := slices.Clone(a.runs)
 	for r := range a.inside {
@@ -139,7 +139,7 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 // outermost does the work of level for the outermost graph in a fork or an adoption. The graph may be another one: nodes that it does not
 // have are ignored.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
-	p.Hash() // also computes the hashes of its nodes
+	p.Hash() // called because it also computes the hashes of the nodes
 	at := p.found(nodes)
 	named, parts, err := p.parted(names, at, "")
 	if err != nil {
@@ -839,7 +839,7 @@ func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	case s == nil:
 		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
 	}
-	p.Hash() // also computes the hashes of its nodes
+	p.Hash() // called because it also computes the hashes of the nodes
 	return configure(opts, false)
 }
 

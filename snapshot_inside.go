@@ -678,7 +678,7 @@ type keptNode struct {
 // keptNodes are the nodes that may take a signal or have taken one, by path, and while they wait also by token.
 type keptNodes map[string]*keptNode
 
-// add adds the nodes inside an expanded node. The node's path begins with prefix.
+// add adds the nodes inside the expanded node n. The path of n begins with prefix.
 func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	prefix = n.prefixInside(prefix)
 	k.addInside(n.Inside, "", func(x *keptNode) {

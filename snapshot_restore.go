@@ -184,7 +184,7 @@ func (x *restoration) repair(p *Plan, c *config) error {
 
 // redrives returns the nodes that a redrive runs again, or an error if the redrive is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
-	p.Hash() // also computes the hashes of its nodes
+	p.Hash() // called because it also computes the hashes of the nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
 	a, err := d.level(p, nodes, c.redriven, len(c.redriven) == 0, "", false)
 	if err == nil && !d.Despite {

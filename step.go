@@ -41,7 +41,7 @@ type Step struct {
 const (
 	stepActive   = iota
 	stepReturned // the step function has returned
-	stepStopped  // stopped before its step returned, for the cause in ctx
+	stepStopped  // the attempt was stopped before its step returned; its attemptContext has the cause
 )
 
 // attemptContext is the part of an attempt's context beyond the Step itself. It is made when the context is first used, or when the attempt

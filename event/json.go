@@ -325,7 +325,7 @@ func (e *Event) unmarshal(payload json.RawMessage) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		if json.Unmarshal(payload, &p) == nil { // otherwise the payload is not from kahn
+		if json.Unmarshal(payload, &p) == nil { // an error shows that the payload is not from kahn
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
 		e.Payload = payload

@@ -105,7 +105,7 @@ func (c *Builder) FindSides() {
 		b.queue = ordset.Make(len(b.p.facts))
 		b.leads = make([]uint64, firstLabelExit+b.p.labels)
 	}
-	if len(b.classes) > batchSize/8 { // otherwise a sweep is cheap
+	if len(b.classes) > batchSize/8 { // with fewer classes a sweep is cheap
 		b.classes = slices.DeleteFunc(b.classes, b.plainly)
 	}
 	for batch := range slices.Chunk(b.classes, batchSize) {

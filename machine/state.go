@@ -86,8 +86,8 @@ type setAside struct {
 // stateStops records the stops of the run and of single nodes.
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
-	stops   StopSetup   // stands here because it fits into the padding behind stopped
-	origins *originSets // nil until first needed; not in the aftermath: after the end a Result reads origins without the lock, while a last worker may still read the aftermath
+	stops   StopSetup   // the field stands here because it fits into the padding behind stopped
+	origins *originSets // nil until first needed; no part of the aftermath, since after the run's end a Result reads origins without the lock while a last worker may still read the aftermath
 	*aftermath
 }
 

@@ -11,9 +11,9 @@ import (
 // ErrNoSlot means that a ready node cannot begin yet, because of a limit or because the run is on hold.
 var ErrNoSlot = errors.New("no slot is free")
 
-// Begin is Next for one ready node: it hands out that node's attempt, check or gate, whatever nodes come before it. The
-// error matches [ErrNoSlot] if a limit is in the way; the node keeps its place, and Next hands it out later. It matches
-// [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
+// Begin is like Next, but for a given ready node: it hands out that node's attempt, check or gate, whatever nodes come
+// before it. The error matches [ErrNoSlot] if a limit is in the way; the node keeps its place, and Next hands it out
+// later. It matches [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
 func (st *State) Begin(r Ref) (Task, error) {
 	s, err := st.drive()
 	if err != nil {

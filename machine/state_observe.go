@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// ErrDriven means that a Run drives the State, and alone may change it.
+// ErrDriven is returned if a Run drives the State: only that Run may change it.
 var ErrDriven = errors.New("the state is driven by a run")
 
 // observers holds the signals of a State. It exists once the first signal was requested.
@@ -296,7 +296,7 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	if to := viewOf(w).status; o.last != nil && to != Idle { // otherwise the join of the node was blocked, and the node may be Waiting
+	if to := viewOf(w).status; o.last != nil && to != Idle { // if to is Idle, the join of the node was blocked, and the node may be Waiting
 		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {

@@ -107,8 +107,8 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen is plausible for a node whose join has not decided. It must have no reason to decide before another predecessor ends or the
-// next tier begins.
+// plausibleOpen does the work of plausible for a node whose join has not decided. The join must have no reason to decide before another
+// predecessor ends or the next tier begins.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
 	w, x := s.resolved(r)
@@ -146,7 +146,7 @@ func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	return 0, false
 }
 
-// plausibleLive is plausible for a node whose join has decided and that has not ended.
+// plausibleLive does the work of plausible for a node whose join has decided and that has not ended.
 func (s *Locked) plausibleLive(r Ref, open int) bool {
 	const joined = wordSeen | WordBypass | WordSubstituted | WordBlocked
 	const fixed = wordSpecial | wordPlain
@@ -178,7 +178,7 @@ func (s *Locked) plausibleLive(r Ref, open int) bool {
 	return false
 }
 
-// plausibleEnd is plausible for a node that has ended. It does not look at predecessors.
+// plausibleEnd does the work of plausible for a node that has ended. It does not look at predecessors.
 func (s *Locked) plausibleEnd(r Ref) bool {
 	w, f := s.words[r], &s.net.facts[r]
 	kind, arg := kindOf(w), uint32(w)

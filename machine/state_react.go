@@ -88,7 +88,7 @@ func (s *Locked) membersOf(g int32) []Ref {
 	return x.members[g]
 }
 
-// Drain is [State.Stop] without asking running nodes to stop: they may finish their attempts, and are not retried.
+// Drain is like [State.Stop], but does not ask running nodes to stop: they may finish their attempts, and are not retried.
 func (st *State) Drain(kind CauseKind) error { return st.stopAll(kind, StopDraining) }
 
 func (st *State) stopAll(kind CauseKind, manner StopManner) error {

@@ -637,7 +637,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack gives a node the status that it has in the store, where it has not ended. The State is not used after that.
+// SetBack gives a node, which has not ended in the store, the status that it has there. The State is not used after that.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)

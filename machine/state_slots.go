@@ -446,7 +446,7 @@ const (
 	lineStuck                  // no slot or token is free
 )
 
-// offerOwn is offer for the nodes of this run only.
+// offerOwn is like offer, but considers only nodes of this run.
 func (s *Locked) offerOwn(g int32) lineState {
 	stuck := lineEmpty
 	_, token := s.first(g, needToken)

@@ -164,7 +164,7 @@ func (s *Locked) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // otherwise the target ran in an earlier epoch, before this failure
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // a target of an earlier epoch ran before this failure
 			return true
 		}
 		if class == seenF && (s.Bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {

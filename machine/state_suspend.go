@@ -97,7 +97,7 @@ func (s *Locked) Sleep(r Ref) {
 	s.log(r, was, Suspended)
 }
 
-// Doze is Sleep without a transition for the log.
+// Doze is like Sleep, but records no transition for the log.
 func (s *Locked) Doze(r Ref) {
 	was := s.words[r]
 	s.words[r] |= WordDormant

@@ -24,7 +24,7 @@ type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are readings of it
 	done      uint64        // the clock at the last commit
-	committed atomic.Uint64 // the same as done, readable without the lock by Load
+	committed atomic.Uint64 // a copy of done, which Load reads without the lock
 
 	active  *node        // the innermost node whose callback runs
 	evals   uint64       // how many callbacks have begun
