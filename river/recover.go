@@ -129,8 +129,8 @@ const (
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next runs of a status that have not ended, the newest first. For each node of these runs that waits for the reply of
-// a job, it returns the token, unless the job exists or its reply was posted. The reply and the end of a job are in one transaction.
+// goneQuery finds the next unended runs with a given status, the newest first. For each node of these runs that waits for the reply of a
+// job, it returns the token, unless the job exists or its reply was posted. The reply and the end of a job are in one transaction.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),

@@ -246,8 +246,8 @@ type Filter struct {
 	Prefix   string // the prefix of the run's id
 	// Compensation is how far the runs have come with undoing what their nodes did. None selects all.
 	Compensation machine.Compensation
-	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. A run that
-	// has not ended is in no range of ends.
+	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. A range of
+	// ends selects only runs that have ended.
 	CreatedFrom, CreatedBefore, EndedFrom, EndedBefore time.Time
 }
 

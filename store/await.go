@@ -18,8 +18,8 @@ import (
 // cycle together are judged one after the other, so that the second one finds the cycle. A run that was created anew under its id, see [Replace],
 // is still awaited.
 //
-// An answer ends the wait. Neither the end of the awaiting run nor the end of the node does: the process that performs the run withdraws what it
-// no longer awaits. The store posts no answer for a run that has ended meanwhile.
+// An answer ends the wait. If the awaiting run or the node ends first, the await stays: the process that performs the run withdraws awaits that
+// are no longer needed. The store posts no answer for a run that has ended meanwhile.
 type Awaiter interface {
 	Inbox
 	// LoadAwaits returns the awaits of a run's nodes that have no answer yet, sorted by node. The error matches ErrUnknownRun if the run is not
@@ -47,7 +47,8 @@ type Ended struct {
 // endedID begins the ids of requests that a store posts.
 const endedID = "kahn:ended:"
 
-// Request returns the request with the given number by which a store answers a node. It is for implementations of [Awaiter].
+// Request returns the request by which a store answers a node. The number of the request becomes a part of its id. It is for
+// implementations of [Awaiter].
 func (e *Ended) Request(node string, number uint64) (Request, error) {
 	value, err := json.Marshal(e)
 	return Request{ID: fmt.Sprint(endedID, number), Kind: KindEnded, Node: node, Value: value}, err

@@ -8,8 +8,8 @@
 // An [EventStore] keeps the events of runs, too, each in the transaction that stores what it reports: [ReadEvents] reads a page of them, and an
 // [EventLog] follows a run that any process performs.
 //
-// Values pass through a codec before they reach a store. [Blobs] and [Sealed] wrap a codec, for the option kahn.Encoding: Blobs keeps large
-// values apart, Sealed encrypts.
+// Values pass through a codec before they reach a store. [Blobs] and [Sealed] wrap a codec, for the option kahn.Encoding: Blobs moves large
+// values to a [BlobStore], Sealed encrypts.
 //
 //	kahn.Encoding(&store.Blobs{Codec: &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "2026"}, Store: store.Dir("/var/lib/blobs")})
 package store

@@ -15,7 +15,7 @@ import (
 // tenant declares the input of all graphs here.
 var tenant = []kahn.Input{{Name: "tenant"}}
 
-// takeTurns: a tenant with one run waits for one run of a tenant with 200.
+// takeTurns: a tenant with a single run waits for only one run of a tenant that has 200 runs.
 func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "write", Do: func(ctx context.Context, s *kahn.Step) (any, error) {

@@ -48,7 +48,7 @@ func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	return posts.write(ctx, s, tx)
 }
 
-// reachText finds the runs that a run awaits, directly or through others: the edges from awaiting runs that have not ended to awaited runs.
+// reachText finds the runs that a run awaits, directly or through others. Each row is a pair of an unended run and a run that it awaits.
 const reachText = `WITH RECURSIVE reach(id) AS (
 	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`

@@ -194,7 +194,7 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s*float64(time.Second), 0), most))
 }
 
-// keyLeases counts the runs of the key r.run_key that are leased, and not ended.
+// keyLeases counts the leased and unended runs of the key r.run_key.
 const keyLeases = "SELECT count(*) FROM $S.runs o WHERE o.run_key = r.run_key AND o.run_key <> '' AND o.owner <> '' AND o.ended IS NULL AND o.expires > $NOW"
 
 // LeasedKeys implements [store.TurnStore].

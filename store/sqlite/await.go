@@ -12,7 +12,7 @@ import (
 
 var _ store.Awaiter = (*Store)(nil)
 
-// reachQuery finds the runs that a run awaits, directly or through others: the edges from awaiting runs that have not ended to awaited runs.
+// reachQuery finds the runs that a run awaits, directly or through others. Each row is a pair of an unended run and a run that it awaits.
 const reachQuery = `WITH RECURSIVE reach(id) AS (
 	SELECT ?1 UNION SELECT a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL`

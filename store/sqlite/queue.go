@@ -172,7 +172,7 @@ func waitOf(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// keyLeases counts the other runs of a key, not ended, that are leased, and allKeys counts the leased runs of each key. %s is the time.
+// keyLeases counts the leased and unended runs of a key, except one run, and allKeys counts the leased runs of each key. %s is the time.
 const (
 	keyLeases = "SELECT count(*) FROM kahn_runs WHERE run_key = ? AND run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s AND id <> ?"
 	allKeys   = "SELECT run_key, count(*) FROM kahn_runs WHERE run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s GROUP BY run_key"

@@ -169,7 +169,7 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed returns [ErrClosed] if the store was closed, and otherwise err. A closed database has an error of its own.
+// closed returns [ErrClosed] if the store was closed, and otherwise err. A closed database returns another error.
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()
