@@ -19,11 +19,11 @@ import (
 // are independent: all are performed, even if some of them fail. The node's output is an []any of their outputs, in the
 // order of the list.
 //
-// A step gets its item from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the
-// node, and the item and the index as parameters named "item" and "index". A nested run has them as root inputs. The node's
-// Retry, Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as
-// a whole: guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern
-// the map and its output. The run sees one node; the items are in NodeResult.Sub.
+// A step gets its item from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and the item
+// and the index as parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry,
+// Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as a whole: guards and
+// ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output. The run sees
+// one node; the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If it might
 	// be an undeclared root input, and the run has no such input, the node fails with [CauseContractInput]. Null, or any other missing

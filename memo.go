@@ -33,9 +33,9 @@ import (
 // A node whose output is found does not start: its Result says Memoized, from which run, and when. If the inputs have no JSON form, or the
 // Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
 type Memo struct {
-	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts with a checksum: a damaged text is a miss, and a warning in the
-	// node's log. The goroutines of steps call its methods, with the steps' contexts. Nil: a map in memory that grows with every
-	// output, and whose values the runs share without copying. See [store.DirCache] and package store/sqlite for persistent caches.
+	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts with a checksum: a damaged text counts as a miss, and the node's log has
+	// a warning. The goroutines of steps call its methods, with the steps' contexts. A nil Cache stands for a map in memory that grows with
+	// every output, and whose values the runs share without copying. See [store.DirCache] and package store/sqlite for persistent caches.
 	Cache interface {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error

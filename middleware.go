@@ -130,7 +130,7 @@ func (r *Run) surround() {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
 				r.st.Lock()
-				if r.stage < stageRunning { // otherwise the run was stopped or left meanwhile, and reads base
+				if r.stage < stageRunning { // otherwise the run was stopped or left meanwhile, and may be reading base
 					r.base = ctx
 				}
 				r.st.Unlock()
@@ -253,9 +253,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function and has none.
-// Each is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not compile, Check returns the error
-// of [Graph.Compile].
+// Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that the Mux does
+// not have. Each is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not compile, Check returns the
+// error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {

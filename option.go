@@ -463,8 +463,9 @@ func (r Retry) apply(c *config) error {
 }
 
 // Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. It counts from the run's
-// beginning, through all lives that have this option. Waits for signals and the time between lives count, too. A [Redrive] starts it anew.
-// A deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and leaves a durable one.
+// beginning, through all lives that have this option. Waits for signals and the time between lives count, too. With a [Redrive] the time
+// starts anew. A deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and leaves a
+// durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }

@@ -139,7 +139,7 @@ type Undoing struct {
 // Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt belongs to an earlier life of the run and an
 // older version of this package did not store the field.
 type Attempt struct {
-	// Number counts from 1. Attempts that a crash cut short are missing.
+	// Number counts from 1. The history omits attempts that a crash cut short.
 	Number int
 	// Start and End are wall clock times. End is zero while the attempt runs, and if another life will begin the attempt again.
 	Start, End time.Time

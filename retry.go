@@ -90,12 +90,13 @@ const (
 	retriedByDefault = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
 )
 
-// RetryJittered returns a policy of n attempts that wait 500 ms, doubling up to 8 s, with half jitter.
+// RetryJittered returns a policy of n attempts, with delays that begin at 500 ms and double up to 8 s, and with half jitter.
 func RetryJittered(n int) Retry {
 	return Retry{MaxAttempts: n, InitialDelay: defaultInitialDelay, MaxDelay: defaultMaxDelay, Jitter: JitterHalf}
 }
 
-// RetryStandard returns a policy of three attempts that wait 1 s and 2 s, doubling up to 30 s, without jitter.
+// RetryStandard returns a policy of three attempts, with delays of 1 s and 2 s, without jitter. If MaxAttempts is raised, further delays
+// double up to 30 s.
 func RetryStandard() Retry {
 	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
 }
@@ -213,8 +214,8 @@ func (c *compiler) warnOfRetry(id string, r Retry) {
 	}
 }
 
-// delay returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The policy must have its defaults. delay is a
-// pure function; its arithmetic saturates instead of overflowing.
+// delay returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The unset fields of the policy must have their
+// defaults, see withDefaults. delay is a pure function; its arithmetic saturates instead of overflowing.
 func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
@@ -252,7 +253,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next does the work of Next for a policy that has its defaults, and for an error that may be retried and asks for a wait of at least hint.
+// next does the work of Next for a policy whose unset fields have their defaults. The error may be retried; the argument hint is the wait
+// that it asks for, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:

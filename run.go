@@ -564,7 +564,7 @@ func (r *Run) ID() string {
 	if id == "" {
 		id = newRunID()
 	}
-	r.id.CompareAndSwap(nil, &id) // unless another goroutine was faster
+	r.id.CompareAndSwap(nil, &id) // has no effect if another goroutine was faster
 	return *r.id.Load()
 }
 
@@ -596,7 +596,7 @@ func (r *Run) finished() (*Result, error) {
 	r.resMu.Unlock()
 	var effects error
 	if !summed {
-		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // without resMu, for which other callers would wait
+		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // called without resMu, since other callers would have to wait for resMu
 	}
 	r.resMu.Lock()
 	if !r.summed {

@@ -87,7 +87,7 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //     of the alarm: the result is put off meanwhile.
 //   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise it would be
 //     random which comes first.
-//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When an item of
+//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that need one. When an item of
 //     a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that will
 //     wait are reached when nothing else can start.
 //   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
@@ -163,8 +163,8 @@ func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
 
-// slotlessDue asks the order. Tasks that an interrupted attempt keeps from beginning do not count, and a run that has lost its store begins
-// nothing.
+// slotlessDue calls slotlessDue of the run's order, unless the run has lost its store: such a run begins nothing. Tasks that cannot begin
+// because an interrupted attempt has not returned are left out.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
 // putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout: the attempt

@@ -693,7 +693,7 @@ func (r *Run) setUndosBack() {
 	}
 }
 
-// restUndos ends the backoffs of compensations in a run that ends at rest. They continue in its next life.
+// restUndos ends the backoffs of compensations in a run that ends at rest. The backoffs continue in the run's next life.
 func (r *Run) restUndos() {
 	if r.undo == nil {
 		return
@@ -716,7 +716,8 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// In a composite whose attempt has failed, the compensations are listed in the run of the composite, which itself undoes nothing yet.
+	// The undos inside a composite whose attempt has failed are listed in the composite's run, even while that run undoes no nodes of its
+	// own.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true
@@ -732,7 +733,7 @@ func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 				continue
 			}
 			u.leave()
-			u.run.st.ContinueUndo(u.ref) // the undo has its turn at once, and fails
+			u.run.st.ContinueUndo(u.ref) // the node has its turn at once, and its undo fails
 			if r.tree != nil {
 				r.tree.touch(u.run)
 			}

@@ -492,7 +492,7 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	}
 	const returned = machine.CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
 	if r.st.Word(step.ref).Is(machine.WordAdmitting) {
-		return true // the interrupt may have reached the check of the inputs, whatever the check returned
+		return true // the interrupt may have reached the check of the inputs, so what the check returned does not matter
 	}
 	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // a condition can be interrupted only if it is mocked: only its mock has a context
 	// A fallback that fails keeps the cause of the original failure.

@@ -353,8 +353,8 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 type heldBy struct{ run *Run }
 
 // nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it; total is the number of holders.
-// Callers may ask about many nodes, so it keeps the holders that it found. It searches all nodes again only if a known holder no longer
-// holds the resource, or if the number of holders has changed.
+// Callers may ask about many nodes, so nameHolders keeps the holders that it found. It searches all nodes again only if a known holder no
+// longer holds the resource, or if the number of holders has changed.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]

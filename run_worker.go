@@ -192,7 +192,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		w.phase = phaseUser
 		value, err := do(step, step)
-		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // Err is called in this phase, since the caller's context is user code, too
+		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // Err is called in phaseUser, since the caller's context is user code, too
 		w.phase = phaseEngine
 		w.now = r.now()
 		if err != nil || special || r.careful && r.single.isDue(w.now) {
@@ -214,7 +214,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.Complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && !s.IsObserved() { // otherwise release must run between two nodes
+		if r.tree == nil && r.durable == nil && !s.IsObserved() { // otherwise release must be called after each node
 			next, ok = s.NextPlain()
 		}
 		if !ok {
@@ -697,7 +697,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref, returned := step.ref, w.now
-	step.returned() // before the end of the node is visible
+	step.returned() // called before the end of the node is visible
 	drawn := c.Status == Failed && res.err != errBoardAgain
 	if drawn && !w.resumed {
 		w.draw(res, &c)
@@ -783,7 +783,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 		}
 		r.ringDue(w.now)
 		switch {
-		case r.current(step.ref) != step: // abandoned: the run no longer counts this worker
+		case r.current(step.ref) != step: // the attempt was abandoned, and the run no longer counts this worker
 			w.dropFlight()
 			r.release(w.now) // dispatches the nodes that the alarms have made ready
 			return false, false

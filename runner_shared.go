@@ -171,7 +171,7 @@ func (g *granter) bounds(keys bool) bool {
 	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
 }
 
-// maxGrantText is how many bytes a Shared.Name, and a key in the name of a limit, may have. The digest of a longer key takes its place.
+// maxGrantText bounds the length, in bytes, of a Shared.Name and of a key in the name of a limit. A longer key is replaced by its digest.
 const maxGrantText = 200
 
 // extend connects the share of a key, or of all steps if the key is empty, with the shares of other processes, if it has a bound.
