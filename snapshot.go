@@ -66,7 +66,7 @@ type snapshotFile struct {
 	Signals   []signalState     `json:"signals,omitempty"`  // for gates that the run has not reached
 	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, unless an older version wrote them
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Forked    string            `json:"forked,omitempty"`         // only in a store: the run whose results it began with
+	Forked    string            `json:"forked,omitempty"`         // for a fork, only in a store: the run with whose results the fork began
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // only in a store
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone

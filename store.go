@@ -771,10 +771,10 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt makes a stored run that has begun under another version of its graph continue with this one. A node keeps its result, with everything
-// inside it, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and follows no node that runs. All
-// other nodes run anew. [AdoptPreview] returns this beforehand, and docs/operating.md has all rules. Go functions have no hash: a node whose
-// function has changed keeps its result, unless its declaration changes, too, such as its Config.
+// Adopt lets a stored run continue with this version of its graph, although it has begun under another one. A node keeps its result, with
+// everything inside it, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and follows no node
+// that runs. All other nodes run anew. [AdoptPreview] returns this beforehand, and docs/operating.md has all rules. Go functions have no hash: a
+// node whose function has changed keeps its result, unless its declaration changes, too, such as its Config.
 //
 // Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. If the transaction fails, the run
 // is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].

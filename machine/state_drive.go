@@ -88,7 +88,7 @@ func (o *observers) noteAbort(r Ref, was uint64) {
 	}
 }
 
-// nextAbort hands out the next call to end.
+// nextAbort hands out the next call that must end.
 func (st *State) nextAbort() (t Token, ok bool) {
 	s, err := st.drive()
 	if err != nil {

@@ -135,8 +135,8 @@ func (l *limits) makeLate(p *Net, b Bound) {
 	}
 }
 
-// BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. made
-// are the slots of the key if the node is the first of the run that has it, and the run limits keys; otherwise nil.
+// BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. The
+// parameter made has new slots for the key if the run limits keys and this node is the run's first with the key; otherwise it is nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
 	if late == nil || key == "" {
@@ -490,8 +490,8 @@ func (s *Locked) Advance(now int64) {
 	}
 }
 
-// NextToken returns when the next token falls due that a ready node waits for, in nanoseconds since the beginning of the run. ok is false
-// if no node waits for a token.
+// NextToken returns the earliest time at which a token falls due for a ready node that waits for one, in nanoseconds since the beginning
+// of the run. ok is false if no node waits for a token.
 func (st *State) NextToken() (at int64, ok bool) {
 	s := st.lock()
 	defer s.Unlock()

@@ -134,7 +134,7 @@ func (v *Value[T]) revert() {
 	sc.notify(&v.node)
 }
 
-// same reports whether the newest value equals the one before. It returns false if the equality panics.
+// same reports whether the newest value equals the one before. It returns false if the function equal panics.
 func (v *Value[T]) same() (same bool) {
 	defer func() { _ = recover() }() // drop the panic: write has called equal on the same values, and has returned it
 	return v.equal(v.cell.current(), v.cell.previous())
