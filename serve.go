@@ -61,9 +61,9 @@ type Service struct {
 	// or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store.
 	// The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
-	// OnError is also called once in each Serve with each warning about a version of a workflow, which [Result.Warnings] has, too: those of
-	// [Plan.Warnings] without triggers, a Key or a Memo without an option that uses it, and [ErrGateOutlasts]. It is called once, too, if
-	// keys have a KeyLimit or a KeyRate and no node has a Key. The texts of these errors include "warning".
+	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] has these warnings,
+	// too: those of [Plan.Warnings] without triggers, a Key or a Memo without an option that uses it, and [ErrGateOutlasts]. It is called
+	// once, too, if keys have a KeyLimit or a KeyRate and no node has a Key. The texts of these errors include "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -646,7 +646,7 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	})
 }
 
-// dueRun is a run to start, with the turn of its key.
+// dueRun is a run to start, with the turn that its key takes.
 type dueRun struct {
 	store.Run
 	turn *keyTurn // nil if turns are not recorded and the key has no bound

@@ -94,7 +94,7 @@ type undoState struct {
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
-	Ended    time.Time    `json:"ended,omitzero"` // when the node was known to be undone, or to be impossible to undo
+	Ended    time.Time    `json:"ended,omitzero"` // when it became known that the node is undone, or that it cannot be undone
 	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins after a backoff
 	Err      *storedError `json:"error,omitempty"`
 	By       *Request     `json:"by,omitempty"` // who has undone it by hand

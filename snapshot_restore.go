@@ -690,8 +690,9 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes nodes ready whose backoff has ended, or whose time an older version has not kept. It bounds each remaining backoff by
-// the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of a cleanup node.
+// endBackoffs makes a node ready if its backoff has ended, or if an older version has not kept the end of the backoff. It bounds each
+// remaining backoff by the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of a
+// cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {

@@ -456,7 +456,8 @@ func (s *Locked) Admitted(r Ref) {
 }
 
 // Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
-// belongs to the stop. A success is kept, and so is a panic, a timeout or a failed check, since the stop did not cause it.
+// belongs to the stop. A success is kept; a panic, a timeout or a failed check is kept, too, since the stop did not cause
+// it.
 //
 // The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not
 // possible; the State is unchanged then.

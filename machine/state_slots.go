@@ -474,7 +474,7 @@ func (st *State) Advance(now int64) error {
 	return nil
 }
 
-// Advance is [State.Advance] for a caller that holds the lock.
+// Advance is like [State.Advance], but the caller holds the lock.
 func (s *Locked) Advance(now int64) {
 	q := s.limits.rates
 	if q == nil {

@@ -145,9 +145,9 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// consumed reports whether the failure of a bad node was handled: whether one of the node's edges let it through to a node
-// that is no observer, and that node became ready (an error boundary must have completed), passed the failure on by going
-// bad, or was skipped by its upstream policy.
+// consumed reports whether the failure of a bad node was handled. One of the node's edges must have let the failure
+// through to a node that is no observer. That node must have become ready (an error boundary must have completed), have
+// passed the failure on by going bad, or have been skipped by its upstream policy.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]

@@ -171,7 +171,7 @@ func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManne
 	}
 }
 
-// AskToStop asks a running node to stop. origin is the node that is the origin of the cause, or NoRef. The first
+// AskToStop asks a running node to stop. The parameter origin is the node that caused the stop, or NoRef. The first
 // cause stands.
 func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	if s.words[r]&WordStopping != 0 {

@@ -60,7 +60,7 @@ type watchHooks struct {
 	told               bool
 }
 
-// begin makes n the running callback, and returns the one before.
+// begin makes n the running callback, and returns the previous one.
 func (n *node) begin() (outer *node) {
 	sc := n.scope
 	outer, sc.active = sc.active, n

@@ -121,7 +121,7 @@ func (v *Value[T]) write(x T) bool {
 // revertible is a Value of any type.
 type revertible interface{ revert() }
 
-// revert undoes the writes since the last commit if the value equals the one before them. Otherwise the writes stay.
+// revert undoes the writes since the last commit if the value equals the value before these writes. Otherwise the writes stay.
 func (v *Value[T]) revert() {
 	v.flags &^= flagRewritten
 	if !v.same() {
@@ -134,7 +134,7 @@ func (v *Value[T]) revert() {
 	sc.notify(&v.node)
 }
 
-// same reports whether the newest value equals the one before. It returns false if the function equal panics.
+// same reports whether the newest value equals the previous one. It returns false if the function equal panics.
 func (v *Value[T]) same() (same bool) {
 	defer func() { _ = recover() }() // drop the panic: write has called equal on the same values, and has returned it
 	return v.equal(v.cell.current(), v.cell.previous())
@@ -186,7 +186,7 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	return v, stamp, now
 }
 
-// current and previous return the newest value and the one before. Only the writer may call them.
+// current returns the newest value, and previous the value before it. Only the writer may call them.
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
