@@ -353,7 +353,7 @@ func (c *compiler) checkAnswers() {
 		return
 	}
 	p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
-	answers := map[machine.Ref]bool{} // by condition with successors: whether an edge uses its answer
+	answers := map[machine.Ref]bool{} // for each condition with successors, whether an edge uses its answer
 	for i := range p.net.Edges() {
 		e := p.net.Edge(i)
 		if n := p.node(e.From); !isRouter(n) || !n.answers() {
@@ -363,7 +363,7 @@ func (c *compiler) checkAnswers() {
 			answers[e.From] = answers[e.From] || uses
 		}
 	}
-	var seen []bool // by Ref: whether a later function may look at the node
+	var seen []bool // for each node, by Ref, whether a later function may look at it
 	for _, r := range p.declared {
 		if used, is := answers[r]; !is || used || c.named[[2]string{"", p.names[r]}] {
 			continue
@@ -597,7 +597,7 @@ func (c *compiler) checkText(n *node, checker fieldChecker, ancestor, input func
 	c.keep(problem)
 }
 
-// install puts the functions and contracts into the plan.
+// install puts the functions and contracts of a node into the plan.
 func (l *lowered) install(c *compiler, r machine.Ref) {
 	p := c.p
 	if l.when != nil {

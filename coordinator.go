@@ -245,11 +245,11 @@ func (c *Coordinator) Advance(now time.Time) {
 type manual struct {
 	start  time.Time    // the zero of the run's clock
 	clock  atomic.Int64 // the run's clock
-	jobs   []*Run       // by worker that has not begun: the Run that counts it
+	jobs   []*Run       // for each worker that has not begun, the Run that counts the worker
 	timers due.Queue[*manualTimer]
 	stops  []*Step // attempts whose contexts have ended
 
-	wake chan struct{} // has room for one message
+	wake chan struct{} // a channel with room for one message
 	busy atomic.Bool   // a method of the Coordinator is running
 	told chan struct{} // closed when sinks and functions of Around have seen the end of the run
 
@@ -776,10 +776,10 @@ func joinSlip(slip, err error) error {
 
 // GraphCalls makes the run call the function by in place of each guard, fallback and test of a condition or a loop, whether it is a Go
 // function or a text. The argument path is the path of the node; field names the replaced field: "When", "Test", "Loop" or "Fallback". The
-// function by calls call, or returns the result of an earlier call. So an engine that replays histories can record the results of functions
-// that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports which questions to the [View] had
-// no answer. The run uses the value that the function by returns; a value of another type fails the call with an error that matches
-// [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
+// function by either invokes the function call and returns its results, or returns recorded ones. So an engine that replays histories can
+// record the results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports
+// which questions to the [View] had no answer. The run uses the value that the function by returns; a value of another type fails the call
+// with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
 //
 // The function by is called without a lock and may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the
 // order of the calls of one node, identify a call.

@@ -105,20 +105,20 @@ type compiler struct {
 	p *Plan
 	*nesting
 	*force
-	subs   map[int32]*Plan // by index of declaration of a composite: its plan; nil if its graph does not compile
+	subs   map[int32]*Plan // the plans of the composites, by index of declaration; nil for a graph that does not compile
 	isItem bool            // the graph stands for an item of a map
 
 	isPruned bool // the graph is the part of another graph to which a trigger leads
 	broken   bool // ids, edges or join rules have problems, so that the nodes cannot be numbered
 
-	names  []string         // by index of declaration: the ids
+	names  []string         // the ids of the nodes, by index of declaration
 	index  index.Table      // of names
-	ports  map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
+	ports  map[int32]*ports // the declared Outputs of nodes, by index of declaration
 	end    int32            // the end node, or -1
 	b      machine.Builder  // builds the net
 	n      *machine.Net     // the plan's net; nil until the method number has run
-	edges  []machine.Edge   // From and To are indices of declaration; the builder owns the slice once it exists
-	origin []int            // by edge: its index in g.edges; nil while both slices have the same order
+	edges  []machine.Edge   // From and To are indices of declaration; once the builder exists, it owns the slice
+	origin []int            // for each edge, its index in g.edges; nil while no edge is left out
 	terms  []*terms         // by edge; nil if no edge has any
 
 	member  [][]int32          // by Ref: the groups of the node
@@ -223,7 +223,7 @@ func (c *compiler) resolveEdges() {
 		e := &c.g.edges[i]
 		from, okFrom := c.find(e.from)
 		to, okTo := last, true
-		if to < 0 || c.names[to] != e.to { // otherwise the target is the previous edge's
+		if to < 0 || c.names[to] != e.to { // the target is often the same as the previous edge's
 			to, okTo = c.find(e.to)
 		}
 		if !okFrom || !okTo || from == to || from == c.end {
@@ -852,7 +852,7 @@ func (c *compiler) joinsAll(r machine.Ref) bool {
 // runsAnyway reports for each node whether it runs unless a node fails, is stopped or skips itself.
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
-	for r := range runs { // in the order of tiers
+	for r := range runs { // Refs have the order of the tiers, so the predecessors have been judged
 		n := c.p.node(machine.Ref(r))
 		runs[r] = !n.Disabled && n.When == nil && n.WhenExpr == "" && n.Kind != KindTrigger && c.joinsAll(machine.Ref(r)) &&
 			!slices.ContainsFunc(n.Ports, func(port Port) bool { return port.Required }) &&

@@ -392,7 +392,7 @@ func (c *compiler) bindInputs() {
 				}
 			}
 		}
-		if c.n.Is(r, machine.FlagCheck) { // otherwise the node has no ports
+		if c.n.Is(r, machine.FlagCheck) { // a node with ports has a check
 			n := p.node(r)
 			for i := range n.Ports {
 				c.bindPort(n, i, in)
@@ -503,7 +503,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 		explicit, g.strategy = e.Merge, e.Merge
 	}
 	if len(g.edges) == 1 {
-		g.strategy = MergeLast // with one edge there is nothing to merge
+		g.strategy = MergeLast // a single edge needs no merge
 		return
 	}
 	g.fn = c.g.merges[g.strategy]
@@ -553,8 +553,8 @@ func (n *node) ownStep() bool {
 type nesting struct {
 	within []*Graph              // the graphs being compiled: each is a sub-graph of the previous one
 	plans  map[nestedKey]*Plan   // nil for a graph that does not compile, and whose problems have been reported
-	top    *force                // the force of the outermost graph
-	forces map[forceKey][]*force // all distinct forces so far
+	top    *force                // the settings of the outermost graph
+	forces map[forceKey][]*force // the settings of all graphs compiled so far, each once
 	seen   []compiledGraph
 
 	outermost [1]*Graph // the memory that within uses while it has one graph
@@ -766,7 +766,7 @@ func (c *compiler) nest() {
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
 			p.memoized = insideOf(n.ID, sub.memoized)
 		}
-		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // otherwise the node is in stepless already, for its compensation
+		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // a node with CompensateBy is in stepless already
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {

@@ -62,9 +62,9 @@ type Plan struct {
 	subs       map[machine.Ref]*Plan // the compiled Sub of each composite
 	items      map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops      map[machine.Ref]func(View) (bool, error)
-	itemOf     string                    // in the plan of a map's items: the map's id; index is then empty
+	itemOf     string                    // the id of the map, in the plan of a map's items; the field index is then empty
 	body       *Plan                     // in the plan of a map's items: the plan of the map's Sub, if any
-	keySources map[machine.Ref]keySource // of nodes with a KeyFrom
+	keySources map[machine.Ref]keySource // the sources of the keys, for nodes with a KeyFrom
 	keys       []string                  // in the plan of a map's items: by Ref, the results of Map.Key; nil without one
 	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil without one
 	lacks      []string                  // groups that a graph around this one must declare
@@ -79,8 +79,8 @@ type Plan struct {
 
 // shared is computed on demand, once for a plan and its copies.
 type shared struct {
-	hashed  atomic.Pointer[hashes] // nil until they are computed
-	hashing atomic.Int32           // the number of goroutines that compute them
+	hashed  atomic.Pointer[hashes] // nil until the hashes are computed
+	hashing atomic.Int32           // the number of goroutines that compute the hashes
 }
 
 // inputs describes the sources of a node's parameters.

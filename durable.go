@@ -143,8 +143,8 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is a transaction's entry for one node: what has happened to the node, with the attempt numbers. Only its methods change
-// happened.
+// pendingNode is a transaction's entry for one node: what has happened to the node, with the attempt numbers. The field happened is
+// changed only by the methods.
 type pendingNode struct {
 	place
 	happened nodeNews
@@ -305,7 +305,7 @@ func (tx *transaction) starts(at place) bool {
 	return i >= 0 && tx.entries[i].starts > 0
 }
 
-// parks reports whether a node is queued when the transaction is written.
+// parks reports whether writing the transaction will queue the node.
 func (tx *transaction) parks(at place) bool {
 	i := tx.find(at)
 	return i >= 0 && tx.entries[i].is(nodeParked)
@@ -513,7 +513,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 	close(tx.done)
 }
 
-// lost records the failure of the store as the reason why the run was stopped.
+// The method lost records the failure of the store as the reason why the run was stopped.
 func (r *Run) lost(err error) {
 	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef

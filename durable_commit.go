@@ -678,7 +678,7 @@ func (w *eventWriter) postpone() {
 	w.root.timers++
 	own = w.root.startTimer(eventDelay, func() {
 		w.root.callback(func(int64) {
-			if w.delay == own { // otherwise a transaction has the events already
+			if w.delay == own { // if w.delay has changed, a transaction has the events already
 				w.delay, d.outbox.due = nil, d.failed == nil
 			}
 		})

@@ -246,7 +246,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // at first, ends has the places where the groups begin
+	ends := slices.Clone(sizes) // each element is first the place where its group begins, and then moves to the end of the group
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -274,7 +274,7 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 		switch {
 		case begun[key[:at]]:
 			return siblings{prefix: key[:at], items: true}
-		case maps[key[:at]]: // the node is the item of a former attempt: no other node of its graph has such an id
+		case maps[key[:at]]: // the record is of an item in a former attempt of the map, since no other node of the graph has such an id
 			return siblings{}
 		}
 	}
@@ -324,7 +324,7 @@ func (f *filler) collect(n *nodeState, key string) {
 		}
 	}
 	switch len(list) {
-	case 0: // the loop does not collect outputs, or a former version wrote them
+	case 0: // the loop does not collect outputs, or a former version wrote the run
 	case in.Iteration - 1:
 		in.Collected, in.apart = list, len(list)
 	default:
@@ -506,7 +506,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 		}
 	}
 	switch {
-	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // no process has created it
+	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // no process has created the fork
 	case file.Forked != forked:
 		return nil, fmt.Errorf("%w: %s, which is not a fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
 	default:

@@ -113,7 +113,7 @@ type logLine struct {
 // many nested runs, one after the other.
 type logRest struct {
 	arg   any
-	scope *eventScope // of a nested run; nil for the log's run
+	scope *eventScope // the scope of a nested run; nil for the log's run
 	run   *Run        // the run of the scope, for observers only: nil if there are none, or once all have seen the entry
 }
 
@@ -188,7 +188,7 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 type eventLog struct {
 	run    *Run
 	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken under it
-	blocks []block       // of blockSize entries each, the last one growing
+	blocks []block       // each has blockSize entries, except the last, which grows
 	base   uint64        // one less than the id of the first entry
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
@@ -201,7 +201,7 @@ type eventLog struct {
 
 	start   uint64      // the id of the last event before this life of the run
 	oldest  uint64      // one less than the id of the first readable event of all lives
-	earlier []*eventLog // of earlier lives in this process, in their order, with the events up to start; see goOn
+	earlier []*eventLog // the logs of earlier lives in this process, in their order, with the events up to start; see goOn
 
 	observers int    // the number of sinks that observe node ends; they are the last ones
 	released  uint64 // up to this id, entries no longer keep nested runs
@@ -687,7 +687,7 @@ func (x *deltaCounts) of(path string) int {
 	return 0
 }
 
-// set sets the count of a node.
+// The method set stores the count of a node.
 func (x *deltaCounts) set(path string, n int) {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {

@@ -24,7 +24,7 @@ const (
 	evRunTimedOut
 	evWaveStarted
 	evWaveCompleted
-	evNodeQueued // from here on node events
+	evNodeQueued // events of nodes begin here
 	evNodeStarted
 	evNodeDelta
 	evNodeLog
@@ -40,7 +40,7 @@ const (
 	evNodeInvalidated
 	evNodeCompensating
 	evNodeCompensated
-	evNodeCompleted // from here on the ends of nodes
+	evNodeCompleted // events that end a node begin here
 	evNodeFailed
 	evNodeAborted
 	evNodeCancelled
@@ -331,7 +331,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 	case Suspended:
 		e.kind = evNodeSuspended
 		var wait event.Suspension
-		if x := r.extras[c.Ref]; x.wait != nil { // else the node was answered in the same critical section
+		if x := r.extras[c.Ref]; x.wait != nil { // x.wait is nil if the node was answered in the same critical section
 			wait = event.Suspension{Token: x.wait.Token, Info: x.wait.Info, Deadline: x.wait.Deadline}
 		}
 		e.arg = wait

@@ -145,7 +145,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // otherwise the store may have the trigger, which decides what is performed
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // a stored run may have a trigger, which decides which nodes are performed: then the check follows later
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}

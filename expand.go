@@ -244,8 +244,8 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// again checks the result of an attempt whose step was called again to return the graph of an earlier life: every result but
-// this graph is a failure.
+// The method again checks the result of an attempt whose step was called again to return the graph of an earlier life. Every
+// other result is a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -317,7 +317,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 		r.disarmAttempt(ref)
 		r.disarm(&x.overall)
 	}
-	r.timers++ // counts the child until its goroutines have returned
+	r.timers++ // counts the nested run until its goroutines have returned
 	h.resume(h.within.Inside.Stop, true)
 	if told { // an event has named the waiting nodes already
 		waits.began = waits.began[:min(began, len(waits.began))]
@@ -507,8 +507,8 @@ func (r *Run) contract(x *extra) {
 	}
 }
 
-// dropKept drops the inside that a node had in an earlier life. A compensation in it no longer counts as busy; the
-// restored nested run counts its own.
+// dropKept drops what is known of the nodes inside a node from an earlier life. If one of them was being undone,
+// dropKept no longer counts this compensation as busy, since the restored nested run counts it.
 func (r *Run) dropKept(x *extra) {
 	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
 		r.outermost().undo.busy--

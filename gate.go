@@ -267,7 +267,7 @@ func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return
 	}
-	labels := map[int32][]string{} // by gate that answers with a label on timeout
+	labels := map[int32][]string{} // for each gate that answers with a label on timeout, the labels of its edges
 	seen := map[branchLabel]bool{}
 	c.eachLabel(func(_ int, from int32, label string) {
 		if at := (branchLabel{from, label}); answersInTime(c.g.nodes[from]) && !seen[at] {
@@ -281,7 +281,7 @@ func (c *compiler) checkChoices() {
 				ErrBadValue, timeoutLabel, defaultLabel, quoteList(list))
 		}
 	}
-	known := map[int32]*knownChoices{} // by the node that declares them, so that the work is linear in the labels
+	known := map[int32]*knownChoices{} // kept for each node that declares choices, so that the work is linear in the labels
 	c.eachLabel(func(i int, from int32, label string) {
 		n := c.g.nodes[from]
 		if len(n.declaredChoices()) == 0 || label == defaultLabel || answersInTime(n) && label == timeoutLabel {
@@ -439,7 +439,7 @@ func expressible(t time.Time) time.Time {
 		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	case u.Year() < 1:
 		return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
-	case t.Year() > 9999 || t.Year() < 1: // in UTC the year is in range
+	case t.Year() > 9999 || t.Year() < 1: // only the year in UTC is in the range, so u is returned
 		return u
 	}
 	return t

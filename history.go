@@ -33,7 +33,7 @@ type History struct {
 
 	mu        sync.Mutex // guards the fields below; no run takes it while it holds its own lock
 	workflows map[string]*list.Element
-	recent    list.List // of *workflow, the most recent to learn at the back
+	recent    list.List // of *workflow, in the order in which they have last learned
 	paths     int       // of all workflows
 }
 
@@ -54,7 +54,7 @@ type learnedNode struct {
 // estimates are the expected durations of the nodes of a workflow, in ns. They never change.
 type estimates struct {
 	Paths map[string]int64 `json:"paths"`
-	Kinds map[string]int64 `json:"kinds"` // by kind: the mean of its paths
+	Kinds map[string]int64 `json:"kinds"` // the mean of the paths of each Kind
 	All   int64            `json:"all"`   // the mean of all paths
 }
 
@@ -248,7 +248,7 @@ func (r *Run) learnedPrefix() string {
 		return ""
 	}
 	outer := r.outer.learnedPrefix()
-	if r.outer.items == nil { // otherwise outer has the name of the map already
+	if r.outer.items == nil { // if r.outer performs a map, outer already ends with the map's name
 		outer += r.outer.plan.names[r.within.ref]
 	}
 	switch {

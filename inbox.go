@@ -104,7 +104,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore takes the answers that the store does not have yet from the record of the run.
+// restore takes, from the record of the run, the answers that the store does not have yet.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return

@@ -87,7 +87,7 @@ func (l *Loop) check(n *node, bad report) {
 	}
 }
 
-// again returns the loop's test as a predicate: true means another iteration.
+// The method again returns the loop's test as a function that returns true if another iteration is to follow.
 func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	switch {
 	case l.While != nil:
