@@ -168,7 +168,7 @@ type addition struct {
 	cpu, bytes, allocs float64 // for each node; cpu is processor time, which other load on the machine hardly changes
 	relative           float64 // the cost, relative to the run without the feature
 	hand               float64 // the ns for each node that the counterpart adds; 0 if there is no counterpart
-	ratio              float64 // of cpu to hand
+	ratio              float64 // the cost for kahn's cpu, divided by hand
 }
 
 // measure measures a feature in several rounds.

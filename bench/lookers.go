@@ -24,7 +24,7 @@ const (
 // gaze is the measurement of a run of 10,000 steps that some lookers observe.
 type gaze struct {
 	took  time.Duration
-	cpu   time.Duration // of the whole process
+	cpu   time.Duration // the processor time of the whole process
 	looks int64         // answers to Counts, Node and Why
 	nodes int64         // results that Nodes yielded
 }

@@ -12,7 +12,7 @@ import (
 // reading is the result of one sample of runs, by node.
 type reading struct {
 	ns, bytes, allocs float64
-	cpu               float64 // ns of the processor, of the whole process
+	cpu               float64 // the processor time of the whole process, in ns
 }
 
 // entry is a contestant on a shape.

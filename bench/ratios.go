@@ -14,7 +14,7 @@ type budget struct {
 	extra    time.Duration // kahn may take at most this much longer
 	measured float64       // the ratio on two cores of a busy machine; see gate
 	bytes    float64       // at most this many bytes a node; 0 means no limit
-	rivals   *shape        // for the libraries; nil means the same shape
+	rivals   *shape        // the shape that the libraries get; nil means the same shape
 }
 
 // gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, and never less than the budget.

@@ -16,7 +16,7 @@ import (
 type scaled struct {
 	name, unit string
 	most       int               // the largest size; larger runs take minutes
-	before     func(n int) error // not measured; may be nil
+	before     func(n int) error // called before the measurement, unless it is nil
 	perform    func(n int) (left any, err error)
 }
 

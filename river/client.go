@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Client creates runs that processes with a [Performer] perform, and wakes them. The store and River are in the same database. A
+// Client creates and wakes runs, which processes with a [Performer] perform. The store and River are in the same database. A
 // client of River that works no jobs is enough; a client with Workers needs the workers of [Performer.Register], or
 // [river.Config].SkipUnknownJobCheck.
 type Client struct {

@@ -97,7 +97,7 @@ func (s *Spec) Queue() Queue { return Queue{s.Workflow, s.Plan} }
 
 // DueQuery asks for runs that are due.
 type DueQuery struct {
-	Queues []Queue  // without any, no run matches
+	Queues []Queue  // if there are none, no run matches
 	Except []string // the ids of runs that are left out
 	Full   []string // the keys whose runs are left out
 	Limit  int      // how many runs at most; 0 means DefaultPage

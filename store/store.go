@@ -172,7 +172,7 @@ type Run struct {
 	// Usage is what the run's steps have used, by name, in all attempts that have ended, over all its lives; nil for nothing. A store keeps it
 	// only for lists.
 	Usage  map[string]float64 `json:"usage,omitempty"`
-	WakeAt time.Time          `json:"wake_at,omitzero"` // from the last commit; before the first commit, when a created run may begin
+	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says; before the first commit, the time at which a created run may begin
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
@@ -187,7 +187,7 @@ type Run struct {
 
 // Node is the stored data of a node.
 type Node struct {
-	Columns // from the last commit with a record of the node; zero if there was no such commit
+	Columns // as in the last commit that has a record of the node; zero if there was no such commit
 	State
 }
 

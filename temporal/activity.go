@@ -20,7 +20,7 @@ import (
 type task struct {
 	Plan planID          `json:"plan"`
 	Path string          `json:"path"` // of the node
-	Call json.RawMessage `json:"call"` // without the Config, which comes from the plan; a reference if it is long
+	Call json.RawMessage `json:"call"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
 	// Remarks says that the workflow takes a result with remarks.
 	Remarks bool `json:"remarks,omitempty"`
 	// Details are the details of the earlier attempt's heartbeats.

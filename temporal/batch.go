@@ -35,7 +35,7 @@ type batch struct {
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
-	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt; before it, the child reports the attempts that have ended
+	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; before this time the child reports the attempts that have ended
 	Details  details         `json:"details,omitempty"`
 	typed
 }
@@ -55,7 +55,7 @@ type placed struct {
 // batches has the attempts of a run that child workflows perform.
 type batches struct {
 	most   int             // attempts in a batch; 0 while unknown, negative if there are no batches
-	large  map[string]bool // whether a map is large, by path, for each map that isLarge was asked about
+	large  map[string]bool // by path of a map: whether it is large; has the maps for which isLarge was called
 	count  int
 	active []*child
 

@@ -23,14 +23,14 @@ type performer struct {
 	run   workflow.Execution
 	began time.Time
 	wait  workflow.Selector
-	calls []workflow.CancelFunc // of the running attempts; nil for attempts that do not run
+	calls []workflow.CancelFunc // cancel the running attempts; nil for attempts that do not run
 
 	asked   map[int]bool // attempts that were asked to stop
 	running int          // attempts
 	telling int          // reports in flight
 	ended   []placed     // outcomes that were not reported to the run yet
-	size    int          // of ended, in bytes
-	due     time.Time    // of the next report
+	size    int          // the size of ended, in bytes
+	due     time.Time    // the time of the next report
 	timer   workflow.CancelFunc
 }
 

@@ -87,7 +87,7 @@ type cache struct {
 	mu    sync.Mutex        // guards the fields below
 	blobs map[string][]byte // by key; the data is never written to
 	order []string          // the keys of the blobs, the oldest first
-	size  int               // of the blobs in bytes
+	size  int               // the size of the blobs, in bytes
 }
 
 // Put implements [store.BlobStore].

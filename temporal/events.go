@@ -112,7 +112,7 @@ func (r *Run) query(ctx context.Context, execution, name string, answer any, arg
 // eventLog reads the events of a run from the executions of its workflow. It is an EventStore that has only LoadEvents, the one method that
 // readers call.
 type eventLog struct {
-	store.Store // nil: readers call only LoadEvents
+	store.Store // nil, since readers call only LoadEvents
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 

@@ -150,7 +150,7 @@ func pulseOf(ctx context.Context) *pulse {
 type pulse struct {
 	next   interceptor.ActivityOutboundInterceptor
 	dc     converter.DataConverter
-	before details // of the node's previous attempt
+	before details // the details of the node's previous attempt
 
 	mu   sync.Mutex // guards last; held while a heartbeat is sent, so that heartbeats are sent in the order in which they were recorded
 	last details    // the details that were recorded last
@@ -171,7 +171,7 @@ func (p *pulse) begin(ctx context.Context, before details) {
 func (p *pulse) record(ctx context.Context, values []any) {
 	var last details
 	for _, v := range values {
-		if payload, err := p.dc.ToPayload(v); err == nil { // else the SDK panics with the error
+		if payload, err := p.dc.ToPayload(v); err == nil { // after an error, RecordHeartbeat below panics
 			last = append(last, payload)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 
 // The types of workflows and activities that the host does not name.
 const (
-	WorkflowName = "kahn.Run"     // of runs that former versions started
-	BatchName    = "kahn.Batch"   // of child workflows that former versions started
-	ActivityName = "kahn.Step"    // of the attempts of nodes without a kind, and of all attempts of runs that former versions started
-	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph without a Name, or with a Name that begins with "kahn."
-	ItemsName    = "kahn.Items"   // of the child workflows that perform attempts of items, see Settings.MapChildren
+	WorkflowName = "kahn.Run"     // the type of workflows of runs that former versions started
+	BatchName    = "kahn.Batch"   // the type of child workflows that former versions started
+	ActivityName = "kahn.Step"    // the type of activities for nodes without a kind, and for all nodes of runs that former versions started
+	UnnamedGraph = "kahn.Unnamed" // the type of workflows of a graph without a Name, or with a Name that begins with "kahn."
+	ItemsName    = "kahn.Items"   // the type of the child workflows that perform attempts of items, see Settings.MapChildren
 )
 
 // Kind says how the attempts of nodes of a kind are performed, see Options.Kinds.

@@ -152,7 +152,7 @@ func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 type remarked struct {
 	Reply   json.RawMessage `json:"reply"`
 	Remarks []remark        `json:"remarks"`
-	Details details         `json:"details,omitempty"` // of the last heartbeat of a failed attempt
+	Details details         `json:"details,omitempty"` // the details of the last heartbeat of a failed attempt
 }
 
 // remarkedPrefix begins the JSON of a remarked, and no other result.

@@ -31,8 +31,8 @@ type signalRequest struct {
 
 // stopRequest is the argument of StopUpdate.
 type stopRequest struct {
-	Node   string `json:"node,omitempty"`  // to stop a single node
-	Abort  bool   `json:"abort,omitempty"` // otherwise the run is cancelled
+	Node   string `json:"node,omitempty"`  // the single node to stop; "" means the run
+	Abort  bool   `json:"abort,omitempty"` // true: the run is aborted; false: it is cancelled
 	Error  string `json:"error,omitempty"` // the cause of the abort
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`

@@ -244,7 +244,7 @@ func stepless(p *kahn.Plan) (path string, ok bool) {
 type host struct {
 	Options
 	plans map[string]*kahn.Plan // by fingerprint
-	cache *cache                // of Blobs; nil without Blobs
+	cache *cache                // the cache of Options.Blobs; nil if there are no Blobs
 	// stopAfter is the time after which a stopped worker leaves its running attempts; negative for a worker that the host made.
 	stopAfter time.Duration
 	texts     texts

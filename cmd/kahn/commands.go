@@ -92,7 +92,7 @@ type action func(ctx context.Context, t *terminal, args []string) int
 // command is a subcommand. Usage texts and completions are made from it.
 type command struct {
 	name     string
-	args     string          // for the usage line
+	args     string          // the arguments, as the usage line names them
 	least    int             // the least number of arguments
 	most     int             // the greatest number of arguments
 	summary  string          // one line

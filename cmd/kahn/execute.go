@@ -112,7 +112,7 @@ type asker struct {
 	ask     bool
 	names   names
 	t       *terminal
-	lines   chan line // of the terminal; nil until the first question
+	lines   chan line // the lines that the terminal's user types; nil until the first question
 }
 
 // line is a line that the terminal's user typed, or the error of reading it.

@@ -9,7 +9,7 @@ import (
 
 // place says where a part of a document is.
 type place struct {
-	path  string            // of the part, such as $.nodes[3].config
+	path  string            // the path of the part, such as $.nodes[3].config
 	node  string            // the path of the node around the part, such as S/x
 	graph *definition.Value // the graph that the node is in
 	outer *definition.Value // the composite that has the graph; nil for the outermost graph

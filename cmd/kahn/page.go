@@ -21,7 +21,7 @@ import (
 type page struct {
 	addr         string // "" means no page
 	remote, stay bool
-	browse       bool // whether the browser is opened, from a terminal
+	browse       bool // open the browser, if the command runs on a terminal
 }
 
 // listen listens on the address. It must be a loopback address unless -ui-remote is given.

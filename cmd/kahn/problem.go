@@ -25,9 +25,9 @@ const (
 // problem is one finding of vet.
 type problem struct {
 	File     string   `json:"file"`
-	Line     int      `json:"line,omitempty"` // from 1; 0 if the place is not known
+	Line     int      `json:"line,omitempty"` // counted from 1; 0 if the place is not known
 	Column   int      `json:"column,omitempty"`
-	Path     string   `json:"path,omitempty"` // in the document, such as $.nodes[3].config.url
+	Path     string   `json:"path,omitempty"` // the path in the document, such as $.nodes[3].config.url
 	Node     string   `json:"node,omitempty"` // the path of the node, such as S/x
 	Severity severity `json:"severity"`
 	Message  string   `json:"message"`
@@ -105,7 +105,7 @@ const maxProblems = 100
 type checker struct {
 	file  string
 	text  []byte    // of the file
-	lines []string  // of the text, set when first needed
+	lines []string  // the lines of the text, which are set when they are first needed
 	by    performer // of the definition
 	found problems
 	known map[problem]bool // the set of found

@@ -20,7 +20,7 @@ type templateCall struct {
 	name     string // the first argument
 	computed bool   // the first argument is not a literal text: name is empty
 	noText   bool   // the first argument is a literal that is not a text, such as a number
-	data     string // not a call: a member of the data, which templates do not have
+	data     string // if this is no call, the member of the data that is read; templates have no data
 	at       int    // the offset of the function in the text
 	nameAt   int    // the offset of the first argument
 }

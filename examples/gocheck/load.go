@@ -21,7 +21,7 @@ type goPackage struct {
 	Imports    []string          // import paths of packages, vendored ones in full
 	ImportMap  map[string]string // from the path in an import declaration to the path of the package, where they differ
 	Module     *struct{ GoVersion string }
-	DepOnly    bool // not named by a pattern
+	DepOnly    bool // no pattern names the package: another package imports it
 	Error      *listError
 }
 

@@ -23,13 +23,13 @@ type report struct {
 	Cached   int                 `json:"cached,omitempty"` // packages whose result comes from an earlier run
 
 	Wall             float64  `json:"wall"`
-	Work             float64  `json:"work"`          // of all packages together
+	Work             float64  `json:"work"`          // the time that all packages took together
 	CriticalPath     float64  `json:"critical_path"` // work on the longest chain of imports
 	CriticalPackages []string `json:"critical_packages"`
 	SpeedUp          float64  `json:"speed_up"`
 	Bound            float64  `json:"speed_up_bound"` // no schedule of this work is faster
 
-	Packages []packageReport `json:"packages"` // each after the packages that it imports
+	Packages []packageReport `json:"packages"` // in an order in which each package comes after its imports
 }
 
 // packageReport is the result of checking one package.
@@ -39,7 +39,7 @@ type packageReport struct {
 	Time    float64     `json:"time"`
 	Cached  bool        `json:"cached,omitempty"` // the result comes from an earlier run
 	Error   string      `json:"error,omitempty"`
-	Origins []string    `json:"origins,omitempty"` // of an aborted package: the failed packages that it depends on
+	Origins []string    `json:"origins,omitempty"` // the failed packages on which an aborted package depends
 }
 
 func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *report {

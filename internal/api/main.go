@@ -203,7 +203,7 @@ func (l *lister) typeName(o *types.TypeName) {
 		l.add("type %s = %s", o.Name(), l.text(alias.Rhs()))
 		return
 	}
-	name := l.text(o.Type()) // with type parameters
+	name := l.text(o.Type()) // the name with its type parameters
 	switch under := o.Type().Underlying().(type) {
 	case *types.Struct:
 		l.add("type %s struct", name)

@@ -10,7 +10,7 @@ type Entry struct {
 	// in a queue.
 	Due   int64
 	seq   uint64
-	index int // in the heap plus one; 0 if the element is in no queue
+	index int // the element's place in the heap plus one; 0 if the element is in no queue
 }
 
 func (e *Entry) entry() *Entry { return e }

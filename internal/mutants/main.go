@@ -77,7 +77,7 @@ type report struct {
 	files     []string
 	counts    map[string]*count
 	survivors []string
-	left      int      // not tried for lack of time
+	left      int      // the number of mutants that were not tried for lack of time
 	broken    []string // tests that fail without a bug
 }
 

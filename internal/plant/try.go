@@ -16,7 +16,7 @@ import (
 // Case is a bug, and the test that must find it.
 type Case struct {
 	Bug
-	Name string // of the bug; may be empty
+	Name string // the name of the bug; may be empty
 	Test string // its name, which includes its subtests
 }
 

@@ -173,7 +173,7 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		s.forget(m.lease)
 	}
 	if len(staged) > 1 && isVerdict(err) {
-		for i := range staged { // each commit in a transaction of its own, to find which of them fails
+		for i := range staged { // each commit is written in its own transaction, to find out which of them fails
 			s.write(staged[i : i+1])
 		}
 	}

@@ -99,11 +99,11 @@ type Store struct {
 	largest       int64  // how many bytes a value may have
 	path          string // empty in memory
 	process       int64
-	lock          *processLock // nil in memory
+	lock          *processLock // nil for a database in memory
 	board         notify.Board // wakes readers of runs that have new events
 	lookedForDead atomic.Int64 // when the store last looked for dead processes, in nanoseconds since 1970
 
-	requests notify.Poller // of runs with requests
+	requests notify.Poller // looks for runs that have requests
 }
 
 var (

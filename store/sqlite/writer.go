@@ -35,7 +35,7 @@ type writer struct {
 	runs     map[string]*run // by id: the stored state of the runs that this process has leased
 	loader   loader
 	sums     summer
-	values   []driver.Value // of the statement that is executed
+	values   []driver.Value // the arguments of the statement that is executed
 	leases   leaseStatements
 	rows     rowStatements
 	inboxes  inboxStatements
@@ -45,7 +45,7 @@ type writer struct {
 type request struct {
 	do    func() error
 	turn  chan bool // receives true if the request is to lead, false if it has been performed
-	until time.Time // until when the request waits for another process
+	until time.Time // the time until which the request waits for another process
 	err   error
 }
 

@@ -24,7 +24,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 			kill.Stop()
 		}
 		if cmd.Process != nil {
-			_ = send(syscall.SIGKILL) // to processes that the command left behind
+			_ = send(syscall.SIGKILL) // kills processes that the command left behind
 		}
 	}
 }
