@@ -30,7 +30,7 @@ func lookAlike(id string) string {
 
 // takeApart appends a letter and its marks.
 func takeApart(to []rune, r rune) []rune {
-	const syllables, initials, vowels, finals = 0xAC00, 0x1100, 0x1161, 0x11A7 // of Hangul: the Unicode Standard, section 3.12
+	const syllables, initials, vowels, finals = 0xAC00, 0x1100, 0x1161, 0x11A7 // where Hangul begins in Unicode: see the Unicode Standard, section 3.12
 	const vowelCount, finalCount = 21, 28
 	if parts, ok := composed[r]; ok {
 		return append(takeApart(to, parts.base), parts.mark)

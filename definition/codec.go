@@ -31,7 +31,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // the field that the author of a single value in place of the object probably meant, such as the field over for a map
+	alone    string   // the field that a value without an object probably belongs to, such as the field over of a map
 }
 
 // read reads an object.

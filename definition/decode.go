@@ -114,7 +114,7 @@ func (d *decoder) enter(v *Value, key string, index int) bool {
 	return false
 }
 
-// found reports a problem that the reader of the format found.
+// found adds to the report a problem that the reader of the format put into the tree.
 func (d *decoder) found(p *Problem) {
 	if added := d.add(p.Position, p.Kind, "%s", p.Message); added != nil {
 		added.Suggestion = p.Suggestion

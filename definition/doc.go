@@ -23,8 +23,8 @@
 // A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member. It is
 // a node with a test and the join all_succeeded: like a step, and unlike a condition, it is blocked by a failure before it.
 //
-// A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after a failure, for the "causes" that it
-// lists, and its target handles the failure; to change that, set "handling" to "handles" or "observes". With "continue_on_fail" the
+// A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after a failure; if it lists "causes", only for
+// these. Its target handles the failure, unless its "handling" says otherwise: "handles" or "observes". With "continue_on_fail" the
 // successors of a failed node run without its value. A node with "cleanup" runs when its predecessors have ended, even while the run is
 // being stopped. A node with a "memo", the version of its step, takes its output from an earlier run with the same inputs if the host keeps
 // outputs. Nodes with the same "key" share the host's limits for keys.
@@ -42,9 +42,9 @@
 // source, it is in "next", or in "branches" by the label of the branch. Or it is in the graph's list of "edges". In a node, an edge is the
 // id of the other node, or an object with the fields of an edge that do not follow from its place. A single edge needs no list around it.
 //
-// The order of edges decides the order of fan-in. First come the edges in nodes, in the order of the list of nodes; for each node its
-// "after", its "next", and then its "branches" in the order of their labels (byte by byte). Then comes the list of "edges". So the order of
-// a list matters and the order of an object's keys never does: tools may sort keys.
+// The order of edges decides the order of fan-in. First come the edges written in nodes, node by node: the edges of its "after", of its
+// "next", and of its "branches" in the order of their labels (byte by byte). Then comes the list of "edges". So the order of a list matters
+// and the order of an object's keys never does: tools may sort keys.
 //
 // [Encode] writes one spelling: "after", and a list of "edges" that begins with the first edge that "after" could not hold without changing
 // the order.

@@ -253,7 +253,7 @@ func (at part) item(i int) part {
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
-		inner := at.member(name) // a member has exactly this name if it is a key in Config, Params or a schema
+		inner := at.member(name) // the name itself is a key only in the data of Config, Params or a schema
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
 		}
@@ -300,7 +300,7 @@ var goFields = func() map[string]bool {
 
 var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[A-Z][A-Za-z]+`)
 
-// renameFields replaces names of Go fields in a message, except in quotes, by the names of the document fields.
+// renameFields replaces the names of Go fields in a message by the names of document fields. It leaves quoted text alone.
 func renameFields(message string) string {
 	return quotedOrField.ReplaceAllStringFunc(message, func(word string) string {
 		if goFields[word] {

@@ -10,7 +10,7 @@ import (
 // word is the meaning of another engine's word.
 type word struct {
 	fields string // fields to write instead; the first of them that the object can have applies
-	note   string // how to write it, if the field alone is not enough
+	note   string // how to write the field, if its name does not say enough
 }
 
 const (

@@ -29,7 +29,7 @@ func (e *expression) Check(ancestor, input func(name string) error) error {
 	}
 	each(e.nodes, ancestor)
 	for _, name := range e.hoped {
-		_ = ancestor(name) // ancestor marks the name as used; the node need not exist
+		_ = ancestor(name) // called only to mark the name as used; the node need not exist
 	}
 	each(e.inputs, input)
 	if len(found) == 0 {
@@ -138,7 +138,7 @@ func (c *compiler) kindOf(n ast.Node) string {
 		switch n.Operator {
 		case "??":
 			return same(n.Left, n.Right)
-		case "+": // either both are texts, or both are numbers
+		case "+": // both operands are texts, or both are numbers
 			if kind := cmp.Or(c.kinds[n.Left], c.kinds[n.Right]); kind == "text" || kind == "number" {
 				return kind
 			}
@@ -187,8 +187,8 @@ type sample struct {
 // samples has a value of each kind. The kind alone decides whether an operator or a function accepts it.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
-// checkOperands reports an operator or a function that always fails: the kinds of its operands are known and do not fit, or one kind is
-// known and no kind of the other operand fits it.
+// checkOperands reports an operator or a function that always fails. That is certain if the kinds of all operands are known and do not
+// fit, or if no kind of a single unknown operand would fit.
 func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any) error, operands ...ast.Node) {
 	values, open, known := make([]any, len(operands)), -1, ""
 	for i, operand := range operands {

@@ -344,7 +344,7 @@ func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 		equal, err := e.equalInside(it.Value(), reflect.ValueOf(other), depth)
 		switch {
 		case errors.Is(err, kahn.ErrType):
-			problem = err // the error counts only if no other member differs
+			problem = err // returned only if no other member differs
 		case err != nil:
 			return false, err
 		case !equal:

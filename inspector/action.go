@@ -140,7 +140,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 		return "", nil, false, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // a kept response is given even if the run is no longer known
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // look for the run only without a kept response: the run may no longer be known
 		if err := c.findRun(); err != nil {
 			return "", nil, false, err
 		}
@@ -317,7 +317,7 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 	x.order = append(x.order, key)
 	for len(x.order) > maxReplies {
 		oldest := slices.IndexFunc(x.order, func(key string) bool { return x.byKey[key].isDone() })
-		if oldest < 0 { // all actions are in flight: if one were forgotten, a repetition would perform it again
+		if oldest < 0 { // all kept actions are in flight: if one of them were dropped, a repeated request would perform it again
 			break
 		}
 		delete(x.byKey, x.order[oldest])

@@ -51,7 +51,7 @@ func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool
 	if p == nil {
 		return nil, false
 	}
-	<-ready // the page then reads nothing older than what the goroutine knows
+	<-ready // the goroutine has listed the runs, so it reports every change after what the page reads from now on
 	return p, true
 }
 
@@ -167,7 +167,7 @@ func (h *hub) send(message []byte, wants func(*page) bool) {
 		}
 		select {
 		case p.wake <- struct{}{}:
-		default: // the page was woken already
+		default: // a wake-up is pending already
 		}
 	}
 }
@@ -364,7 +364,7 @@ func (w *watch) nodes(id string) {
 	case last == 0 && before.run == now.run && len(before.nodes) == len(now.nodes):
 		w.hub.tell("nodes", differences(now, before), mine)
 		return
-	case before.run != run, first > before.event+1: // another run has the id, or the log no longer reaches back
+	case before.run != run, first > before.event+1: // the id names another run now, or the log no longer has the events that follow
 		w.hub.send(reset, mine)
 		return
 	}
@@ -388,7 +388,7 @@ func (w *watch) nodes(id string) {
 			return
 		}
 	}
-	if failed != nil { // the log has dropped an event meanwhile
+	if failed != nil { // an event could not be read: the log may have dropped it meanwhile
 		w.hub.send(reset, mine)
 		return
 	}

@@ -78,8 +78,8 @@ type Options struct {
 	// be fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
 	// Token is the secret that clients need if Authorize is nil: behind a proxy on this machine, nothing else identifies the user. The page
-	// takes the token from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the
-	// header Authorization: Bearer and the token. It must have at least 16 bytes. Empty: Handler generates a token and writes it to Log.
+	// takes the token from a link that ends in #token=TOKEN, or asks for it, and keeps it in a cookie. Programs send the header
+	// "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If it is empty, Handler generates a token and writes it to Log.
 	Token string
 	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
 	Actor func(*http.Request) string

@@ -153,7 +153,7 @@ func (c *call) logFile() (any, error) {
 	n := 0
 	for e := range reached(c.r.Context(), c.target, 0, last, &failed) {
 		if n++; n%scanWindow == 1 {
-			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // the file may be long, and the client slow
+			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a new deadline for each part: the file may be long, and the client slow
 		}
 		line, ok := c.chosen(chosen, e)
 		switch {

@@ -34,7 +34,7 @@ type nodeReply struct {
 	Gate      *gate        `json:"gate,omitempty"`
 	Decision  *answered    `json:"decision,omitempty"`
 	Undone    *undoneReply `json:"undone,omitempty"`   // nil if the node is not undone
-	Requests  []requestRow `json:"requests,omitempty"` // for a node of a stored run
+	Requests  []requestRow `json:"requests,omitempty"` // only for a node of a stored run
 	Actions   []string     `json:"actions"`            // possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks

@@ -140,7 +140,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 			return page, err
 		}
 		for i := range part.Runs {
-			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // a filter without a name selects all queues
+			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // checked again, since a filter without a name selects the runs of all queues
 				page.Runs = append(page.Runs, part.Runs[i])
 			}
 		}

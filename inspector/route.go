@@ -71,7 +71,7 @@ const orPosted = " For a run that another process performs it posts a request in
 // routes are the endpoints, relative to the mount.
 var routes []route
 
-func init() { // not an initializer, since openapi.json and info refer to routes
+func init() { // set in init, since the functions for openapi.json and info refer to routes
 	routes = []route{
 		{method: "GET", path: "", summary: "The page.", media: "text/html", serve: (*call).page},
 		{method: "GET", path: "api/v1/openapi.json", summary: "This description.", media: jsonType, serve: (*call).openAPI},
@@ -175,7 +175,7 @@ func (c *call) findRun() error {
 		switch {
 		case err == nil:
 			c.target = s
-		case ok: // the run is in no store, or in another store
+		case ok: // the store could not load the run, but the Runner has it
 			c.target = run
 		default:
 			return err

@@ -30,7 +30,7 @@ type loading struct {
 const (
 	shelfTime = time.Second      // how long a loaded run is kept
 	mostLoads = 8                // runs that are kept
-	loadTime  = 30 * time.Second // how long to wait for the store
+	loadTime  = 30 * time.Second // how long a load may wait for the store
 )
 
 // fromStore loads a run from the store, or waits for another request that is loading it.

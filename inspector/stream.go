@@ -59,5 +59,5 @@ func (c *call) stream() (any, error) {
 			return nil, nil
 		}
 	}
-	return nil, nil // the client is gone, and reads everything again when it comes back
+	return nil, nil // no error: the client is gone, and will read everything again when it returns
 }

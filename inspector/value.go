@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	shownValue = 32 << 10 // bytes of a value in a response
-	shownText  = 4 << 10  // bytes of an error or a line
+	shownValue = 32 << 10 // maximum size of a value in a response, in bytes
+	shownText  = 4 << 10  // maximum size of an error or a line, in bytes
 	mostInputs = 100      // inputs in a response
 )
 
@@ -112,7 +112,7 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); !f.IsExported() && !f.Anonymous {
-				continue // package json leaves the field out
+				continue // the field does not count: package json leaves it out
 			}
 			if !encodable(v.Field(i), depth+1, parts) {
 				return false

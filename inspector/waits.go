@@ -98,7 +98,7 @@ func (h *handler) resting(ctx context.Context, ids []string) (found map[string]r
 			return found, false, err
 		}
 		s, failed := h.glance(ctx, id)
-		if failed != nil { // a damaged run does not hide other runs
+		if failed != nil { // continue, so that a damaged run does not hide other runs
 			complete, err = false, failed
 			continue
 		}
@@ -215,7 +215,7 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 		return err
 	})
 	if err != nil {
-		_ = c.h.storeFault(c.r.Context(), err) // writes a record to the log
+		_ = c.h.storeFault(c.r.Context(), err) // called only because it writes a record to the log
 		reply.note("The store does not answer as a whole: gates of stored runs may be missing.")
 	} else if !complete {
 		reply.note("Gates of further stored runs are not counted: a run has to be loaded for it.")

@@ -28,8 +28,8 @@ type Process struct {
 	effects map[string][]string // the keys of each effect, in the order of the calls
 }
 
-// Restarted reports whether this life follows a crash. A host that imitates the outside world (a database, a bank) keeps its imitation
-// from one life to the next, and makes a new one in a life that does not follow a crash.
+// Restarted reports whether this life follows a crash. A host that imitates the outside world, such as a database or a bank, keeps the
+// imitation if Restarted returns true, and otherwise makes a new one.
 func (p *Process) Restarted() bool { return p.restarted }
 
 // Effect records an effect on the outside world, such as "charge order 7". The world recognizes a repetition of the effect by
@@ -53,11 +53,11 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 	return err
 }
 
-// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it
-// runs the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from
-// the store. Crashes fails the test if the outcome of the run, of a node or of a request differs from the outcome without a crash, if an
-// effect happens under two keys, or if an effect of the run without a crash is missing. If the run without a crash waits, as at a gate, nothing
-// after the waiting nodes is tested, and Crashes logs their names.
+// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it runs
+// the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from the store.
+// Crashes compares each run with the run without a crash. It fails the test if the outcome of the run, of a node or of a request differs, if
+// an effect happens under two keys, or if an effect is missing. If the run without a crash waits, as at a gate, nothing after the waiting
+// nodes is tested, and Crashes logs their names.
 //
 // Crashes calls start for each process. start returns a newly made graph and step function, so that nothing in memory survives the crash,
 // and reports effects to the Process. opts are the options of the host's own runs, including [kahn.Encoding] and [kahn.EarlySignals];
@@ -198,7 +198,7 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	effects := p.effects
-	p.effects = map[string][]string{} // effects of calls that have not returned yet do not count
+	p.effects = map[string][]string{} // drop the effects of calls that have not returned yet
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 

@@ -128,7 +128,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	switch first := events[0]; {
 	case first.Type == event.RunStarted:
 		c.waves = first.Payload.(event.Start).Waves
-		c.part = forks(first) // the nodes that keep their results have no events
+		c.part = forks(first) // nodes with results from another run have no events
 	case resumes(first):
 		c.part = true
 		c.waves = c.wavesAfter(0)
@@ -385,7 +385,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	}
 	switch p := e.Payload.(type) {
 	case event.Suspension:
-		if p.Token != "" { // without a token the node is a composite with waiting nodes, or was answered at once
+		if p.Token != "" { // without a token, the node does not wait itself: it is a composite with waiting nodes, or was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
 	case event.Delta, event.LogRecord:
@@ -455,7 +455,7 @@ func redrives(e event.Event) bool {
 func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
 	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {
-		c.wave, c.open = p.Tier, true // the wave was open when the stream began
+		c.wave, c.open = p.Tier, true // the stream began in the middle of this wave
 	}
 	if !c.waves || c.open == start || start && p.Tier <= c.wave || !start && p.Tier != c.wave {
 		return fmt.Errorf("wave %d, open %v", c.wave, c.open)

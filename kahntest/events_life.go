@@ -80,7 +80,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	attempt := n.attempt
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
-		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // a store does not record starts of inline nodes
+		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // the same attempt may start again, since a store does not record starts of inline nodes
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
@@ -239,10 +239,10 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == event.NodeQueued // a suspended step is queued to continue in the same attempt
+		n.maybe = e.Type == event.NodeQueued // perhaps the attempt was suspended and is queued to continue
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
-			n.last = event.NodeStarted // the node is a composite that continues
+			n.last = event.NodeStarted // a node other than a gate is suspended only after its start
 		}
 	case event.NodeSignalled:
 		n.attempt, n.reentered = e.Attempt, !n.isGate()

@@ -217,7 +217,7 @@ func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 		return prefix + r.ID + "/"
 	}
 	switch n := c.decls(in)[id]; {
-	case id != r.ID: // the id of an item
+	case id != r.ID: // r.ID is the id of an item
 	case n.Map != nil:
 		return prefix // the paths of the items begin with the map's own path
 	case n.Loop != nil:

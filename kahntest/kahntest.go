@@ -296,7 +296,7 @@ func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 		switch inner, inside := strings.CutPrefix(rest, "/"); {
 		case inside:
 			return find(n.Sub, inner)
-		case strings.HasPrefix(rest, "["): // the ids of items begin with the map's
+		case strings.HasPrefix(rest, "["): // the id of an item begins with the id of its map
 			return find(n.Sub, path)
 		}
 	}

@@ -26,7 +26,7 @@ func siteOf(p *kahn.Plan, path string) site {
 		}
 		next, part := nextPart(p, rest)
 		if next == "" {
-			return site{within: within} // in a graph that a step returned
+			return site{within: within} // the node is in a graph that a step returned
 		}
 		end := len(path) - len(rest) + len(next)
 		item := strings.HasPrefix(next[len(part):], "[")

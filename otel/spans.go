@@ -321,7 +321,7 @@ func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 // outcomeOf returns the cause and the text of an attempt's error, or "ok" and "" if the error is no failure. The error's methods may panic.
 func outcomeOf(err error) (outcome, text string) {
 	outcome, text = kahn.CauseStepError.String(), "an error whose methods panic"
-	_ = foreign.Contain(func() error { // if the methods panic, the texts above remain
+	_ = foreign.Contain(func() error { // if a method of the error panics, outcome and text keep the values above
 		cause := kahn.CauseOf(err)
 		if cause == kahn.CauseNone {
 			outcome, text = "ok", ""

@@ -130,7 +130,7 @@ func (d *display) Event(e event.Event) {
 		}
 	case JSON:
 		text, err := json.Marshal(e)
-		if err != nil { // a payload of the host has no JSON form
+		if err != nil { // the payload holds a value of the host without a JSON form: write the error instead
 			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
 		}
 		d.writeJSON(text)

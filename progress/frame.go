@@ -181,7 +181,7 @@ func share(n, lines int) int {
 const (
 	hideCursor = "\x1b[?25l"
 	showCursor = "\x1b[?25h"
-	wrapOff    = "\x1b[?7l" // cut off a line that is wider than computed
+	wrapOff    = "\x1b[?7l" // lines that are wider than computed are cut off
 	wrapOn     = "\x1b[?7h"
 	clearLine  = "\x1b[K" // to its end
 	clearBelow = "\x1b[J"
@@ -197,11 +197,11 @@ type screen struct{ lines int }
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)
-	if up := min(s.lines, height-1); up > 0 { // the terminal may have become smaller
+	if up := min(s.lines, height-1); up > 0 { // no further than the first line: the terminal may have become smaller
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	b.WriteString("\r")
-	if len(lines) > 0 { // the terminal wraps them, and scrolls as needed
+	if len(lines) > 0 { // lines may be longer than the terminal is wide: the terminal wraps them, and scrolls as needed
 		b.WriteString(clearBelow)
 		b.Write(bytes.ReplaceAll(lines, []byte("\n"), []byte("\r\n")))
 	}

@@ -87,7 +87,7 @@ func (r *runs) remove(m *member, status kahn.RunStatus) {
 	}
 	delete(r.byID, m.id)
 	i := slices.Index(r.live, m)
-	if i < 0 { // the run has had no event
+	if i < 0 { // no event of the run has come, so it is not in live
 		return
 	}
 	r.live = slices.Delete(r.live, i, i+1)

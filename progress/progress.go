@@ -20,8 +20,8 @@
 // The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items
 // of a map do not count. A failed item is shown with its map.
 //
-// If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs, and every 30
-// seconds a line that lists the steps still running.
+// If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs. Every 30
+// seconds it lists the steps that are still running.
 //
 // If a run was restored from a snapshot or a store, its events do not say how many nodes it has, or which ended before. [Progress.Options]
 // asks the run for both. With [Progress.Event] alone the header shows only the current life, [2/?], until the run has ended.

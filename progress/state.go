@@ -108,7 +108,7 @@ func (s *state) record(e event.Event) {
 		return
 	}
 	if wait, is := e.Payload.(event.Suspension); is && wait.Token == "" && !wait.Deadline.IsZero() {
-		status = kahn.Retrying // the node sleeps, and no signal wakes it
+		status = kahn.Retrying // the node sleeps until its deadline, and no signal wakes it
 	}
 	counts := s.outermost(e)
 	var around *live
@@ -318,7 +318,7 @@ func (s *state) inherit(p past) {
 		}
 		switch n.Compensation {
 		case kahn.CompensationRunning:
-			if n.Sub == nil { // for a composite the nodes inside are shown instead, from their events
+			if n.Sub == nil { // of a composite, only the nodes inside are shown, once their events come
 				s.undoes(n.ID, 0, since)
 			}
 		case kahn.CompensationFailed:

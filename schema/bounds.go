@@ -125,7 +125,7 @@ func checkReach(root *jsonschema.Schema) error {
 	var of func(s *jsonschema.Schema) reach
 	of = func(s *jsonschema.Schema) reach {
 		if r, ok := known[s]; ok {
-			return r // zero if s is being computed, so that there is a cycle: the validator stops there
+			return r // zero if s is being visited: this is a cycle, and the validator stops there
 		}
 		known[s] = reach{}
 		sum := reach{1, 0}

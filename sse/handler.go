@@ -36,9 +36,9 @@ type Handler struct {
 	Authorize func(*http.Request) error
 	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see.
 	// If it returns false, the event is withheld, and the client gets only its id. Redact must not change values that
-	// the payload refers to, which are shared, but may replace the payload with another of its type or a
-	// json.RawMessage; with any other payload the event is withheld. Id and type stay. Redact runs on the request's
-	// goroutine.
+	// the payload refers to, since other streams share them. It may replace the payload with another payload of the
+	// same type, or with a json.RawMessage; an event with any other payload is withheld. Id and type stay. Redact runs
+	// on the request's goroutine.
 	Redact func(*http.Request, event.Event) (event.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
@@ -139,7 +139,7 @@ func cursorOf(r *http.Request) (cursor, error) {
 	}
 	n, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {
-		return cursor{}, nil // a browser returns an id from another server: not the user's fault
+		return cursor{}, nil // not an error for the user: the browser sends an id that another server gave it
 	}
 	return cursor{after: n, header: true}, nil
 }

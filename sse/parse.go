@@ -99,7 +99,7 @@ func (p *parser) readLine() ([]byte, error) {
 	p.line = p.line[:0]
 	for {
 		if _, err := p.r.Peek(1); err != nil {
-			return nil, err // also at the end of the stream: an unterminated line does not count
+			return nil, err // the stream may end here: an unterminated line is dropped
 		}
 		chunk, _ := p.r.Peek(p.r.Buffered())
 		if p.afterCR {

@@ -194,7 +194,7 @@ func (h *Handler) render(r *http.Request, e event.Event) []byte {
 		shown.ID, shown.Type = e.ID, e.Type
 		e = shown
 	}
-	data, err := e.MarshalJSON() // json.Marshal would compact it a second time
+	data, err := e.MarshalJSON() // called directly, since json.Marshal would compact the result a second time
 	if err != nil {
 		return nil // only a payload made by Redact can fail to encode
 	}

@@ -89,7 +89,7 @@ func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 		before[id] = -1
 		n := &a.nodes[id]
 		if n.started == 0 {
-			continue // a node that did not start delayed none of its successors
+			continue // skip the node: without a start it delayed none of its successors
 		}
 		for _, from := range a.preds[id] {
 			if until[from] > 0 && (before[id] < 0 || until[from] > until[before[id]]) {

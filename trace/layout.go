@@ -273,7 +273,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 		for k, place := range m.via[i] {
 			layer, along := m.layer[place], m.at[place]-least
 			if k > 0 && math.Abs(along-way[len(way)-1].along) < straight {
-				way[len(way)-1].across = first[layer] + deep[layer] // the line continues in the same direction
+				way[len(way)-1].across = first[layer] + deep[layer] // no bend: lengthen the last piece of the line
 				continue
 			}
 			way = append(way, spot{along, first[layer]}, spot{along, first[layer] + deep[layer]})

@@ -97,7 +97,7 @@ func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 			b.text = append(b.text, clean(n.Label))
 		}
 		if len(n.Groups) > 0 {
-			b.group = groups[n.Groups[0]] // a node can be drawn in only one place
+			b.group = groups[n.Groups[0]] // the first group, since a node can be drawn in only one place
 		}
 		if res != nil {
 			r, _ := res.Node(id)

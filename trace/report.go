@@ -137,7 +137,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	r.StopRequest, r.RedriveRequest = said(res.StopRequest), said(res.RedriveRequest)
 	for i := range a.spans {
 		s := &a.spans[i]
-		if !a.nodes[s.node].composite { // a composite's time is its nodes' time
+		if !a.nodes[s.node].composite { // the nodes inside a composite count, not the composite itself
 			r.Work += s.end - s.start
 		}
 		if s.status == kahn.Retrying {

@@ -57,7 +57,7 @@ func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 		boxes[i].write(&out, x, y)
 	}
 	for i, l := range pic.lines {
-		if way := place.ways[i]; l.text != "" { // the text is in the middle of the line's last bend
+		if way := place.ways[i]; l.text != "" { // the text is drawn in the middle between the last two points of the line
 			last, before := way[len(way)-1], way[len(way)-2]
 			x, y := at(spot{(last.along + before.along) / 2, (last.across + before.across) / 2})
 			fmt.Fprintf(&out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"11\" fill=\"#495057\" stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\">%s</text>\n",

@@ -71,8 +71,8 @@ type waitKind uint8
 const (
 	waitNone    waitKind = iota
 	waitSlot             // the node is ready and waits for a slot
-	waitBackoff          // for the next attempt
-	waitSignal           // for a signal from outside
+	waitBackoff          // the node waits for its next attempt
+	waitSignal           // the node waits for a signal from outside
 
 	waitKinds
 )
@@ -96,7 +96,7 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	for _, e := range events {
 		r.read(e, e.Time.Sub(events[0].Time))
 	}
-	for i := range t.nodes { // of a run that was left before its end
+	for i := range t.nodes { // nodes without an end, if the run was left before its end
 		if n := &t.nodes[i]; n.ended == 0 {
 			t.resume(i, t.end)
 			n.end = t.end

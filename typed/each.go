@@ -83,7 +83,7 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	return vals, errs
 }
 
-// errNoResult skips an item of an Each over another Each's results.
+// errNoResult skips an item that has no value, because the list is the result of another Each.
 var errNoResult = kahn.Skip("the item before has no result")
 
 // itemInput is the name of the input that has the item of a nested run.

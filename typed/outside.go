@@ -108,7 +108,7 @@ var errNotJSON = errors.New("not JSON")
 func fromJSON[T any](v any) (t T, err error) {
 	switch v.(type) {
 	case nil:
-		return t, nil // null is the zero value
+		return t, nil // null becomes the zero value of T
 	case bool, string, float64, json.Number, json.RawMessage, map[string]any, []any:
 	default:
 		return t, errNotJSON

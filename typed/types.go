@@ -18,7 +18,7 @@ func (x *building) registerType(t reflect.Type) {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Interface || t.PkgPath() == "" && t.Name() != "" {
-		return // values of an interface have other types, and kahn knows Go's predeclared types
+		return // nothing to register: values of an interface have types of their own, and kahn knows Go's predeclared types
 	}
 	name := typeName(t)
 	if other, is := x.types[name]; is && reflect.TypeOf(other) != t {

@@ -32,7 +32,7 @@ func (r *reader) steps(top place) *definition.Value {
 			}
 		},
 	}}
-	ignored := func(place) {} // these fields only describe the document
+	ignored := func(place) {} // for fields that only describe the document: they are ignored
 	whole := format{refused: prose, fields: map[string]func(place){
 		"apiVersion": ignored, "kind": ignored, "version": ignored, "id": ignored,
 		"spec": func(p place) { r.read(p, spec) },

@@ -173,7 +173,7 @@ func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
 		return rest // the value ends with the line
 	}
-	depth := 0 // of brackets inside the value
+	depth := 0 // the depth of brackets inside the value
 	for i, c := range rest {
 		switch c {
 		case '{', '[':
@@ -195,7 +195,7 @@ func valueOf(before, rest string) string {
 // parser's message.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Message = "the text is not YAML from here on: " + p.Message
-	line := min(p.Position.Line, len(l.begins)) // the parser may point past the text
+	line := min(p.Position.Line, len(l.begins)) // at most the last line, since the parser may point past the text
 	for _, m := range mistakes {
 		if !strings.Contains(le.Message+" "+le.ContextMsg, m.said) {
 			continue

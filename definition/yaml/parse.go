@@ -104,7 +104,7 @@ func (d *depthLimit) problem(text string, err error) *definition.Problem {
 		at := linesOf(text)
 		p.Position = at.at(le.Mark.Line, le.Mark.Column)
 	case errors.As(err, &le):
-		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // the message may quote the text
+		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // shortened, since the message may quote the text
 		if le.Mark.Line > 0 {
 			at := linesOf(text)
 			p.Position = at.at(le.Mark.Line, le.Mark.Column)
@@ -146,7 +146,7 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 			key := c.key(n.Content[2*i])
 			v.Items[i] = c.value(n.Content[2*i+1])
 			v.Items[i].Key, v.Items[i].KeyAt = key.Key, key.KeyAt
-			if key.Problem != nil { // the key's problem comes before the value's
+			if key.Problem != nil { // a problem of the key replaces a problem of the value
 				v.Items[i].Problem = key.Problem
 			}
 		}
