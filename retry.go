@@ -16,7 +16,7 @@ import (
 // policy of the graph's Defaults or, if that is zero too, for the run's policy. If both are zero, there is a single attempt: repeating an
 // unknown side effect is worse than reporting a failure.
 //
-// After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
+// After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), randomized by Jitter.
 //
 // As an option, a Retry is the policy of the run: it applies to nodes without a policy, if the Defaults of their graph have
 // none.

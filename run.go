@@ -114,7 +114,7 @@ type runCrew struct {
 	durable   *durable // the outermost run's; nil without a store
 	shared    *stakes  // its stakes in limits shared with other runs of the Runner; the outermost run's; nil if there are none
 	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; the outermost run's; else nil
-	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
+	tokenDue  *alarm   // rings when the next token that a node waits for falls due; the outermost run's
 	tokenAt   int64    // when tokenDue falls due
 }
 

@@ -85,11 +85,11 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //     alarms of equal time in the order of arming, and all of them before the result of a step that returns at that time.
 //   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
 //     of the alarm: the result is put off meanwhile.
-//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise it would be
-//     random which comes first.
-//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that need one. When an item of
-//     a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that will
-//     wait are reached when nothing else can start.
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise it would be random which
+//     comes first.
+//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that need one. When an
+//     item of a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that
+//     will wait are reached when nothing else can start.
 //   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
 //
 // The run's lock guards all fields except next.

@@ -410,8 +410,8 @@ type groupFailure struct {
 	Node  string `json:"node"` // its path
 }
 
-// groupFailures are the failures of groups that stop their members, one for each group, in the order of failure. The list only grows: a
-// snapshot may share it.
+// groupFailures are the failures of groups that stop their members, one for each group, in the order of failure. The list only grows, since
+// a snapshot may share it.
 type groupFailures struct {
 	list   []groupFailure
 	byName map[string]groupFailure

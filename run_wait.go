@@ -51,7 +51,7 @@ func (r *Run) beganToWait(ref machine.Ref) {
 	x := r.waiters()
 	x.total++
 	x.began = append(x.began, place{r, ref})
-	if len(x.began) > 2*x.total+64 { // a run that never rests logs no such event
+	if len(x.began) > 2*x.total+64 { // an event of a changed status empties began, but a run that never rests logs none
 		x.began = stillWaiting(x.began)
 	}
 }

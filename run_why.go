@@ -34,7 +34,7 @@ const (
 	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
 	WhyBackoff          // an attempt failed with Err: Until is when the next one begins; without an Err its step has returned SuspendUntil
-	WhySignal           // it waits for a signal: see Wait and Choices; for a composite, Nodes inside it do
+	WhySignal           // it waits for a signal: see Wait and Choices; a composite is in this state if Nodes inside it wait
 )
 
 var whyNames = enum.Of[WhyKind]("kind of why",

@@ -574,7 +574,7 @@ func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
 	if n := r.plan.node(ref); n.When != nil {
 		pass := true
-		w.guarding = true // not deferred: exit reads it if the guard ends the goroutine
+		w.guarding = true // guarding is not reset by a defer, since exit reads it if the guard ends the goroutine
 		err := w.protect(func() (err error) {
 			pass, err = r.callWhen(ref, n)
 			return err

@@ -772,7 +772,7 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
 }
 
-// same reports whether the run r may replace or join the run of this key. It must have the same inputs and the same graph. A run that
+// same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that
 // continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if it is given
 // none.
 func (i *idempotent) same(r *idempotent) bool {
@@ -895,7 +895,7 @@ func (r *Run) sharesStore(c *config) bool {
 	return r.cfg.store == c.store
 }
 
-// hasLeft reports whether a suspended run has ended as suspended.
+// hasLeft reports whether a suspended run has ended, so that only another run can continue it.
 func (r *Run) hasLeft() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
