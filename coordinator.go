@@ -129,8 +129,8 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 }
 
 // Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a
-// node, the value is ignored. All consequences have happened when Return returns. If the run does not wait for the attempt, because it was
-// abandoned or its result has been reported, Return changes nothing and its error matches [ErrStale].
+// node, the value is ignored. Return applies all consequences of the result before it returns. If the run does not wait for the attempt,
+// because it was abandoned or its result has been reported, Return changes nothing and its error matches [ErrStale].
 func (c *Coordinator) Return(s *Step, value any, err error) error {
 	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
 }
@@ -256,7 +256,7 @@ type manual struct {
 	undos []undoCall // begun attempts to undo a node, until settle takes them
 
 	calls   map[*Step]*worker // calls whose results the host has not reported
-	undoing map[*Step]*undo   // attempts to undo a node whose results the host has not reported
+	undoing map[*Step]*undo   // attempts to undo nodes, until the host reports their results
 	begun   []*Step           // begun attempts, of steps and of undoing, that Next has not returned
 }
 
@@ -537,7 +537,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// kept is a source made of Values and a State.
+// kept implements source with Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked

@@ -149,7 +149,7 @@ func (n *node) observes(join Join) bool {
 	return n.Kind == KindEnd || n.Cleanup || join == AllDone || join == AllSkipped
 }
 
-// branches numbers the labels of conditions, and registers the causes that catch edges accept.
+// The method branches gives numbers to the labels of conditions, and registers the causes that catch edges accept.
 func (c *compiler) branches() {
 	p := c.p
 	for i, t := range p.terms {

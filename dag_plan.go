@@ -87,7 +87,8 @@ type shared struct {
 type inputs struct {
 	params []param
 	ports  map[string]*Port
-	// byName holds the indices into params, for a node with too many to search one by one; else it is nil.
+	// byName holds the indices into params by name. It is nil for a node with so few parameters that they are searched
+	// one by one.
 	byName map[string]int
 }
 
@@ -551,9 +552,9 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n.nodeExtras = &extras
 }
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes, defaults
-// of inputs, the graphs inside them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions, which
-// cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout,
+// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes, the
+// graphs inside them, edges, defaults of inputs, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions,
+// which cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout,
 // CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop. Nor does it cover
 // the fields that only Compile reads: the Choices of a condition and the Outputs of a node.
 //

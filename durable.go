@@ -86,7 +86,7 @@ type transaction struct {
 	due     bool          // the transaction is written even if it has no entries
 	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
 	undos   []undoRecord  // the records of nodes that are being undone
-	emitted []place       // nodes with no change but their number of deltas: their records are replaced with the next transaction
+	emitted []place       // nodes of which only the number of deltas has changed: the next transaction replaces their records
 	back    *takenBack    // what a redrive removes from the store; nil if the transaction is not part of a redrive
 	bytes   int           // the bytes of the values in the entries
 	begins  int           // how many attempts and composites begin
@@ -113,8 +113,8 @@ type undoRecord struct {
 	state *undoState
 }
 
-// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that the loop's record
-// does not grow with each iteration, nor the map's with its list.
+// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that the record of the
+// loop does not grow with each iteration, and the record of the map does not contain the list.
 type collected struct {
 	key       string
 	path      string // the path of the node, for errors
@@ -182,7 +182,7 @@ func (e *pendingNode) begin(before int32) {
 	}
 }
 
-// start records that an attempt begins whose step is called once the start is stored.
+// start records the start of an attempt. The step of this attempt is called once the start is stored.
 func (e *pendingNode) start(attempt, before int32) {
 	e.change()
 	e.begin(before)
@@ -671,7 +671,7 @@ var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 // transactions later, so a crash repeats the attempts of two transactions.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
-// ending is an attempt whose step has returned, and which waits for room before it ends.
+// ending is an attempt whose step has returned. The attempt waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values

@@ -120,7 +120,7 @@ func (d *durable) show(l *eventLog) {
 	}
 }
 
-// showRest is show for the committer, when it finds nothing to write.
+// showRest does what show does. The committer calls it when it finds nothing to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
@@ -185,7 +185,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 		}
 	}
 	if d.stale || len(tx.signals) > 0 { // a record written by a former version contains the signals, which get their own records now
-		file := root.fileHeader() // the Spec has the inputs
+		file := root.fileHeader() // the header lacks the inputs, which are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
 			file.Version = max(file.Version, answersVersion)
 		}
@@ -238,9 +238,9 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 }
 
 // addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals for
-// everything inside. When a run is loaded, each node that its record shows running counts a crash, except a node with nodes inside and a
-// node whose output the store refused. If the next life calls the step of such a node again, to return its graph, or calls the Fallback
-// for a refused output, addToRecord counts the crash beforehand.
+// everything inside. When a run is loaded, each node whose record shows it running is counted as crashed, except a node with nodes inside
+// and a node whose output the store refused. If the next life calls the step of such a node again, to return its graph, or calls the
+// Fallback for a refused output, addToRecord counts the crash beforehand.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -445,8 +445,9 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 }
 
-// repeats waits before a write is repeated, and reports whether to repeat it. The first write of a life is not repeated, nor any write
-// after the lease has expired. If the lease is renewed meanwhile, repeats gives up after the length of one lease.
+// The method repeats waits before a failed write is repeated, and reports whether to repeat it. The first write of a life is not
+// repeated, nor any write after the lease has expired. If the lease is renewed meanwhile, repeats gives up after the length of one
+// lease.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
@@ -860,8 +861,8 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos takes back records of undoing. The list failed has the paths of nodes whose failed records are taken back; the
-// list around has the paths of nodes whose records are all taken back.
+// takeUndos takes back records of undoing. The parameter failed lists the paths of nodes whose failed records are taken
+// back; the parameter around lists the paths of nodes whose records are all taken back.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
 	paths := map[string]bool{} // by path: whether it is in the list around
 	for _, path := range failed {

@@ -28,9 +28,9 @@ type Event = event.Event
 // readers may read at the same time, each at its own pace and without delaying the run. A second loop over the sequence
 // begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events of earlier lives that this process has: the run continues from a
-// [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any case. If the run
-// has [StoreEvents], store.OpenEvents has the events of all its lives.
+// For a resumed or redriven run, Events first yields the events of earlier lives that this process has. It has them if the run
+// continues from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any
+// case. If the run has [StoreEvents], store.OpenEvents has the events of all its lives.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the log no longer
 // keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext].

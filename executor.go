@@ -279,9 +279,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some returns the path of the first of the nodes. If deep is set and the node is a composite, some returns the path
-// of the first node inside it, at any depth, for which the function of returns nodes, too. In test mode deep is not
-// set, since the composite may be mocked.
+// some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a
+// node inside it, as deep as possible: the first node that the function given as the parameter of returns for the
+// plan inside. In test mode deep is not set, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -485,7 +485,7 @@ func (r *Run) callerEnded() {
 	}
 }
 
-// endFollow performs f as the last action of a run that follows its caller's context, once.
+// endFollow calls f when the run stops following its caller's context. Only the first call has an effect.
 func (r *Run) endFollow(f func(now int64)) {
 	if r.unfollowed.CompareAndSwap(false, true) {
 		r.callback(f)

@@ -13,7 +13,7 @@ import (
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is the gate's
 // output, and routes like the value of a condition; approve and approved also mean true, reject and rejected false. [Plan.Hash] covers a Gate,
-// except its Check: another Timeout makes another graph.
+// except its Check: a graph whose gate has another Timeout has another hash.
 //
 // A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If one of these is approved, approve, true or
 // yes, in any case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of the eight words, all

@@ -440,7 +440,8 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// await updates which run the store awaits for a node whose record is being written.
+// The method await adds to c, the commit with a node's record, which run the store must await for the node, if this
+// has changed.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -459,7 +460,7 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// withdrawAwaits makes the store await no run for a run that the transaction ends.
+// withdrawAwaits makes the store await no other run for the nodes of this run, if the commit ends this run.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return
