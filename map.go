@@ -528,7 +528,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		return res
 	}
 	text, err := r.keep(value)
-	if err != nil { // snapshots contain the list
+	if err != nil { // a list that cannot be encoded fails the node, since snapshots contain it
 		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
 	}
 	res.items.text = text

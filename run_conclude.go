@@ -339,7 +339,7 @@ type lateError struct {
 
 func (e *lateError) Error() string {
 	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
-	if e.err != nil && e.err != ErrTimeout { // a step may return the cause of its context
+	if e.err != nil && e.err != ErrTimeout { // otherwise the step has returned the cause of its context, or no error
 		text += ": " + errorText(e.err)
 	}
 	return text
@@ -363,7 +363,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}
-	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // the effects of this attempt have not been undone
+	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // a node whose effects inside could not be undone is not attempted again
 		return 0, event.NoRetryCause
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {

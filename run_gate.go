@@ -535,7 +535,7 @@ func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref
 	return answers, refused
 }
 
-// waiter returns the run in which a node waits, and the node's name in that run. The argument name is the node's path or token, and r must
+// waiter returns the run in which a node waits, and the node's name in that run. The argument gate is the node's path or token, and r must
 // be an outermost run. waiter follows the parts of the path instead of searching all runs.
 func (r *Run) waiter(gate string) (*Run, string) {
 	if r.tree == nil || r.waitsUnder(gate) {

@@ -267,7 +267,7 @@ func (r *Run) judgeAtRest(s *signal) error {
 		switch {
 		case i >= 0 && waits[i].Run != "":
 			return awaitsRun(s.gate, waits[i].Run)
-		case i >= 0 || len(r.waiters().keptAt) > 0: // also if a node waits in a graph that is not known
+		case i >= 0 || len(r.waiters().keptAt) > 0: // a node in a graph that is not known may wait for the signal, too
 			return nil
 		}
 		return r.noGate(s.gate)
@@ -806,7 +806,7 @@ func (r *Run) rest(now int64) {
 	case !s.OnlySleeps(): // a nested run that is held because it is being left does not wait for a signal
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node waits for a token
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token keeps the run from resting
 		return
 	}
 	if r.outer != nil {

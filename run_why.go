@@ -780,7 +780,7 @@ func (y Why) skipped() string {
 		return "its guard said no: " + s.Expression
 	case SkipConditionBranch:
 		switch {
-		case s.Label == "": // a catch edge
+		case s.Label == "": // a catch edge has no label
 			return "the outcome of " + s.Node + " leads elsewhere"
 		case s.Answer == "":
 			return fmt.Sprintf("%s did not take the branch %q", s.Node, s.Label)

@@ -148,7 +148,7 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 // saves 5 ns for each node that does not panic.
 func (w *worker) perform() (more bool) {
 	defer func() {
-		if w.phase == phaseUser { // a panic, or a Goexit that exit handles
+		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which exit handles
 			if v := recover(); v != nil {
 				w.caught = w.panicked(v)
 			}
@@ -329,7 +329,7 @@ func (w *worker) take() bool {
 func (r *Run) beginInside(t machine.Task, now int64) {
 	before := r.records[t.Ref].attempts
 	step := r.beginAttempt(t, now)
-	if step.flags&stepAdmitting != 0 { // the node has a Memo, and the run has none
+	if step.flags&stepAdmitting != 0 { // the node asks for a Memo, but the run has none, so the attempt starts at once
 		r.records[t.Ref].attempts = step.attempt
 		r.st.Admitted(t.Ref)
 	}

@@ -518,7 +518,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)
-	if a.Next > 0 { // a random pause, so that neither of two processes is always the first
+	if a.Next > 0 { // the pause is random, so that neither of two processes is always the first
 		f.retry = now + int64(min(a.Next, maxTokenPause)) + rand.Int64N(int64(minGrantPause))
 	}
 }
