@@ -76,9 +76,9 @@ func priorityOf(labels map[string]string) int {
 
 const maxPriority = 4
 
-// enqueue makes sure that a run has a job with which it continues at a time, or at once if the time has passed. It replaces a job of the
-// run that waits for another time, or in the queue of another plan. A running job stays: its process sees that there is more to do, in the
-// transaction that gives the job back. That transaction waits for the end of tx, since the insertion has locked the job.
+// enqueue makes sure that a run has a job with which it continues at the given time, or at once if that time has passed. It replaces a job
+// of the run that waits for another time, or in the queue of another plan. A running job stays: its process sees that there is more to do,
+// in the transaction that gives the job back. That transaction waits for the end of tx, since the insertion has locked the job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

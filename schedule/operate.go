@@ -97,10 +97,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates runs for the ticks with from <= tick < before that have no run, and returns the ids of these runs. The runs are due at
-// once, and run side by side within MaxRuns, whatever the schedule says about overlaps. Backfill leaves out future ticks, and the latest
-// tick, which is pending. If there are more than 1,000 ticks, Backfill creates nothing and returns [ErrBadSchedule]. Other errors are as
-// for Resume, and a failed call may be repeated.
+// Backfill creates runs for the ticks at or after the time from and before the time before, unless they have runs already. It returns the
+// ids of the new runs. The runs are due at once, and run side by side within MaxRuns, whatever the schedule says about overlaps. Backfill
+// leaves out future ticks, and the latest tick, which is pending. If there are more than 1,000 ticks, Backfill creates nothing and
+// returns [ErrBadSchedule]. Other errors are as for Resume, and a failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {

@@ -85,8 +85,8 @@ func (l *EventLog) Heartbeat() event.Event {
 }
 
 // Events yields the stored events with ids above after, in order: first the events that are stored already, then new ones as they are stored. It
-// ends after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits for the next life. An after of 0
-// stands before the first event.
+// ends after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits for the next life. If after is
+// 0, Events begins with the first event.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, or an error of [ReadEvents]. The
 // sequence may be used again and then starts anew.

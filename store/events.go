@@ -61,8 +61,8 @@ func follow(events []EventRecord, last uint64) bool {
 	return true
 }
 
-// ReadEvents returns at most count stored events of a run with ids above after, in order; a count of 0 means [DefaultPage]. It returns none if
-// there are no more events yet. An after of 0 stands before the first event.
+// ReadEvents returns at most count stored events of a run with ids above after, in order; if count is 0, it is [DefaultPage]. It returns none
+// if there are no more events yet. If after is 0, the result begins with the first event.
 //
 // The error is a [*event.GapError] if the stored log begins only later, as when the first life of the run did not store events. It matches
 // [event.ErrNoLog] if the run does not store its events, [ErrUnknownRun] if the run is not stored, and [machine.ErrBadValue] if count is above

@@ -230,8 +230,8 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 }
 
 // Settle sets Status and Refused. taken is the number of the last request of the run that was answered; answer is the Refused of the
-// [TakenRequest] for this one, or nil. Without an answer a request above taken waits, and the end of the run has refused any other. It is for
-// implementations of [Inbox].
+// [TakenRequest] for this one, or nil. A request that has no answer waits if its number is above taken; otherwise the end of the run has
+// refused it. It is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

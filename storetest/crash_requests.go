@@ -153,7 +153,7 @@ func (o *output) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// liveFor lets a process serve for some time, or until over is closed, and kills it. It reports whether over is closed.
+// liveFor lets a process serve for some time, or until the channel over is closed, and kills it. It reports whether the channel is closed.
 func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, err error) {
 	out := output{serves: make(chan bool)}
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -337,8 +337,9 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 // RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process
 // posts signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates runs in a new folder,
 // until it has started the given number of processes. Each request must be answered once, together with its effect. The test fails if
-// processes of whole violate that, or if processes of torn, whose store is [TornAnswers], do not. The processes call [ServeAsked] for the
-// folder; open opens the store of the folder for this process; check is kahntest.CheckEvents.
+// processes that the function whole makes violate that, or if processes that the function torn makes, whose store is [TornAnswers], do
+// not. The processes call [ServeAsked] for the folder; open opens the store of the folder for this process; check is
+// kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

@@ -87,7 +87,8 @@ func logged(ctx context.Context, s store.Store, run string) (store.Lease, error)
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// expectLog returns how LoadEvents, Load or readers differ from a log with the ids from first to last.
+// expectLog returns how LoadEvents, Load or readers differ from a log whose ids are those between the parameters first and last, both
+// included.
 func expectLog(ctx context.Context, s store.EventStore, run string, first, last uint64) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {

@@ -112,7 +112,7 @@ func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Reque
 	}
 }
 
-// expectCause is expectError, but expects no error if want is nil.
+// expectCause does what expectError does, but if want is nil it expects no error.
 func expectCause(err, want error) error {
 	if err == nil && want == nil {
 		return nil

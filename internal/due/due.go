@@ -34,7 +34,7 @@ func (q *Queue[T]) Len() int { return len(q.heap) }
 // Steps returns the number of comparisons so far, by which tests check that the work is not quadratic.
 func (q *Queue[T]) Steps() int64 { return q.steps }
 
-// Add adds an element, unless it is in the queue, and reports whether it was added as the first.
+// Add adds an element, unless it is in the queue, and reports whether it is now the first element.
 func (q *Queue[T]) Add(x T, due int64) (first bool) {
 	e := x.entry()
 	if q.Has(x) {

@@ -238,7 +238,7 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 		if !errors.As(err, &broken) {
 			return chosen, binaries, err
 		}
-		for _, i := range slices.Backward(broken.Bugs) { // other mutants take their places
+		for _, i := range slices.Backward(broken.Bugs) { // further mutants replace the mutants that do not compile
 			all = slices.Delete(all, i, i+1)
 		}
 	}

@@ -39,8 +39,8 @@ type Poller struct {
 	closed   bool
 }
 
-// Watch calls tell when the next call of Look finds the name, and whenever the version of the name has changed; an empty name stands for
-// all names. stop ends the watch; when stop returns, a call of tell may still be running.
+// Watch calls the function tell when the next call of Look finds the name, and whenever the version of the name has changed; an empty
+// name stands for all names. stop ends the watch; when stop returns, a call of tell may still be running.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()

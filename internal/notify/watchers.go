@@ -14,7 +14,8 @@ type Watchers struct {
 
 type watcher struct{ tell func(name string) }
 
-// Add registers tell for a name, or for all names if it is empty. stop removes tell; a call of it may still be running then.
+// Add registers the function tell for a name, or for all names if the name is empty. stop removes tell; a call of tell may still be running
+// then.
 func (w *Watchers) Add(name string, tell func(name string)) (stop func()) {
 	x := &watcher{tell}
 	w.mu.Lock()

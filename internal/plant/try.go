@@ -31,7 +31,7 @@ func Wanted(t interface{ Skip(args ...any) }) {
 // atOnce is how many tests run at the same time: they mostly wait.
 const atOnce = 6
 
-// spread chooses at most most elements of a list, at equal distances.
+// spread chooses elements of a list at equal distances, no more than the parameter most.
 func spread(list []int, most int) []int {
 	if len(list) <= most {
 		return list
@@ -43,9 +43,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder with all bugs planted, and runs the tests of at most `most` bugs of a
-// [Sample]. It returns an error that names every bug whose test passes, or if a test fails without a bug. root is the folder of the
-// repository, and env is added to the environment of the tests.
+// Try compiles the tests of the package in the working folder with all bugs planted, and runs the tests of some bugs of a [Sample],
+// no more than the parameter most. It returns an error that names every bug whose test passes, or if a test fails without a bug.
+// root is the folder of the repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {

@@ -40,7 +40,8 @@ func (s *Store) sql(text string) string {
 // leased is the condition that a run is leased.
 const leased = "(r.owner <> '' AND r.expires > $NOW)"
 
-// unnest returns a table of the array arguments that begin with number from, with the given columns and types.
+// unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The first of them is the
+// argument with the number from.
 func unnest(alias string, from int, columns string) (text string, next int) {
 	var arrays, names []string
 	for i, c := range strings.Split(columns, ", ") {
