@@ -150,7 +150,7 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it did: the nodes of the graph that the leader's
+// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it did. The nodes of the graph that the leader's
 // step has returned may want slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have to
 // start again to get its slots back. So it keeps them, and does not wait if slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {

@@ -521,7 +521,7 @@ func checkInputs(of source, ref machine.Ref, substituted bool, protect func(func
 	}
 }
 
-// merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers one.
+// merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers a value.
 func merge(of source, ref machine.Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
 	p := of.graph()
 	var in []Contribution

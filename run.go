@@ -153,7 +153,7 @@ type runStage uint8
 
 const (
 	stagePending   runStage = iota // the Runner has not begun it, or functions of Around have not returned
-	stageRunning                   // it has begun, or was announced in order to end
+	stageRunning                   // it has begun, or ends without having begun: see openUnbegun
 	stageResting                   // suspended: it only waits for signals
 	stageConcluded                 // every node is terminal, or the run ends at rest: it has a verdict
 	stageOver                      // its goroutines have returned, too

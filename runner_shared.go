@@ -101,11 +101,11 @@ type far struct {
 	granted     int   // slots that steps may take; while a request is in flight, only the slots that it keeps
 	fair        int   // how many granted slots the process may use while other processes want some
 	until       int64 // when the granted slots are lost
-	peak        int   // the most slots taken at once since the time in checked
+	peak        int   // the most slots taken at once since the time in the field checked
 	checked     int64
 	tokens      int
 	tokensUntil int64
-	used        bool  // a token was taken since the time in checked
+	used        bool  // a token was taken since the time in the field checked
 	next        int64 // when the store has the next token
 
 	asked  bool // a request is in flight
