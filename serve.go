@@ -62,8 +62,8 @@ type Service struct {
 	// The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
 	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] has these warnings,
-	// too: those of [Plan.Warnings] without triggers, a Key or a Memo without an option that uses it, and [ErrGateOutlasts]. It is called
-	// once, too, if keys have a KeyLimit or a KeyRate and no node has a Key. The texts of these errors include "warning".
+	// too: those of [Plan.Warnings] without triggers, a Key or a Memo without an option that uses it, and [ErrGateOutlasts]. OnError is
+	// called once, too, if keys have a KeyLimit or a KeyRate and no node has a Key. The texts of these errors include "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -809,7 +809,7 @@ func (v *serving) report(run string, q store.Queue, err error) {
 	v.say(run, q, err, "a stored run is not performed")
 }
 
-// say calls OnError, or logs the error under the message.
+// say calls OnError. If there is no OnError, say logs the error with the message.
 func (v *serving) say(run string, q store.Queue, err error, message string) {
 	tell := v.service.OnError
 	if tell == nil {

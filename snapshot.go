@@ -19,7 +19,7 @@ import (
 // another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
 // It also holds the insides of composites, at any depth, without retried attempts and earlier iterations; a loop keeps the output of the
-// iteration before. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
+// previous iteration. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
 //
 // A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. JSON holds the
 // values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and names the
@@ -115,9 +115,9 @@ type firedState struct {
 
 // insideState is the state of the current or last run nested in a composite. In a store the nodes have records of their own.
 type insideState struct {
-	// For a loop: Iteration is the current iteration, from 1, and Previous the output of the iteration before. Collected has the outputs of
-	// all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures, and DegradedAt is
-	// the first one that did (missing in files of older versions).
+	// For a loop: Iteration is the current iteration, from 1, and Previous the output of the previous iteration. Collected has the outputs
+	// of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures, and DegradedAt
+	// is the first one that did (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
@@ -669,10 +669,10 @@ func decoder(codec Codec) func(node string, v *stored) error {
 	}
 }
 
-// Result returns the Result of a run that has ended from its snapshot, in any process. The plan must be the run's, see [Plan.Hash];
-// otherwise the error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must
-// be the run's. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded]
-// if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step.
+// Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's, see [Plan.Hash]; otherwise
+// the error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the
+// run's. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the
+// run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step.
 //
 // The Result is as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until
 // the last attempt has ended. If the snapshot comes from a file, expanded nodes have no nested Results.

@@ -31,8 +31,8 @@ const (
 	// [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the
 	// status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler,
 	// named or not, even in a composite that begins anew. It is also refused if it repeats a handled failure and keeps the handler, see
-	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. In runs of older versions it is not
-	// recorded what a boundary has asked for. There a boundary counts as having asked for all nodes that it follows.
+	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. Runs of older versions have no
+	// record of what a boundary has asked for. In such a run a boundary counts as having asked for all nodes that it follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without Anew, a named composite in which a
 	// node failed continues, like an unnamed composite that failed: only nodes inside it run again.

@@ -784,7 +784,7 @@ func (h *held) settleOverdue(now int64) {
 	}
 }
 
-// dueAt returns when the wait of a gate, or the overall timeout of a node that has begun, ends.
+// dueAt returns the time at which the wait of a gate ends, or the overall timeout of a node that has begun.
 func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	status, x := r.st.Word(ref).Status(), r.extras[ref]
 	if status.Terminal() {

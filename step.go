@@ -462,7 +462,7 @@ func (s *Step) LastErr() error {
 	return x.errs[later-1].err
 }
 
-// View returns a view of the results of the node's ancestors, or for the end node of all results.
+// View returns a view of the results of the node's ancestors. The view of the end node shows all results.
 func (s *Step) View() View {
 	if c := s.given(); c != nil {
 		return NewView(c.view())
@@ -494,7 +494,7 @@ func (s *Step) Log(level slog.Level, message string) {
 	s.run.logStep(s.known(), level, message)
 }
 
-// endBy makes t, in ns since the run's start, the attempt's deadline if it is the earliest so far. It is called before the step.
+// endBy sets the attempt's deadline to t, in ns since the run's start, unless it has an earlier one. It is called before the step.
 func (s *Step) endBy(t int64) {
 	if x := s.own(); x.deadline == 0 || t < x.deadline {
 		x.deadline = t
@@ -793,9 +793,9 @@ func cycleText(cycle []string) string {
 	return strings.Join(append(list, list[0]), ", which awaits ")
 }
 
-// Queued returns when the attempt became ready to start, because the last predecessor that its join waited for ended, its backoff ended, or
-// the awaited signal arrived. Between this time and the event node.started, the attempt was checked, and waited for slots, for tokens and
-// for the store. Call Queued only while the attempt runs.
+// Queued returns the time at which the attempt became ready to start: the end of the last predecessor for which its join waited, the end of
+// its backoff, or the arrival of the awaited signal. Between this time and the event node.started, the attempt was checked, and waited for
+// slots, for tokens and for the store. Call Queued only while the attempt runs.
 func (s *Step) Queued() time.Time {
 	if c := s.given(); c != nil {
 		return c.Queued

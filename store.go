@@ -653,7 +653,8 @@ func (r *Run) specify(s *store.Spec, given bool) {
 	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent || x.Key != s.Key || x.Priority != s.Priority
 }
 
-// Adoption lists which nodes keep their results, run, or are dropped when a run continues with another plan. See [Adopt].
+// Adoption lists what happens to the nodes when a run continues with another plan: which keep their results, which run, and which are
+// dropped. See [Adopt].
 type Adoption struct {
 	Keep    []string    // the nodes that keep their results, in the order of declaration
 	Run     []AdoptNode // the nodes that run, in the order of declaration

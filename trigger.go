@@ -123,7 +123,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// entire returns the plan that a pruned plan is a part of; any other plan returns itself.
+// entire returns the plan of which a pruned plan is a part; for any other plan it returns the plan itself.
 func (p *Plan) entire() *Plan {
 	if p.whole != nil {
 		return p.whole

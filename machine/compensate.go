@@ -67,8 +67,8 @@ const (
 	undoOver
 )
 
-// AllowUndo prepares the State for undoing its nodes. Call it before the run begins, or before a nested run begins whose nodes may need
-// undoing.
+// AllowUndo prepares the State for undoing its nodes. Call it before the run begins; for a nested run whose nodes may need undoing,
+// before that run begins.
 func (s *Locked) AllowUndo() {
 	if s.undo != nil {
 		return

@@ -124,7 +124,7 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns a part of to's in-edges that contains all edges from the given node.
+// EdgesFrom returns a part of the in-edges of one node that contains all its edges from the other node.
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {

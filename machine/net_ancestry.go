@@ -37,7 +37,7 @@ type span struct {
 	low    int32 // no ancestor has a lower number
 }
 
-// IsAncestor reports whether a path leads from a to r.
+// IsAncestor reports whether a path leads from node a to node r.
 func (p *Net) IsAncestor(a, r Ref) bool {
 	is, sure := p.judgeAncestor(a, r)
 	if !sure {
@@ -69,7 +69,7 @@ func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	return false, false
 }
 
-// search looks for a among the ancestors of r.
+// search looks for node a among the ancestors of node r.
 func (x *ancestry) search(p *Net, a, r Ref) bool {
 	if set := x.known(p, a); set != nil {
 		return set[r/64]&(1<<(r%64)) != 0
@@ -84,7 +84,7 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// known returns the descendants of a if they have been computed, else nil.
+// known returns the descendants of node a if they have been computed, else nil.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,8 +102,8 @@ func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	return k.descendants
 }
 
-// climb searches from r upwards. It skips nodes with lower Refs than a, which cannot lead to a: an ancestor has a
-// lower Ref than its descendants.
+// climb searches for node a upwards from node r. It skips nodes with lower Refs than node a, which cannot be its
+// descendants: an ancestor has a lower Ref than its descendants.
 func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
@@ -132,7 +132,7 @@ func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	return false, steps
 }
 
-// descendants returns the set of all descendants of a.
+// descendants returns the set of all descendants of node a.
 func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	set := make([]uint64, len(p.facts)/64+1)
 	for r := a + 1; int(r) < len(p.facts); r++ {

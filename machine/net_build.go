@@ -336,7 +336,7 @@ func (b *Builder) Label(i int32, label int32) {
 	*routes = max(*routes, label+1)
 }
 
-// Check makes a node need a check after its join, by user code or data.
+// Check marks a node whose join is followed by a check, in which user code or data decides.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
 // Port says that an edge feeds a required parameter. It matters for nodes with early rules.

@@ -79,8 +79,9 @@ func (b *Builder) Shield() {
 	}
 }
 
-// shielding finds the predecessors of a node whose failures one of its boundaries judges. With few boundaries it asks for
-// each pair; with many, one search upwards from all of them is cheaper.
+// shielding finds those predecessors of a node whose failures are judged by an error boundary before the node. With few
+// boundaries it asks for each pair of predecessor and boundary; with many, one search upwards from all of them is
+// cheaper.
 type shielding struct {
 	p          *Net
 	boundaries []Ref

@@ -28,7 +28,7 @@ import (
 type standing uint8
 
 const (
-	standsIn    standing = iota // a reason for the target to run, like every edge into a node on no branch
+	standsIn    standing = iota // a reason for the target to run, like every edge into a node that is not on a branch
 	standsBy                    // a side edge
 	standsSpare                 // another way in that counts only if none of the target's routers was asked
 )
@@ -88,7 +88,7 @@ type branchMarks struct {
 	hangs  uint64 // the node is a router and the targets hang on one of its labels
 	lowest uint64 // the node is the lowest router
 	near   uint64 // a counting exit of a router leads to the node, or is the node's own success, which consists of its plain edges
-	far    uint64 // like near, with an exit of an ancestor of a router that is not a router itself
+	far    uint64 // like near, for an exit of a node that is an ancestor of a router but no router itself
 }
 
 const batchSize = 64

@@ -44,11 +44,11 @@ func (st *State) Begin(r Ref) (Task, error) {
 
 // Drive performs the plan with effects; it is the smallest coordinator. It calls begin with each task, as soon as there is one. begin
 // reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the node's call; the host reports
-// the call's outcome with [State.Settle]. Drive calls abort with the token of a call to end, because its node was stopped or asked to stop,
-// as by [State.StopNode]. That call may have ended already.
+// the call's outcome with [State.Settle]. If a node is stopped or asked to stop, as by [State.StopNode], Drive calls abort with the token
+// of the node's call. That call may have ended already.
 //
-// Both are called during the State's methods that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
-// error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
+// The functions begin and abort are called during the State's methods that cause these calls, one at a time, and may call the State.
+// [State.Dispose] ends the driving. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)
@@ -103,9 +103,9 @@ func (st *State) nextAbort() (t Token, ok bool) {
 }
 
 // WorkSignal returns a signal that changes whenever Next has a new task after it had none: a node became ready, a slot
-// became free, or a check became due. It also changes when a running node is asked to stop. An effect that reads it and
-// calls Next until there are no tasks starts everything that can start: see [State.Drive]. The signal of a State that a
-// run drives never changes: that run takes its tasks itself.
+// became free, or a check became due. It also changes when a running node is asked to stop. To start everything that
+// can start, an effect needs only to read the signal and to call Next until there are no tasks: see [State.Drive]. The
+// signal of a State that a run drives never changes: that run takes its tasks itself.
 func (st *State) WorkSignal() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()

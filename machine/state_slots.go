@@ -88,7 +88,7 @@ type waiting struct {
 	arrival uint64
 }
 
-// makeLimits makes the lines of a run. shareGroups replaces the lines that a tree shares.
+// makeLimits makes the lines of a run. The method shareGroups later replaces the lines that a tree shares.
 func makeLimits(p *Net, c *SlotSetup) *limits {
 	var l limits
 	rated := c.StartRate != bucket.Rate{}
@@ -171,7 +171,7 @@ func (s *Locked) KeyOf(r Ref) string {
 	return ""
 }
 
-// LateKeys yields, in no order, the keys that values have given to nodes, each with the group in whose line its nodes wait.
+// LateKeys yields, in no particular order, the keys that values have given to nodes, each with the group in whose line its nodes wait.
 func (s *Locked) LateKeys() iter.Seq2[string, int32] {
 	return func(yield func(string, int32) bool) {
 		late := s.limits.late

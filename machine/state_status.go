@@ -38,7 +38,7 @@ func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.RunStatus(rule)
 }
 
-// Untroubled reports whether no node has failed or was stopped, and the run was not stopped.
+// Untroubled reports whether no node has failed and neither the run nor a node was stopped.
 func (s *Locked) Untroubled() bool { return s.badNodes+s.tolerated == 0 && s.stopped == CauseNone }
 
 // RunStatusByRule returns the status of the run by the State's own rule, once all nodes but the end node are
@@ -120,8 +120,8 @@ func worst(failure, cancel bool) RunStatus {
 }
 
 // byLeaves judges by the leaves, the nodes without successors; the end node is not counted. If all completed or were
-// skipped, the run has completed. Otherwise it was cancelled if any node was cancelled and none failed, and else it
-// failed.
+// skipped, the run has completed. Otherwise it was cancelled if some node was cancelled and none failed; in all other
+// cases it has failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {

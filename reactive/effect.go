@@ -273,7 +273,7 @@ func (e *Effect) wakeUp() {
 	}
 }
 
-// listen returns an effect that sends to its wake channel, which has room for one message, whenever n may have changed.
+// listen returns an effect that sends to its wake channel whenever n may have changed. The channel has room for one message.
 func listen(n *node) (*Effect, error) {
 	sc := n.scope
 	e := &Effect{wake: make(chan struct{}, 1)}
