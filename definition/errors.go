@@ -162,7 +162,7 @@ func (p *Problem) suggest(meant string) {
 	}
 }
 
-// nearest adds a suggestion to a problem if one of the choices is similar to what was written.
+// nearest adds a suggestion to a problem if one of the choices is similar to the written text.
 func (p *Problem) nearest(written string, choices []string) {
 	meant, _ := nearest.Name(written, choices)
 	p.suggest(meant)

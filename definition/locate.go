@@ -75,8 +75,8 @@ func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) 
 // inOrder compares two problems by their places.
 func inOrder(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) }
 
-// locate adds an error about a graph. In errors of Compile it replaces names of Go fields by names of document
-// fields.
+// locate adds an error about a graph to the report. If the error is from Compile, locate replaces names of Go fields by
+// names of document fields.
 func (r *report) locate(parts *parts, err error, compiled bool) {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check finds errors before a run, see [kahn.Expression]. Outside exists a text may name only ancestors; it may compare their statuses only
-// with the names of statuses; and it may name only declared inputs.
+// Check finds errors before a run, see [kahn.Expression]. Outside calls of exists, a text may name only ancestors; it may compare their
+// statuses only with the names of statuses; and it may name only declared inputs.
 func (e *expression) Check(ancestor, input func(name string) error) error {
 	found := slices.Clone(e.strange)
 	each := func(names []string, check func(name string) error) {

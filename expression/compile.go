@@ -24,11 +24,11 @@ type compiler struct {
 	source  file.Source
 	words   map[int]string // the names that asCalls has changed, by their positions
 	parts   int
-	hoping  int      // how many calls of exists surround the node; in exists a path may name nodes and members that do not exist
-	nodes   []string // nodes that the text names outside exists
+	hoping  int      // how many calls of exists surround the present syntax node; in a call of exists, a path may name nodes and members that do not exist
+	nodes   []string // nodes that the text names outside calls of exists
 	inputs  []string // inputs that the text names
-	reads   []string // nodes whose output the text names outside exists
-	asks    []string // nodes whose status or error the text names, and nodes that it names in exists
+	reads   []string // nodes whose output the text names outside calls of exists
+	asks    []string // nodes whose status or error the text names, and nodes that it names in calls of exists
 	strange []error  // problems that do not depend on values: see check.go
 
 	kinds map[ast.Node]string // the kinds of the values of compiled syntax nodes, where known
@@ -481,7 +481,7 @@ func noMember(path ast.Node) error {
 	return fmt.Errorf("%w: %.200s", errMember, strings.Join(names, ""))
 }
 
-// namespace translates the beginning of a path. take hands out the following members.
+// namespace translates the beginning of a path. The function take returns the next member of the path.
 func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode) (part, error) {
 	name := strings.TrimPrefix(n.Value, "$")
 	translate, ok := namespaces[name]

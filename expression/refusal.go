@@ -99,7 +99,7 @@ func (e *SyntaxError) unexpected(text, kind, name string) string {
 	return fmt.Sprintf(`unexpected "%s"%s`, name, mend)
 }
 
-// around returns the text before the error's place, and the text from there.
+// around splits the text at the error's place.
 func (e *SyntaxError) around(text string) (before, after string) {
 	lines := strings.SplitAfter(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

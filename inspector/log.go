@@ -403,7 +403,7 @@ func (c *call) period() (zero, end time.Time) {
 	return zero, lastEnd(c.target, zero)
 }
 
-// lastEnd returns when the last node of a run ended, but no earlier than end.
+// lastEnd returns when the last node of a run ended, or the time end if that is later.
 func lastEnd(run subject, end time.Time) time.Time {
 	for n := range run.Nodes() {
 		if x := n.Start.Add(n.Duration); n.Attempts > 0 && x.After(end) {

@@ -310,8 +310,9 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	return kahn.Event{}, false // the run has not reached the event, or the log no longer has it
 }
 
-// reached yields the events of a run with ids greater than after, up to last, without waiting. The run must have reached the
-// event last. Events that are no longer kept are left out. An error of a store ends the sequence and is stored in failed.
+// reached yields the events of a run with ids greater than after and at most last, without waiting. The run must have
+// reached the event with the id last. Events that are no longer kept are left out. An error of a store ends the sequence and
+// is stored in failed.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {

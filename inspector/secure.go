@@ -27,7 +27,7 @@ func secure(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// admit checks a request before it is decoded: its host, its origin, and with Authorize whether it may View.
+// admit checks a request before it is decoded: its host, its origin, and, if Options.Authorize is set, the permission to View.
 func (h *handler) admit(r *http.Request) error {
 	host := hostname(r.Host)
 	if !loopbackName(host) && !slices.ContainsFunc(h.Hosts, func(name string) bool { return strings.EqualFold(hostname(name), host) }) {
@@ -95,7 +95,7 @@ func loopbackName(host string) bool {
 // below returns the part of the request's path below the mount: "" for the page itself. It returns false if the slash after the mount is
 // missing. An http.ServeMux leaves the path as it is. An http.StripPrefix inside the ServeMux removes the pattern or a part of it; one
 // around the ServeMux removes another prefix. The function below cannot always tell the two apart. If the function known accepts the part
-// that results from a StripPrefix inside the ServeMux, it assumes one inside; otherwise it assumes one around.
+// that results from a StripPrefix inside the ServeMux, it assumes this one; otherwise it assumes a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

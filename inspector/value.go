@@ -185,7 +185,7 @@ func (c *call) shownText(v Value) string {
 // text returns an error's text, shortened if necessary.
 func text(err error) string { return clip(foreign.ErrorText(err), shownText) }
 
-// clip shortens a text to at most most bytes, between two characters.
+// clip shortens a text between two characters, to a size of at most the parameter most, in bytes.
 func clip(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {

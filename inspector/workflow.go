@@ -137,7 +137,7 @@ type turns struct {
 	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when it ends
 }
 
-// begin waits for the turn of a run. The caller must call end.
+// begin waits for the turn of a run. The caller must call the result end.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {

@@ -59,10 +59,11 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // an effect happens under two keys, or if an effect is missing. If the run without a crash waits, as at a gate, nothing after the waiting
 // nodes is tested, and Crashes logs their names.
 //
-// Crashes calls start for each process. start returns a newly made graph and step function, so that nothing in memory survives the crash,
-// and reports effects to the Process. opts are the options of the host's own runs, including [kahn.Encoding] and [kahn.EarlySignals];
-// Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs, and end when their
-// contexts do, as at the crash. In [InFakeTime] backoffs take no time.
+// Crashes calls the function start for each process. The function returns a newly made graph and step function, so that nothing in
+// memory survives the crash, and its steps report effects to the Process. opts are the options that the host passes to its runs,
+// including [kahn.Encoding] and [kahn.EarlySignals]; Crashes itself sets the store, the run's id and the owner. Steps should
+// return the same outputs for the same inputs, and end when their contexts do, as at the crash. In [InFakeTime] backoffs take no
+// time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)

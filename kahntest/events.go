@@ -415,8 +415,8 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// In a graph that a step must return again, the nodes that run again are known only when the step has returned it; until then these nodes
-	// count as waiting.
+	// If a step must return its graph again, it is not known before then which nodes of the graph run again. Until then all of its waiting
+	// nodes count as waiting.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}

@@ -40,8 +40,9 @@ const exploredRuns = 300
 //
 // Everything not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge.
 //
-// Explore calls start for each run, so that invariants about the outside world begin with a new world. It calls steps one at a time, on its own
-// goroutine: they must not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator]; Explore sets RunID and Random.
+// Explore calls the function start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at a
+// time, on its own goroutine: they must not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator]; Explore
+// sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {

@@ -107,9 +107,9 @@ const maxPaths = 10_000
 // number matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// Check returns an error that matches [kahn.ErrUnknownNode] if Acts has a path without a node that the step function performs, or Undos a
-// path without a node that can be undone. The error suggests paths, and lists them. Check accepts acts for nodes inside a node with a step,
-// since the step may return a graph with [kahn.Expand].
+// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs, or
+// if a path in Undos is not the path of a node that can be undone. The error suggests and lists valid paths. Check accepts acts for nodes
+// inside a node with a step, since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil
@@ -238,9 +238,9 @@ func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }
 
-// RequireCalls ends the test unless the nodes were called in this order, each as often as want names it: "A B B C". A call that undoes a
-// node is named "undo:B". Nodes that run at the same time are called in any order: to fix the order, pass kahn.Limit(1) to the run; it does
-// not bound compensations.
+// RequireCalls ends the test unless the calls were in the order of the text want, such as "A B B C". A call that undoes a node is named
+// "undo:B". Nodes that run at the same time are called in any order: to fix the order, pass kahn.Limit(1) to the run; it does not bound
+// compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string

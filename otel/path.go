@@ -62,8 +62,8 @@ func predecessorsIn(p *kahn.Plan) predecessors {
 	return all
 }
 
-// nextPart returns the first part of a path, including the number of an item or an iteration, and the id in that part. It returns "" if the
-// part names no node of the plan.
+// nextPart returns the first part of a path, with the number of an item or an iteration, and the id in that part. It returns "" if no
+// beginning of the path names a node of the plan.
 func nextPart(p *kahn.Plan, path string) (part, id string) {
 	for end := 0; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {

@@ -79,8 +79,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. begin is called before the run begins. The function that begin
-// returns is called when this process no longer performs the run. Neither is called under d.mu.
+// options returns the options that pass the events of a run to the display. The function begin is called before the run begins. The
+// function that it returns is called when this process no longer performs the run. Neither is called under d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)

@@ -192,8 +192,8 @@ const (
 // screen is the state of the terminal: how many lines the last frame has. The cursor is at the beginning of the line below it.
 type screen struct{ lines int }
 
-// draw returns the text that replaces the last frame by rows, below the lines and the rows above, which stay. It restores the modes of the
-// terminal, so that the program may end after any frame.
+// draw returns the text that replaces the last frame by rows. The lines and the rows in the parameter above come before these rows, and
+// stay on the screen. It restores the modes of the terminal, so that the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)

@@ -140,7 +140,7 @@ func (s *state) reminder(now time.Time) string {
 	return text
 }
 
-// several lists the first names, and says how many of the total are missing.
+// several lists the given names, and says how many more there are in total.
 func several(names []string, total int) string {
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {

@@ -193,7 +193,8 @@ func itemOf(path string) (of string, is bool) {
 
 // around returns the innermost running composite around the node of an event, or nil if none is known. As a rule the start of the composite
 // came before the event. In a later life there is no such event for composites that were running when the preceding life ended: s.live has
-// these composites from the run. If the run reported the composite as ended, although the event is earlier, around makes it running again.
+// these composites from the run. The run may have reported a composite as ended although the event is earlier; then around makes the
+// composite running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {

@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// last returns at most most of the last lines, including an unfinished one. It leaves empty lines out.
+// last returns the last lines, no more than its parameter most, without empty lines. An unfinished line counts.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil

@@ -204,9 +204,9 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack goes backwards from the node that ended last. A node's slack is how much later it could have ended without
-// delaying the nodes that it delayed. If one of these nodes was delayed longer by another node, the slack reaches to
-// the end of that delay. The slack of a composite is at most the slack of its nodes.
+// findSlack computes the slack of the nodes, backwards from the node that ended last. A node's slack is how much later
+// it could have ended without delaying the nodes that it delayed. If one of these nodes was delayed longer by another
+// node, the slack reaches to the end of that delay. The slack of a composite is at most the slack of its nodes.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {

@@ -59,7 +59,7 @@ type Val[T any] struct {
 	view view[T]
 }
 
-// view converts a value that a node does not keep as a T, such as the list of a map, which kahn keeps as []any.
+// view converts a value to a T if kahn keeps it as another type: the result of a map, for example, is kept as []any.
 type view[T any] func(s *kahn.Step, id string, v any) (T, error)
 
 // Handle is a [Val] of any type. It serves lists of values whose types do not matter, as in [Options].

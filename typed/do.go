@@ -8,7 +8,7 @@ import (
 
 // Do0 adds a node that calls do, and returns its value. do is called as the Do of a [kahn.Node]: see [kahn.StepFunc] for errors with a
 // special meaning, such as [kahn.Skip] and [kahn.Permanent]. [kahn.StepOf] returns the [*kahn.Step] of the attempt from do's context, or
-// from one derived from it:
+// from a context derived from it:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //

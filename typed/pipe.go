@@ -157,8 +157,8 @@ func (p *pipe[U]) send(to slot[U]) bool {
 	}
 }
 
-// fill calls a function of the host and puts its result into a slot. The slot gets a result whatever the function does. If last is set,
-// fill then sends the slot.
+// fill calls a function of the host and puts its result into a slot. The slot gets a result whatever the function does. If the
+// parameter last is set, fill then sends the slot to the output.
 func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r := result[U]{err: ErrStage} // this stays the result if f ends the goroutine
 	defer func() {

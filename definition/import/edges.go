@@ -100,7 +100,7 @@ func (r *reader) edge(p place, asJSON map[string]bool) definition.Value {
 	return edge
 }
 
-// merge reads a merge strategy. It calls rendered if the strategy yields JSON text.
+// merge reads a merge strategy. It calls the function rendered if the strategy yields JSON text.
 func (r *reader) merge(to *definition.Value, rendered func()) func(place) {
 	return func(p place) {
 		if p.Type == definition.Null {

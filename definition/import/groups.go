@@ -25,7 +25,7 @@ type group struct {
 	performed bool // a loop performs the group
 }
 
-// readGroups reads the groups of a document, and returns the steps that are in no group.
+// readGroups reads the groups of a document. It returns the steps that are in no group.
 func (r *reader) readGroups(groups, steps place) (outside []place) {
 	byID := map[string]place{}
 	for _, p := range steps.items() {

@@ -97,7 +97,7 @@ func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...
 	return problem
 }
 
-// suggest adds to a problem, unless it is nil, the choice that is similar to what was written.
+// suggest adds to a problem the choice that is similar to the written text. It accepts a nil problem.
 func suggest[V any](p *definition.Problem, written string, choices map[string]V) {
 	const most = 1000 // no suggestion from a larger set
 	if p == nil || len(choices) > most {
@@ -164,7 +164,7 @@ func (r *reader) addUnknown(atKey place, key string, known map[string]func(place
 	suggest(r.add(atKey, definition.ErrUnknownField, "unknown field %.60q", key), key, known)
 }
 
-// addTypo reports a field with a free name that is similar to a known field's.
+// addTypo reports a field that may have any name, if its name is similar to the name of a known field.
 func (r *reader) addTypo(p place, known map[string]func(place)) bool {
 	_, similar := nearest.Name(p.Key, slices.Sorted(maps.Keys(known)))
 	if similar {

@@ -168,7 +168,8 @@ func short(suggestion string) string {
 	return suggestion
 }
 
-// valueOf cuts off the part of rest that follows a value in a list or a mapping in brackets. before is the line before the value.
+// valueOf returns the value at the beginning of the text rest, without the text that follows a value within brackets. The parameter before
+// is the part of the line before the value.
 func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
 		return rest // the value ends with the line
@@ -334,8 +335,8 @@ func (l *lines) pathAt(line int) string {
 	return b.String()
 }
 
-// enter pops the levels that are indented at least as far as next, and pushes next. A list may have the same
-// indentation as its key.
+// enter pops the levels that are indented at least as far as the level next, and then pushes that level. A list may
+// have the same indentation as its key.
 func enter(path []level, next level) []level {
 	for len(path) > 0 {
 		last := path[len(path)-1]
