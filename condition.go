@@ -438,10 +438,10 @@ type evaluator = interface {
 //
 // An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Check is called before anything
 // runs. Compile reports the error of a condition, of a loop's test and, if the graph has StrictGuards, of a guard. The error of any other guard
-// is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id of a node that the expression will see, and an
-// error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need not pass the
-// node's id to ancestor: then it does not count as naming the node. input returns nil for the name of a root input that a run can have, and an
-// error that matches [ErrUnknownInput] for an undeclared name.
+// is a warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the expression can
+// see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need
+// not pass the node's id to ancestor: then it does not count as naming the node. The function input returns nil for the name of a root input that
+// a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
 	// Evaluate returns the value of the expression; a guard passes it to [Truthy]. The View is the View of the
 	// expression's node: it shows only the node's ancestors. The context has the values of the run's context and a

@@ -806,9 +806,9 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a function that judges by a View of the node. The error includes the function's questions that had no answer, so a host
-// that records the call records them, too. If the function panics, judged does not return; the run then adds the questions to the
-// panic, and the node fails whether or not a host has recorded them.
+// judged calls a guard or a test, which judges by a View of the node. The error includes the function's questions that had no answer,
+// so a host that records the call records them, too. If the function panics, judged does not return; the run then adds the questions
+// to the panic, and the node fails whether or not a host has recorded them.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)

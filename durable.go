@@ -162,7 +162,7 @@ type nodeNews uint8
 
 const (
 	nodeChanged  nodeNews = 1 << iota // the record of the node must be replaced
-	nodeBegan                         // an attempt began, as an event reports it: also an attempt of a composite, or an attempt whose inputs were accepted
+	nodeBegan                         // an attempt of a step or of a composite began
 	nodeReturned                      // an attempt ended
 	nodeReady                         // the node became ready
 	nodeParked                        // the node became ready and is queued when the transaction is written

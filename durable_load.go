@@ -544,7 +544,7 @@ type takenBack struct {
 	started []store.Attempt   // attempts that continue although their nodes' records are removed
 	undone  []string          // the paths of undone nodes, once for each removed record of undoing
 
-	fates map[string]fate // by key of a node: its fate, while the list keys is built
+	fates map[string]fate // the fates of the nodes, by key; takeBack needs them to fill the field keys
 }
 
 // takeBack finds what a redrive removes from the store. nodes are the stored nodes of the outermost graph.

@@ -85,12 +85,12 @@ var (
 	ErrDuplicateGate = errors.New("duplicate gate")
 	// ErrAnswered rejects a signal for a node that has been answered: the first answer wins.
 	ErrAnswered = errors.New("answered already")
-	// ErrNotEncodable rejects a value that cannot be encoded so that decoding restores it.
+	// ErrNotEncodable rejects a value that a codec cannot encode, or could not restore when decoding it.
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
 	// ErrAtRest rejects a request to a run at rest if no [store.Inbox] can take the request for the run's next life. A run at rest has
-	// returned its Result while it waits, or was left. It continues from its Snapshot, see [Resume].
+	// returned its Result because all that remains is to wait, or because it was left. It continues from its Snapshot, see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded

@@ -298,8 +298,8 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// life returns the log of the earlier life that has an event, and the id of the last event in this log that belongs
-// to the run.
+// The method life returns the log of the earlier life that has the given event, and the id of the last event in that
+// log that belongs to the run.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -311,8 +311,8 @@ func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	return nil, 0
 }
 
-// readEarlier is readFrom for an event before this life of the run. The caller does not hold l.mu, so only one log's
-// lock is held at a time.
+// readEarlier does what readFrom does, for an event before this life of the run. The caller does not hold l.mu, so
+// only one log's lock is held at a time.
 func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -357,7 +357,7 @@ func (l *eventLog) upTo(next, last uint64) block {
 	return l.batch(next, last)
 }
 
-// batch returns the entries from id next up to last that are in the block of next.
+// batch returns the entries from id next up to last, as far as they are in one block.
 func (l *eventLog) batch(next, last uint64) block {
 	i := next - l.base - 1
 	b := l.blocks[i/blockSize]
@@ -478,7 +478,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 	return batch, nil, gap
 }
 
-// take is readFrom for a sink, which misses no event.
+// take does for a sink what readFrom does for a reader. A sink misses no event.
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

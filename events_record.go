@@ -107,7 +107,7 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // an event with an attempt is about a composite that continues inside; without an attempt, the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt, the event says that a composite continues; without one, it says that the node begins anew
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
