@@ -24,7 +24,7 @@ type feature struct {
 // plainStep does nothing.
 func plainStep(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// kahnOn returns a contestant under a context that may end, as nearly all contexts may. change sets up the nodes.
+// kahnOn returns a contestant whose context can be cancelled, as nearly all contexts can. change sets up the nodes.
 func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) contestant {
 	return contestant{"kahn", func(j job) (func() error, error) {
 		plan, err := graphOf(j.shape, change).Compile()
@@ -40,7 +40,7 @@ func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) 
 	}}
 }
 
-// graphOf returns the graph of a shape, with nodes that change has modified.
+// graphOf returns the graph of a shape, after calling the function change with its nodes.
 func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
 	plain, g := kahnGraph(s, false), &kahn.Graph{}
 	for _, n := range plain.Nodes() {

@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that two simulated workers need the measured time for a node, which is ns.
+// fit sets c.move so that two simulated workers need the time ns for a node, which was measured.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {

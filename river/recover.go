@@ -75,7 +75,8 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs, or steps, one transaction recovers.
 	recoverBatch = 100
-	// strayRounds is how many searches for lost runs there are for each search for runs without a job, which reads all due runs.
+	// strayRounds is how many searches for lost runs there are for each search for runs without a job. The latter is rarer since it reads all
+	// due runs.
 	strayRounds = 12
 )
 

@@ -325,9 +325,9 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill kills processes while they perform a run, which the next ones continue, see [Kill]. The processes that the function whole makes
-// must not fail. The processes that the function torn makes, whose store is [Torn], must fail, which shows that the test notices a store
-// that writes a commit in parts.
+// RunKill kills processes while they perform a run, which the next ones continue, see [Kill]. Processes made by the function whole must
+// not fail. Processes made by the function torn, whose store is [Torn], must fail, which shows that the test notices a store that writes
+// a commit in parts.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()

@@ -337,8 +337,8 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 // RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process
 // posts signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates runs in a new folder,
 // until it has started the given number of processes. Each request must be answered once, together with its effect. The test fails if
-// processes that the function whole makes violate that, or if processes that the function torn makes, whose store is [TornAnswers], do
-// not. The processes call [ServeAsked] for the folder; open opens the store of the folder for this process; check is
+// processes made by the function whole violate that, or if processes made by the function torn, whose store is [TornAnswers], do not
+// violate it. The processes call [ServeAsked] for the folder; open opens the store of the folder for this process; check is
 // kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {

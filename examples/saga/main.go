@@ -63,7 +63,7 @@ func (x services) note(s *kahn.Step, what string) error {
 	return errors.Join(err, ledger.Close())
 }
 
-// die kills the process if this is the given life.
+// die kills the process if its life has the given number.
 func (x services) die(life string) {
 	if x.life != life {
 		return
