@@ -47,8 +47,8 @@ const (
 // attemptContext is the part of an attempt's context beyond the Step itself. It is made when the context is first used, or when the attempt
 // is stopped. Until then it costs one nil pointer.
 //
-// The goroutine that makes live stores it before it loads the Step's state, and the goroutine that ends the attempt stores the state before
-// it loads live. So at least one of the two ends live.
+// The goroutine that makes the live context stores it before it loads the Step's state. The goroutine that ends the attempt stores the
+// state before it loads the live context. So at least one of the two goroutines ends the live context.
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
@@ -576,7 +576,7 @@ func (s *Step) Value(key any) any {
 	return s.run.base.Value(key)
 }
 
-// String names the attempt. Contexts derived from the Step print it.
+// String names the attempt. Contexts that are derived from the Step print this text.
 func (s *Step) String() string {
 	if s.run == nil && s.given() == nil {
 		return "kahn.Step of no run"
@@ -814,8 +814,8 @@ type Predecessor struct {
 }
 
 // Predecessors returns the nodes that this node follows by edges of any kind, without duplicates, in the order in which the edges are
-// declared, with their current statuses. All have ended, unless the node's join decides early. An item has the predecessors of its map; the
-// first nodes of a sub-graph have none.
+// declared, with their current statuses. All predecessors have ended, unless the node's join decides early. An item has the predecessors of
+// its map; the first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)

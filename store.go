@@ -572,7 +572,8 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	return inputs, nil
 }
 
-// adopt takes over what a run was created with, when the run begins. It returns an error if the run's own options contradict that.
+// adopt takes over what a run was created with, when the run begins. It returns an error if the run's own options contradict what the run
+// was created with.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run

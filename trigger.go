@@ -264,7 +264,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 //   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
 //   - conditions, and gates with declared choices, whose answer no node uses ([ErrNoMatch]);
 //   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);
-//   - for each trigger, nodes that lose a predecessor when it fires under [PruneForward] ([ErrPrunedInput]).
+//   - for each trigger, nodes that lose a predecessor when the trigger fires under [PruneForward] ([ErrPrunedInput]).
 //
 // It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {

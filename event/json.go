@@ -258,7 +258,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case Answer:
 		p.Value, p.Actor, p.Comment, p.SignalID = foreignJSON(v.Value), v.Actor, v.Comment, v.ID
 	case Invalidation:
-		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
+		p.Reason, _ = json.Marshal(v.Reason) // no error: a string can always be encoded
 		p.Request = v.Request.said()
 	case Compensation:
 		if p.ErrorMessage = text(v.Err); e.Type == NodeCompensated {
@@ -436,7 +436,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 		return err
 	}, func(v any) error { return foreign.NewPanicError(v) })
 	if err != nil || len(data) > maxJSONDepth && !json.Valid(slices.Concat(jsonOpen, data, jsonClose)) { // nested too deeply for an event
-		data, _ = json.Marshal(foreign.ValueText(v)) // a string can be encoded
+		data, _ = json.Marshal(foreign.ValueText(v)) // no error: a string can always be encoded
 	}
 	return data
 }

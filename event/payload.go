@@ -125,7 +125,7 @@ type Pause struct {
 type Suspension struct {
 	Token    string    // the token that the signal must name
 	Info     any       // the info that the step passed to Suspend
-	Deadline time.Time // zero if there is none
+	Deadline time.Time // zero if there is no deadline
 }
 
 // Answer is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate, and before

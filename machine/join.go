@@ -204,7 +204,7 @@ type joinRule struct {
 var joinRules = [joinCount]joinRule{
 	AllSucceeded:  {breaks: seenF, needs: seenS},
 	AnySucceeded:  {early: seenS, needs: seenS, blames: seenF},
-	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // over the classes that atLeast returns
+	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // applied to the class that atLeast returns
 	AllDone:       {},
 	AllDoneMinOne: {needs: seenS, blames: seenF},
 	OneFailed:     {early: seenF, needs: seenF},

@@ -149,7 +149,7 @@ const NoRef Ref = -1
 
 // facts are the properties of a node that the State needs, fixed at compile time.
 type facts struct {
-	catch  CauseSet // the causes for which an On failure edge leaves the node
+	catch  CauseSet // the causes that the catch edges of the node let through
 	join   Join
 	total  int32 // control edges
 	wide   int32 // index of the node's extra counters, or -1

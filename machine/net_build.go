@@ -258,7 +258,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 
 // NodeSpec describes a node's behavior.
 type NodeSpec struct {
-	Join     Join // a rule, not the default
+	Join     Join // one of the rules, not the zero value
 	Skip     SkipMode
 	Upstream UpstreamPolicy
 	Ports    int // the number of parameters that may be required

@@ -119,8 +119,8 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork counts announcements and stops for WorkSignal and Drive. The caller holds the State's lock and is about to release it. An
-// announcement is answered when no task is left.
+// noteWork counts the announcements and the stops on which WorkSignal and Drive act. The caller holds the State's lock and is about
+// to release it. An announcement is answered when no task is left.
 func (o *observers) noteWork() {
 	s := o.st
 	was, stops, aborts := s.announced, len(s.stopping), len(o.aborts)

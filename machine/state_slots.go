@@ -20,7 +20,7 @@ type limits struct {
 	rates  *rates      // nil without rates; shared by a tree of runs
 	pool   sync.Locker // guards the limits that the run shares with others; nil if it shares none
 
-	crowds  map[string]*crowd // of nodes that wait, or have waited
+	crowds  map[string]*crowd // the crowds of nodes that wait or have waited
 	scratch [2][]int32        // see bunchOf
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurries
