@@ -27,7 +27,7 @@ func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 
 // compileInside compiles a graph that a node of plan p expands into.
 func (p *Plan) compileInside(g *Graph) (*Plan, error) {
-	n := nesting{within: []*Graph{nil}} // the nil stands for the graphs around g: none of them can be in g
+	n := nesting{within: []*Graph{nil}} // the nil stands for the graphs around g, which cannot be inside g
 	inner, ps := n.compile(g, p.force)
 	return inner, ps.err()
 }
@@ -292,7 +292,7 @@ func (c *compiler) find(id string) (int32, bool) {
 	return int32(i), ok
 }
 
-// name returns how problems name the edge.
+// The method name returns the name of the edge in problems.
 func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
 
 // addTerms records the terms of the last edge.
@@ -720,8 +720,8 @@ func problemOf(node, field, format string, args ...any) *Problem {
 	return p
 }
 
-// add adds a problem of the whole graph, ofNode a problem of a node. They return the problem, so that the caller can
-// add details.
+// add adds a problem of the whole graph; ofNode adds a problem of a node. Both return the problem, so that the caller
+// can add details.
 func (ps *problems) add(format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	ps.keep(p)

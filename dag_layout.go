@@ -19,7 +19,7 @@ func (c *compiler) number() {
 		Plan
 		own shared
 	}{}
-	p := &both.Plan // field by field: Go would build a literal elsewhere and copy it
+	p := &both.Plan // assigned field by field, since Go would build a literal elsewhere and copy it
 	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
 	p.shared, p.force, p.index = &both.own, c.force, c.index
 	c.p, c.n = p, &p.net
@@ -227,7 +227,7 @@ func (c *compiler) checkMembers() {
 
 // membership says that a node names a group.
 type membership struct {
-	path  string // the path of the composite whose graph has the node, seen from the graph given to undeclared; empty for a node of that graph
+	path  string // the path, from the graph given to undeclared, of the composite whose graph has the node; empty for a node of the given graph
 	g     *Graph // the node's graph
 	node  string
 	index int // the index of the group in the node's Groups

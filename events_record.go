@@ -490,7 +490,7 @@ func (r *Run) eventMaker() *eventMaker {
 	return m
 }
 
-// enter makes later times count from the start of one life of the run.
+// enter makes the times of the next events count from the start of one life of the run.
 func (m *eventMaker) enter(r *Run) {
 	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // Round strips the reading of the monotonic clock
 	m.head.Time = m.start

@@ -62,8 +62,8 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 // or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start; without [Durable] the error matches
 // [ErrBadOption].
 //
-// If listed, a run as listed by its store, is not nil and the run has changed since, Enqueue leaves the run as it is, and the
-// error matches [ErrTransition].
+// The argument listed may be the run as its store has listed it. If the run has changed since then, Enqueue leaves the run as
+// it is, and the error matches [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
 	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
 		if c.store == nil {
@@ -179,7 +179,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		return nil, false, err
 	case r.cfg.refused != nil: // the run ends like a pending run that is cancelled
 		r.followInbox(false)
-		_ = r.Cancel(*r.cfg.refused) // the error would be about a run at rest, which this one is not
+		_ = r.Cancel(*r.cfg.refused) // Cancel fails only for a run at rest, which this one is not
 		return r, false, nil
 	case !now: // the run stays pending
 		if mayEnd {
@@ -253,7 +253,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 }
 
 // checkPerformers reports the nodes of a plan that lack something they need, such as a step function. The plan is the
-// run's, or the plan of a graph that a node expands into; In test mode, the argument within is the double of that
+// run's, or the plan of a graph that a node expands into. In test mode, the argument within is the double of that
 // node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {

@@ -62,8 +62,8 @@ func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
 }
 
-// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, the result
-// is failed, with the error.
+// expansion concludes an attempt whose step has returned a graph. It calls user code. If the graph is refused, expansion
+// returns the parameter failed, with the error.
 func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	r, ref := w.run, w.task.Ref
 	switch {

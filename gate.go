@@ -228,9 +228,9 @@ func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 // Unwrap returns the error of Check.
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
-// refuse returns an error that matches [ErrChoice] and names the gate by path, if the answer is no choice of the gate, or its Check refuses
-// it. The answer and Check are user code; the caller does not hold the run's lock. If BranchLabels panics, refuse returns nil, and the
-// panic fails the gate later; a Check that panics refuses the answer.
+// refuse returns an error that matches [ErrChoice] and names the gate by its path, if the answer is no choice of the gate, or its Check
+// refuses it. The answer and Check are user code; the caller does not hold the run's lock. If BranchLabels panics, refuse returns nil, and
+// the panic fails the gate later; a Check that panics refuses the answer.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	return e
 }
 
-// checkChoices reports choices of nodes that do not fit the labels of their out-edges. It reads the graph, before its nodes are numbered.
+// checkChoices reports choices that disagree with the labels of the node's out-edges. It reads the graph, before its nodes are numbered.
 func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return
