@@ -33,7 +33,7 @@ const PriorityLabel = "river.priority"
 // live are the states of a job that has not ended.
 var live = []rivertype.JobState{rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled}
 
-// maxReadable is how many characters of a workflow's name are in the name of its queue, which has at most 64 characters.
+// maxReadable is how many characters of a workflow's name are in the name of its queue. A queue's name has at most 64 characters.
 const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")

@@ -45,7 +45,7 @@ type Remote struct {
 	// LostAfter is how long the process of a step may be silent before another process performs the attempt again: 30 s if it is 0. After
 	// three losses the attempt fails.
 	LostAfter time.Duration
-	// Priority is the priority of the jobs, from 1, which comes first, to 4. Zero means 1.
+	// Priority is the priority of the jobs, from 1 to 4; jobs with 1 come first. Zero means 1.
 	Priority int
 }
 

@@ -128,8 +128,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// others maps each operator to the operators that replace it. Masks and shifts are not replaced: every test notices a wrong one, which
-// would only improve the rate.
+// others maps each operator to the operators that replace it. Masks and shifts are not replaced: every test notices a wrong mask or
+// shift, so such mutants would only improve the rate.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},

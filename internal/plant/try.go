@@ -20,8 +20,8 @@ type Case struct {
 	Test string // its name, which includes its subtests
 }
 
-// Wanted skips a test of tests, unless the environment variable KAHN_SAMPLE, which .ci/run sets, or KAHN_LONG is set. Compiling the bugs of
-// a list takes as long as compiling the tests, and trying them takes longer than the tests.
+// Wanted skips a test that plants bugs, unless the environment variable KAHN_SAMPLE or KAHN_LONG is set; .ci/run sets KAHN_SAMPLE.
+// Compiling the bugs of a list takes as long as compiling the tests, and trying them takes longer than the tests.
 func Wanted(t interface{ Skip(args ...any) }) {
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 tries a third of the planted bugs, KAHN_LONG=1 all of them")
