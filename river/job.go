@@ -27,7 +27,7 @@ func (RunArgs) Kind() string { return "kahn_run" }
 
 func argsOf(run string) RunArgs { return RunArgs{Run: run, Key: digest(run)} }
 
-// PriorityLabel is the label of a run with the priority of its jobs.
+// PriorityLabel is the name of the label that has the priority of a run's jobs.
 const PriorityLabel = "river.priority"
 
 // live are the states of a job that has not ended.

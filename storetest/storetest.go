@@ -84,7 +84,7 @@ const ttl = time.Minute
 
 func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
 
-// data returns the columns of a node. Each part is set for some texts.
+// data returns the columns of a node. Which parts are set depends on the text.
 func data(text string) store.Columns {
 	d := store.Columns{Record: record(text), Hash: []byte{0, 0xff, byte(len(text))}}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)

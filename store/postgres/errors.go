@@ -21,7 +21,8 @@ var (
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// lasting maps errors of PostgreSQL that no repetition cures, by SQLSTATE or its class, to the errors that they match.
+// lasting maps SQLSTATEs, and classes of them, to the errors that a store returns for them. Repeating the call would cure none of these
+// errors.
 var lasting = []struct {
 	code string
 	err  error
