@@ -58,7 +58,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	case c.Blocked: // the check of the node may take long
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // the start of an attempt whose inputs were accepted; any other start is recorded already
+		e.begin(0) // this attempt begins because its inputs were accepted; the start of any other attempt is recorded already
 		return
 	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the word is not Ready, a worker has taken the node already, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {

@@ -150,7 +150,8 @@ func (r *Run) drop(step *Step, now int64) {
 	r.durable.lost.note(place{r, ref}, -1)
 }
 
-// endLost ends a run that is left without its store, when its goroutines have returned.
+// endLost ends a run that is left because its store did not answer. It does so when the goroutines of the run have
+// returned.
 func (r *Run) endLost(now int64) {
 	workers := r.workers
 	if r.tree != nil {

@@ -349,8 +349,8 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries, hidden ones included, from id next up to last or an earlier one. The caller holds the run's lock: the log
-// may forget hidden entries when it is released.
+// upTo returns entries, hidden ones included, beginning with the id next. It returns none after last, but may end earlier. The
+// caller holds the run's lock: the log may forget hidden entries when it is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
