@@ -51,7 +51,7 @@ type snapshotFile struct {
 	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
 	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken in the middle of the run
 	Taken     time.Time         `json:"taken"`
-	Deadline  time.Time         `json:"deadline,omitzero"`   // of the whole run; missing in files of older versions
+	Deadline  time.Time         `json:"deadline,omitzero"`   // the deadline of the whole run; missing in files of older versions
 	Estimates *estimates        `json:"estimates,omitempty"` // from the run's History
 	Mode      Mode              `json:"mode,omitempty"`
 	InWave    bool              `json:"in_wave,omitempty"` // Waves: a wave has started
@@ -63,7 +63,7 @@ type snapshotFile struct {
 	Redriven  *Request          `json:"redrive_request,omitempty"`
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
-	Signals   []signalState     `json:"signals,omitempty"`  // for gates that the run has not reached
+	Signals   []signalState     `json:"signals,omitempty"`  // signals for gates that the run has not reached
 	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, unless an older version wrote them
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
 	Forked    string            `json:"forked,omitempty"`         // for a fork, only in a store: the run with whose results the fork began
@@ -71,7 +71,7 @@ type snapshotFile struct {
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
 	Labels    map[string]string `json:"labels,omitempty"`         // set by steps
-	Usage     map[string]Usage  `json:"usage,omitempty"`          // of ended attempts, by kind
+	Usage     map[string]Usage  `json:"usage,omitempty"`          // the usage of ended attempts, by kind
 	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, the records of nodes have some of these counts
 	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
 
@@ -234,7 +234,7 @@ type nodeState struct {
 	Signal   *stored           `json:"signal,omitempty"`
 	// Signalled reports whether there was a signal. The signal's value may be null, which JSON omits.
 	Signalled bool   `json:"signalled,omitempty"`
-	Actor     string `json:"actor,omitempty"` // of the signal, like Comment and SignalID
+	Actor     string `json:"actor,omitempty"` // Actor, Comment and SignalID are those of the signal
 	Comment   string `json:"comment,omitempty"`
 	SignalID  string `json:"signal_id,omitempty"`
 

@@ -661,7 +661,7 @@ func (a *again) forgets(path string) bool {
 // repair is a redrive that performs only compensations: it finds the nodes whose compensations have failed, and makes them begin again, or
 // marks them done by hand.
 type repair struct {
-	names  map[string]bool // of the named nodes; nil means all
+	names  map[string]bool // the names of the nodes to repair; nil means all
 	hand   bool
 	by     *Request
 	paths  []string // the paths of the nodes found

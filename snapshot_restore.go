@@ -503,10 +503,10 @@ type held struct {
 	refs    []machine.Ref            // by node
 	at      map[machine.Ref]int      // by ref: the index of the node in nodes
 	tokens  map[string]machine.Ref   // of steps that wait
-	signals map[machine.Ref]Decision // for nodes that wait, and for gates that the run has not reached
-	inside  []*held                  // of composites, in the order of nodes
-	kept    map[int]*nodeState       // of expanded nodes whose graphs are not known, by index
-	named   *heldNames               // of an outermost run; built when the first signal is looked up
+	signals map[machine.Ref]Decision // signals for nodes that wait, and for gates that the run has not reached
+	inside  []*held                  // the insides of composites, in the order of nodes
+	kept    map[int]*nodeState       // the states of expanded nodes whose graphs are not known, by index
+	named   *heldNames               // names in an outermost run; built when the first signal is looked up
 	dropped []nodeState              // the nodes that run again
 
 	within *nodeState  // the composite whose nodes these are; nil for the outermost run

@@ -141,8 +141,8 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState returns the state of a node whose join has decided, without the nodes inside a composite and the outputs that a loop has
-// collected. The caller holds the run's lock.
+// nodeState returns the state of a node whose join has decided. The state lacks the nodes inside a composite and the outputs that a
+// loop has collected. The caller holds the run's lock.
 func (r *Run) nodeState(ref machine.Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{ID: r.plan.names[ref], Facts: of.Facts, Attempts: rec.attempts, Fallback: rec.fallback}
@@ -254,7 +254,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 }
 
-// state returns the state of the nested run, without its nodes and the outputs that a loop has collected.
+// state returns the state of the nested run. The state lacks the run's nodes and the outputs that a loop has collected.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{

@@ -125,7 +125,7 @@ type stateTimes struct {
 
 // stateNotes holds the recorded changes, and the observers.
 type stateNotes struct {
-	changes []Change // transitions for the event log; only if logged
+	changes []Change // transitions for the event log; empty unless logged is set
 	logged  bool
 	noted   bool       // logged or observed
 	obs     *observers // nil until a signal is asked for

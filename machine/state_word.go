@@ -80,7 +80,7 @@ const (
 	WordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
 	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: the judging was cut short
-	wordPlain       = 1 << 51 // see FlagPlain; undecided to running
+	wordPlain       = 1 << 51 // the node has FlagPlain; in the word until the node has run
 	WordBlocked     = 1 << 52 // the join was blocked
 	wordObserved    = 1 << 53 // the node has signals
 	wordFeeds       = 1 << 54 // not started: its start makes an observed successor Waiting
