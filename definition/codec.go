@@ -482,8 +482,8 @@ func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	}
 }
 
-// enums returns a field that holds a list of names of Es. keepEmpty allows an empty list, for fields where it has a
-// meaning of its own.
+// enums returns a field that holds a list of names of Es. keepEmpty allows an empty list, for fields where an empty
+// list and no list have different meanings.
 func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T) *[]E) field[T] {
 	return field[T]{
 		name: key,
@@ -535,8 +535,8 @@ var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes returns a field for a list of causes. An item is the name of a cause, or an alias, whose causes the function
-// meaning returns.
+// causes returns a field for a list of causes. An item is the name of a cause, or an alias. The function meaning
+// returns the causes of an alias.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {

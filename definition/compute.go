@@ -57,8 +57,8 @@ func unlessComputed(f field[node]) field[node] {
 	return f
 }
 
-// assignment reads the expressions of an output's members. It joins them into one map expression: each stands in parentheses, and the
-// closing one is on a line of its own, since a text may end with a comment.
+// assignment reads the expressions of an output's members. It joins them into one map expression. Each text stands in parentheses.
+// The closing parenthesis is on a new line, since a text may end with a comment.
 func (d *decoder) assignment(v *Value, to *node) {
 	if len(v.Items) == 0 {
 		d.add(v.At, ErrValue, "an assignment has at least one name")

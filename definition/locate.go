@@ -132,8 +132,8 @@ type edgePart struct {
 
 // parts are the nodes and edges of a document.
 type parts struct {
-	nodes map[string]part       // by path; the document itself by ""
-	edges map[string][]edgePart // by the path of the graph; in declaration order
+	nodes map[string]part       // the nodes by path; "" is the document itself
+	edges map[string][]edgePart // the edges in declaration order, by the path of the graph
 }
 
 func partsOf(root *Value) *parts {

@@ -127,7 +127,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if !utf8.ValidString(text) { // the parser panics on some of these texts, since it counts characters
 		return nil, notUTF8(text)
 	}
-	defer func() { // the parser should not panic; a text on which it does is rejected
+	defer func() { // if the parser panics on a text, the text is rejected
 		if v := recover(); v != nil {
 			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
 		}

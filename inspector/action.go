@@ -264,7 +264,7 @@ const (
 type replies struct {
 	mu    sync.Mutex
 	byKey map[string]*kept
-	order []string // of the keys, the oldest first
+	order []string // the keys, the oldest first
 }
 
 // kept is the response of an action. It is set once done is closed.

@@ -120,7 +120,7 @@ type Value struct {
 	Kind ValueKind
 	// Name is the parameter's name for an Input; see also the kinds.
 	Name string
-	// Value is the value; for an error its text, and for a line of the log the line.
+	// Value is the value itself. For an Error it is the text of the error, and for a Line the text of the line.
 	Value any
 }
 

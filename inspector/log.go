@@ -349,7 +349,7 @@ type span struct {
 	Start   float64 `json:"start_ms"`
 	End     float64 `json:"end_ms,omitempty"` // 0 if the span has not ended
 	Status  string  `json:"status"`
-	ID      uint64  `json:"id"` // of the event that started it
+	ID      uint64  `json:"id"` // the id of the event that started the span
 }
 
 type timelineReply struct {

@@ -13,7 +13,7 @@ import (
 // nodeReply is everything about one node.
 type nodeReply struct {
 	nodeRow
-	Parent    string       `json:"parent,omitempty"` // the composite that contains the node
+	Parent    string       `json:"parent,omitempty"` // the path of the composite that contains the node
 	Type      string       `json:"type"`
 	Composite bool         `json:"composite,omitempty"`
 	Groups    []string     `json:"groups,omitempty"`

@@ -28,9 +28,9 @@ type Controller interface {
 // demand is an action on a stored run, in each of the ways in which a run can be reached.
 type demand struct {
 	judge   func() error                            // returns the error with which the run would refuse the action, as far as the store shows; a nil function refuses nothing
-	control func(context.Context, Controller) error // through the store itself
-	perform func() error                            // in this process, which continues the run
-	request func() (store.Request, error)           // as a request to the process that performs the run
+	control func(context.Context, Controller) error // performs the action through the store itself
+	perform func() error                            // performs the action in this process, which continues the run
+	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
 }
 
 // judged returns the error of d.judge, or nil without a d.judge.

@@ -22,7 +22,7 @@ type route struct {
 	summary      string
 	params       []param
 	body         func() any // returns a pointer to decode the body of a POST into
-	reply        any        // a value of the response's type; nil if the endpoint writes the response itself, of the type media
+	reply        any        // a value of the response's type; nil if the endpoint itself writes a response of the type media
 	media        string
 	serve        func(*call) (any, error)
 	live         bool // the endpoint works only for runs of the Runner
@@ -137,10 +137,10 @@ type call struct {
 	r      *http.Request
 	route  *route
 	query  query
-	body   any     // a pointer, for a POST
+	body   any     // a pointer to the decoded body of a POST
 	target subject // the run that the query names; nil if it names none
 	who    *string // who makes the request; nil before Actor was called
-	data   *bool   // whether the client may ViewData; nil before Authorize was asked about ViewData
+	data   *bool   // whether the client may ViewData; nil before Authorize was called with ViewData
 }
 
 // prepare authorizes a request, decodes its query and, unless it is a POST, finds its run.

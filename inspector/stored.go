@@ -22,7 +22,7 @@ type storedRow struct {
 	WakeAt       string            `json:"wake_at,omitempty"` // when the run continues, or may begin
 	Parent       string            `json:"parent,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
-	Key          string            `json:"key,omitempty"`    // the fairness key, for clients that may view_data: due runs take turns by key
+	Key          string            `json:"key,omitempty"`    // the fairness key, by which due runs take turns; only for clients that may view_data
 	Priority     int               `json:"priority,omitempty"`
 	Here         bool              `json:"here,omitempty"`  // the Runner has the run
 	Queue        *queueRow         `json:"queue,omitempty"` // the run's queue, if no live process serves it

@@ -19,13 +19,13 @@ import (
 type storedRun struct {
 	row         *store.Run
 	snapshot    *kahn.Snapshot // nil for a run that has not begun
-	workflow    *Workflow      // nil if Options.Workflows does not have its plan
-	nodes       []*storedPlace // of the graph, in declaration order
+	workflow    *Workflow      // nil if Options.Workflows lacks the plan of the run
+	nodes       []*storedPlace // the nodes of the graph, in declaration order
 	places      map[string]*storedPlace
 	counts      map[kahn.Status]int
 	started     time.Time
 	events      *store.EventLog       // nil if the store keeps no events
-	requests    []store.PostedRequest // the last few that wait or were refused
+	requests    []store.PostedRequest // the last few requests that wait or were refused
 	unclaimable []store.QueueState    // queues that no live process serves
 	held        tenure                // whether a process performs the run
 }

@@ -75,7 +75,7 @@ type streamChecker struct {
 	part        bool                 // the stream begins with a resumption
 	graphs      map[*kahn.Graph]map[string]*decl
 	expanded    map[string]*kahn.Graph // the graphs of expanded nodes that had a single attempt, by path
-	inside      map[string]*interior   // by the path of the composite
+	inside      map[string]*interior   // the interiors of composites, by path
 	resumptions int
 	wave        int // the tier of the latest wave, in waves mode; -1 before the first wave
 	waves       bool

@@ -61,7 +61,7 @@ type parser struct {
 	edges []kahn.Edge
 	index map[string]int // of nodes, by id
 
-	between map[[2]string][]int // the edges without a parameter, by their ends
+	between map[[2]string][]int // the indices of edges without a parameter, by the ids of both ends
 }
 
 func (p *parser) find(id string) *kahn.Node {

@@ -25,7 +25,7 @@ type runSpans struct {
 	workflow attribute.KeyValue
 
 	mu    sync.Mutex           // never held while a span is made or ended, which calls span processors of the host
-	nodes map[string]*nodeSpan // by path; nil when the run has ended
+	nodes map[string]*nodeSpan // the spans of nodes, by path; nil when the run has ended
 	edges map[*kahn.Plan]predecessors
 }
 

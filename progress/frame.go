@@ -33,7 +33,7 @@ func (s section) lines() int { return s.shown + min(s.more, 1) }
 // layout divides the lines of a frame among its sections.
 type layout struct {
 	failures, warnings, waits, steps section
-	left                             int // for the last lines of outputs
+	left                             int // how many lines are left for outputs
 }
 
 // layout divides the lines of a frame. It leaves one line of height for the cursor. Failures get the first half of the lines, and all lines

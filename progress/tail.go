@@ -4,7 +4,7 @@ import "strings"
 
 const (
 	tailLines = 10  // how many lines of a node's output are kept
-	tailBytes = 400 // how many bytes of such a line are kept
+	tailBytes = 400 // how many bytes of a line are kept
 )
 
 // tail keeps the last lines that an attempt logged or emitted. The zero value is empty.

@@ -136,7 +136,7 @@ func (f *feed) read(ctx context.Context, src Source, after uint64) {
 
 // pass adds the events of a source to the feed. It returns the error that ended the events.
 func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
-	defer contain(&err) // on its own goroutine a panic would crash the process
+	defer contain(&err) // a panic on this goroutine would crash the process
 	for e, failed := range src.Events(ctx, after) {
 		if failed != nil {
 			return failed

@@ -62,7 +62,7 @@ type Compensation struct {
 	Attempts int               `json:"attempts"`
 	Certain  bool              `json:"certain"` // the node completed, so it has certainly had an effect
 	Start    time.Duration     `json:"start_ns"`
-	Duration time.Duration     `json:"duration_ns"` // until now if the compensation has not ended
+	Duration time.Duration     `json:"duration_ns"` // so far if the compensation has not ended
 	Error    string            `json:"error,omitempty"`
 }
 
@@ -86,7 +86,7 @@ type Node struct {
 	Tier     int           `json:"tier"`
 	Attempts int           `json:"attempts"`
 	Start    time.Duration `json:"start_ns"`    // of the first attempt
-	Duration time.Duration `json:"duration_ns"` // from then to the node's end
+	Duration time.Duration `json:"duration_ns"` // from Start to the node's end
 	// QueueWait, Backoff and SignalWait are how long the node waited for slots, between attempts, and for signals.
 	QueueWait  time.Duration `json:"queue_wait_ns"`
 	Backoff    time.Duration `json:"backoff_ns"`
@@ -108,7 +108,7 @@ type Failure struct {
 	Cause  string      `json:"cause"`
 	// Origins lists the nodes whose failures reached this node. It is empty if that is only the root of the tree.
 	Origins []string `json:"origins,omitempty"`
-	Error   string   `json:"error,omitempty"` // of an origin, shortened to about a kilobyte
+	Error   string   `json:"error,omitempty"` // the error of an origin, shortened to about a kilobyte
 }
 
 // said returns a request, or nil if it is empty.

@@ -82,7 +82,7 @@ type source struct {
 	block *Block
 	id    string
 	input bool    // a root input of the graph, not a node
-	item  bool    // the input with the item of an EachSub
+	item  bool    // an input that delivers the item of an EachSub
 	from  *source // for an input: the source in the surrounding graph; for an item: the node whose value is the item, if such a node is needed
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to its type
@@ -101,7 +101,7 @@ type source struct {
 	text    bool                 // for a gate: its value is a text
 	imports []*source            // for a sub-pipeline: the inputs of its graph that deliver values from outside
 	undone  bool                 // the node has a Compensate
-	result  any                  // for an Each: the view of a result
+	result  any                  // for an Each: the view that converts a result
 }
 
 // choice says which function made a node's output a choice.
@@ -122,8 +122,8 @@ type flow struct {
 	top    *Block
 	nodes  []*source // in declaration order
 	names  map[string]*source
-	taken  map[*source]*source // by value of a surrounding graph: the input that delivers it
-	result *source             // of the pipeline, or of the sub-pipeline
+	taken  map[*source]*source // the inputs that deliver values of surrounding graphs, by the source of the value
+	result *source             // the result of the pipeline or the sub-pipeline
 }
 
 // newFlow begins the graph of a pipeline, or of a node's sub-pipeline.

@@ -15,8 +15,8 @@ import (
 
 // Stage says how a stage of a [Pipe] works. The zero value means one call at a time, in order, one value ahead.
 type Stage struct {
-	Parallel  int  // calls at the same time; 0 means 1
-	Ahead     int  // finished values that may wait for the next stage; 0 means as many as Parallel
+	Parallel  int  // how many calls of the function run at the same time; 0 means 1
+	Ahead     int  // how many finished values may wait for the next stage; 0 means as many as Parallel
 	Unordered bool // values leave the stage when they are ready, not in the order of their arrival
 }
 
@@ -120,7 +120,7 @@ type pipe[U any] struct {
 	outer, ctx context.Context
 	cancel     context.CancelFunc
 	parallel   int
-	out        chan slot[U] // in the order in which values leave the stage; closed after the last one
+	out        chan slot[U] // the slots in the order in which their values leave the stage; closed after the last slot
 	all        sync.WaitGroup
 }
 
