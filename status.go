@@ -182,7 +182,8 @@ func (h Handling) MarshalText() ([]byte, error) { return handlingNames.Text(h) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (h *Handling) UnmarshalText(text []byte) error { return handlingNames.Parse(h, text) }
 
-// AtLeast returns a Join that k satisfied edges satisfy, early. Compile refuses a k below 1 or above the number of control edges.
+// AtLeast returns a Join that is satisfied as soon as k edges are satisfied. Compile refuses a k below 1 or above the number of control
+// edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }
 
 // Errors of package machine, about values and about a State.

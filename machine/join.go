@@ -40,7 +40,7 @@ const (
 
 const joinBits = 8 // a Join holds its rule in the low bits and the k of AtLeast above them
 
-// AtLeast is the rule that k satisfied edges satisfy, early. The node must have at least k control edges.
+// AtLeast returns the rule that is satisfied as soon as k edges are satisfied. The node must have at least k control edges.
 func AtLeast(k int) Join {
 	if k < 0 || k > 1<<(32-joinBits)-1 {
 		k = 0 // not valid

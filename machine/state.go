@@ -529,7 +529,7 @@ func (s *Locked) leaveRunning(r Ref) {
 }
 
 // occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not. An
-// expanded node does not either, except the item of a map, which runs as long as its graph does.
+// expanded node counts only if it is the item of a map, which runs as long as its graph does.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }
