@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -191,8 +192,10 @@ func judgesStress(t *testing.T, seed uint64) {
 			}
 		}
 	}
-	if len(r.Warnings) > 0 {
-		t.Errorf("warnings %v", r.Warnings)
+	for _, w := range r.Warnings {
+		if !strings.Contains(w.Error(), "a cleanup node that follows no node") { // the graphs have such nodes
+			t.Errorf("warning %v", w)
+		}
 	}
 	time.Sleep(time.Second) // abandoned judges return
 }

@@ -104,7 +104,7 @@ func TestCollector(t *testing.T) {
 
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "x", Kind: "sql"}, kahn.Node{ID: "y", Kind: "sql", After: []string{"x"}})
 	report := (&kahn.Graph{Name: "report"}).Add(
-		kahn.Node{ID: "fetch", Kind: "http", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Nanosecond}},
+		kahn.Node{ID: "fetch", Kind: "http", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Microsecond}},
 		kahn.Node{ID: "load", Kind: "sql", Label: "load the table"},
 		kahn.Node{ID: "sub", Sub: sub, After: []string{"fetch", "load"}},
 		kahn.Node{ID: "each", Kind: "mail", Map: &kahn.Map{Over: "items"}, In: []kahn.Edge{{From: "load", Param: "items"}}},
