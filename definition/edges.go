@@ -112,7 +112,7 @@ func afterEdges(key string) field[node] {
 	}
 }
 
-// needsEdges returns a synonym of the field from afterEdges.
+// needsEdges returns the field "needs", a synonym of the field "after".
 func needsEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) { d.after(v, to) }}
 }

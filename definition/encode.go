@@ -15,7 +15,7 @@ import (
 // Encode reports everything that a document cannot express in one [*Error], with node and field. Go functions, and Go
 // values that have no JSON form, have kind [ErrNotData]. Problems that Decode would find, such as a duplicate id or an edge
 // to an unknown node, have the kind that Decode gives them. Encode does not compile the graph. It does not write the
-// graph's Evaluator and Schemas: like the step function, they are the host's, which sets them again.
+// graph's Evaluator and Schemas: like the step function, they belong to the host, which must set them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	return (&Document{Graph: g}).Encode()
 }

@@ -98,7 +98,7 @@ func (l *loss) add(p *Problem) {
 	case slices.Contains(ownFields, field):
 	case field == "graph" && rest != "":
 		l.inGraph(strings.TrimPrefix(rest, "."), p)
-	case rest != "" && (field == "map" || field == "loop"): // other nodes lose nothing: the node is a composite in any case
+	case rest != "" && (field == "map" || field == "loop"): // nothing is lost for other nodes: to them it matters only that this node is a composite
 	case field == "id":
 		l.nodes = true
 	default:

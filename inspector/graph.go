@@ -300,7 +300,7 @@ type nodeRow struct {
 
 type nodesReply struct {
 	Nodes []nodeRow `json:"nodes"`
-	// Next is the parameter after for the next page; 0 on the last page.
+	// Next is the value of the parameter after for the next page; 0 on the last page.
 	Next int `json:"next,omitempty"`
 }
 

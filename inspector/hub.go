@@ -51,7 +51,7 @@ func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool
 	if p == nil {
 		return nil, false
 	}
-	<-ready // the goroutine has listed the runs, so it reports every change after what the page reads from now on
+	<-ready // wait for the first list: then the goroutine reports all changes to what the page reads from now on
 	return p, true
 }
 

@@ -27,10 +27,11 @@ type logLine struct {
 
 type logReply struct {
 	Lines []logLine `json:"lines"`
-	// After is the parameter for the next page; More means that the next page already has lines.
+	// After is the value of the parameter after for the next page. More means that the next page already has lines.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
-	// Before, in a response to before, is the parameter for the preceding page; 0 if there is none.
+	// Before is the value of the parameter before for the preceding page, if the request had this parameter; 0 if there is no preceding
+	// page.
 	Before uint64 `json:"before,omitempty"`
 	// First and Last are the ids of the first and the last kept event.
 	First uint64 `json:"first"`

@@ -245,7 +245,8 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	return list
 }
 
-// pathOf returns the path of a node given by its path or by the token of its wait; "" if there is no such node yet.
+// pathOf returns the path of the node with the given path, or with a wait that has the given token. It returns "" if there is no such node
+// yet.
 func (s *storedRun) pathOf(name string) string {
 	for _, wait := range s.Waiting() {
 		if wait.Token == name {

@@ -298,7 +298,7 @@ func (c *call) addError(row *runRow, run subject) {
 	}
 }
 
-// eventAt returns the event with an id if the run has reached that event.
+// eventAt returns the event with the given id if the run has reached that event.
 func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false

@@ -35,7 +35,7 @@ type storedRow struct {
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
-	// Next is the parameter after of the next page; empty on the last page.
+	// Next is the value of the parameter after for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
 	// Unclaimable are the first few queues that no live process serves; UnclaimableRuns counts the runs of all such queues.
 	Unclaimable     []*queueRow `json:"unclaimable,omitempty"`

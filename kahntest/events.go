@@ -94,9 +94,9 @@ type streamChecker struct {
 // agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions and redrives. A run that was left
 // because its store did not answer may end with any event.
 //
-// events are the run's events from the first, not decoded from JSON. For a resumed run, pass the events of all its lives, one after the
-// other; for a life that crashed, the events up to [event.Recovery].From. Or pass only the last life's events; CheckEvents then checks
-// what it can.
+// events must be the run's events from the first one on. They must not have been decoded from JSON. For a resumed run, pass the events
+// of all its lives, one after the other; for a life that crashed, the events up to [event.Recovery].From. Or pass only the last life's
+// events; CheckEvents then checks what it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }

@@ -35,8 +35,8 @@ func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
-// again reports whether the run was resumed after the last event of a node that has not ended: the node may be queued, and begin,
-// again.
+// again reports whether the run was resumed after the last event of a node that has not ended: the node may then be queued and
+// begin again.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
 func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
@@ -266,8 +266,8 @@ func (c *streamChecker) running(path string) bool {
 }
 
 // interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The
-// node begins again in another life of the run, or is stopped. A cleanup node is the exception, since a stop does not
-// affect it: it may begin again in the same life, and a stop that affects no other node has no event.
+// node begins again in another life of the run, or is stopped. A cleanup node may also begin again in the same life, since
+// a stop does not affect it. The checker cannot always see the stop: a stop that affects no other node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
@@ -286,7 +286,7 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	return !c.begins(i)
 }
 
-// begins reports whether a node that event i queues begins before its run rests or is recovered.
+// begins reports whether the node that event i queues begins in the same life: before the run is suspended or recovered.
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}

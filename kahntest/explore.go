@@ -70,8 +70,8 @@ func CheckExplored(start func() Workflow, runs int) error {
 	return nil
 }
 
-// exploration is one run under a schedule: choices by name. A choice without a name in the schedule is 0, which means that everything
-// goes well.
+// exploration is one run under a schedule. A schedule has choices by their names. A choice without a name in the schedule is 0, which
+// means that everything goes well.
 type exploration struct {
 	rand  *rand.Rand     // makes the choices; if it is nil, the choices come from the field given
 	given map[string]int // the choices to repeat

@@ -42,7 +42,7 @@ type feed struct {
 type chunk struct {
 	after, last uint64
 	frames      []byte
-	events      []event.Event // instead of frames, if the stream encodes them
+	events      []event.Event // the events in place of frames, if the stream itself encodes them
 }
 
 // size returns the number of bytes of the chunk, without the values that its events refer to.

@@ -13,7 +13,7 @@ import (
 // colours of their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. It
 // contains no scripts and no references.
 //
-// Edges are drawn as by [DOT]. No frame is drawn around the nodes of a group: their labels name it.
+// Edges are drawn as by [DOT]. No frame is drawn around the nodes of a group; the labels of the nodes name the group.
 func SVG(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.SVG(p, res) }
 
 const (

@@ -322,7 +322,7 @@ func add[T any](src *source, f func(s *kahn.Step) (T, error)) Val[T] {
 	return Val[T]{src: src}
 }
 
-// failure returns an error of a function, or of its values, as the engine expects it.
+// failure returns the error for the engine: it turns a missing value into a skip, and leaves any other error unchanged.
 func failure(err error) error {
 	if m, is := err.(missing); is {
 		return kahn.Skip(string(m))

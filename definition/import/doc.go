@@ -28,9 +28,10 @@
 //
 // # Playbooks
 //
-// This format has a "workflow". A "step" has a "tool", whose kind becomes the kind of the node and whose other fields become its config, a
-// "desc", a "retry", and the transitions in "next". A step without a tool becomes an empty graph: it only leads to others. The values of
-// the "workload" become inputs with defaults. A failure stops the steps that follow it; the run fails at its end node, which always runs.
+// This format has a "workflow". A "step" has a "tool", a "desc", a "retry", and transitions in "next". The kind of the tool becomes the
+// kind of the node, and its other fields become the config. A step without a tool becomes an empty graph: it only leads to others. The
+// values of the "workload" become inputs with defaults. A failure stops the steps that follow it; the run fails at its end node, which
+// always runs.
 //
 //   - A transition with a condition goes through a condition node: from a to b through a.b?. All transitions whose conditions are true are
 //     taken.
