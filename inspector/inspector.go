@@ -18,7 +18,7 @@
 //
 //   - The handler: [Handler], [Options].
 //   - Who may do what: [Action]; who sees which run: [RunInfo]; which value is shown: [Value], [ValueKind].
-//   - Runs of a store: [Workflow], and [Controller] for a store whose runs take requests themselves.
+//   - Runs of a store: [Workflow], and [Controller] for a store that reaches its runs itself.
 //   - Starting runs from the page: [StartFunc].
 package inspector
 

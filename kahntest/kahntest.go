@@ -170,8 +170,8 @@ func Status(status kahn.Status, skip machine.SkipKind) string {
 	return status.String()
 }
 
-// statusWords lists the statuses' forms in the notation. full maps the full names of statuses that the notation
-// abbreviates to the abbreviations.
+// statusWords lists the statuses' forms in the notation. full maps the full name of a status to its abbreviation in the
+// notation.
 var statusWords, full = func() (words []string, full map[string]string) {
 	full = map[string]string{}
 	for status := kahn.Idle; ; status++ {

@@ -16,7 +16,7 @@ type segments struct {
 }
 
 // segment has the frames of the events with ids greater than after, up to last. It ends with an id that is a multiple of segmentEvents,
-// or earlier when it is large; so streams that began in different places soon need the same segments.
+// or earlier if it is large. So streams that began in different places soon need the same segments.
 type segment struct {
 	after, last uint64
 	frames      []byte

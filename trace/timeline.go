@@ -110,8 +110,8 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led maps an event that may be the Parent of others to the node that it is about, and the start of a wave to the
-	// last node that ended before the wave.
+	// led maps events that may be the Parent of other events to nodes: an event of a node to this node, and the start
+	// of a wave to the last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }
