@@ -777,7 +777,7 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// The method instead calls the function instead for a problem to be added. It lists the choices only if the problem
+// instead calls the package's function instead for a problem to be added. It lists the choices only if the problem
 // is kept.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {

@@ -628,7 +628,7 @@ type eventWriter struct {
 	root  *Run
 	last  uint64 // the id of the last event in a transaction
 	maker *eventMaker
-	delay timer // nil if no delta or log waits; while it is armed, the delay is one of the run's timers
+	delay timer // the timer of postpone; nil if no deltas or logs are waiting. root.timers counts it until it fires or is stopped
 }
 
 // checkEvents returns an error if StoreEvents is set and the store or the codec does not support it.

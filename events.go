@@ -206,7 +206,7 @@ type eventLog struct {
 	observers int    // the number of sinks that observe node ends; they are the last ones
 	released  uint64 // up to this id, entries no longer keep nested runs
 
-	waited once.Once // the grace is granted once, however often the host waits
+	waited once.Once // wait gives sinks that are stuck their time only once, however often the host waits for the end of the run
 }
 
 const blockSize = 64 // small enough for logLine.rest

@@ -244,7 +244,7 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// The method again checks the result of an attempt whose step was called again to return the graph of an earlier life. Every
+// again checks the result of an attempt whose step was called again to return the graph of an earlier life. Every
 // other result is a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {

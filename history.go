@@ -31,7 +31,7 @@ type History struct {
 	// History is in use, and is not part of the JSON.
 	Limit int
 
-	mu        sync.Mutex // guards the fields below; no run takes it while it holds its own lock
+	mu        sync.Mutex // guards the fields below; a run that holds its own lock never takes this one
 	workflows map[string]*list.Element
 	recent    list.List // of *workflow, in the order in which they have last learned
 	paths     int       // of all workflows

@@ -313,7 +313,7 @@ func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	return r.items, int(ref)
 }
 
-// home returns the run and the node whose inputs a node gets: for an item, its map, in the run around the items.
+// home returns the run and the node whose inputs a node gets: for an item, these are the outer run and the map.
 func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags

@@ -769,7 +769,7 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// drop drops the output of a node that this run has given to the memo. by is the step of the compensation.
+// drop removes from the memo the output that this run has stored there for a node. by is the step of the compensation.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {

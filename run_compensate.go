@@ -180,8 +180,8 @@ func (r *Run) reverses() bool {
 	return false
 }
 
-// isCut reports whether a node that was expanded in an earlier life was stopped while nodes inside had not ended. The stop could not undo
-// them, since the graph was not known.
+// isCut reports whether a node that was expanded in an earlier life was stopped while a node inside had not ended or was
+// being undone. The stop could not undo the nodes inside, since their graph was not known.
 func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }

@@ -573,7 +573,7 @@ func (a *again) paths(list []string, nodes []nodeState, prefix string) []string 
 	return list
 }
 
-// repeated appends the paths of the nodes that are known to run again in a graph that is not known.
+// repeated appends the paths of the nodes that will run again in a graph that no step has returned in this life.
 func (in *insideState) repeated(list []string, d *redoState, prefix string) []string {
 	for _, name := range d.Names {
 		list = append(list, prefix+name)

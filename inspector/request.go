@@ -13,8 +13,8 @@ import (
 )
 
 // Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is one, like temporal.Store, its
-// methods answer gates and stop runs in place of Workflow.Perform. They return when the run has done or refused it, with the errors of the
-// methods of kahn.Run with these names: Signal, Cancel, AbortAll and CancelNode. The error matches kahn.ErrUnknownRun if the run does not
+// methods answer gates and stop runs in place of Workflow.Perform. Each method returns when the run has done or refused what it
+// asks for. The errors are those of kahn.Run's Signal, Cancel, AbortAll and CancelNode; Abort has the errors of AbortAll. The error matches kahn.ErrUnknownRun if the run does not
 // exist, and kahn.ErrFinished if it has ended.
 type Controller interface {
 	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.

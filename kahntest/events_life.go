@@ -23,7 +23,7 @@ type nodeLife struct {
 	began     uint64 // the id of the node's first event other than deltas and logs; 0: none
 	unbound   bool   // the node need not match the open wave: it may have begun in an unseen life without waves, or a redrive continues nodes inside it
 	sourced   bool   // the node's predecessors have ended
-	givenUp   bool   // the node is inside a node whose step ended without returning its graph again
+	givenUp   bool   // the node is inside an expanded node whose step was called again and ended without a graph
 	assumed   bool   // the node's end is not in the stream, but the events of a successor imply it
 }
 

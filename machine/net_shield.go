@@ -2,8 +2,8 @@ package machine
 
 import "math"
 
-// filter returns the index of the set of causes among the plan's filters. The parameter known maps sets to indices. The two
-// upstream kinds count as one: whether a victim's origin is a failure or a cancellation is known only when everything is
+// filter returns the index of the set of causes among the plan's filters, and adds the set if it is new; known has the indices by
+// set. The two upstream kinds count as one: whether a victim's origin is a failure or a cancellation is known only when everything is
 // terminal, too late for an edge.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet

@@ -234,7 +234,7 @@ func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 // it is -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
 
-// SettledAfter reports whether the predecessor that the parameter from names ended only after the join of r, a node with an early rule,
+// SettledAfter reports whether the predecessor from ended only after the join of r, a node with an early rule,
 // was decided.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]

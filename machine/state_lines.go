@@ -316,7 +316,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 	}
 }
 
-// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line that the parameter but names.
+// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line whose index is but.
 func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	token := c.token && !s.Hurries()
 	for _, g := range c.lines {

@@ -23,7 +23,7 @@ type feed struct {
 
 	streams int // guarded by the mu of feeds
 
-	segments segments // the events that chunks no longer has
+	segments segments // older events, which the field chunks no longer contains
 
 	mu      sync.Mutex
 	chunks  []chunk // the latest chunks, in order

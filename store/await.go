@@ -19,7 +19,7 @@ import (
 // is still awaited.
 //
 // An answer ends the wait. If the awaiting run or the node ends first, the await stays: the process that performs the run withdraws awaits that
-// are no longer needed. The store posts no answer for a run that has ended meanwhile.
+// are no longer needed. The store posts no answer to an awaiting run that has ended.
 type Awaiter interface {
 	Inbox
 	// LoadAwaits returns the awaits of a run's nodes that have no answer yet, sorted by node. The error matches ErrUnknownRun if the run is not

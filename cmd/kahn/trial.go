@@ -50,7 +50,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 // maxWaits bounds how often the clock of a case jumps: since no real time passes, a policy of very many attempts would fill the memory.
 const maxWaits = 100_000
 
-// drive performs the run until the run has ended, or waits for an answer that the case does not have.
+// drive performs the run until the run ends or waits for an answer that the case does not have.
 func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time, step kahn.StepFunc) error {
 	asked := map[string]bool{}
 	for waits := 0; !run.Run().Status().Terminal(); {

@@ -272,8 +272,8 @@ func createOrders(ctx context.Context, db ledger, w work) error {
 	return nil
 }
 
-// judgeWorkers compares the orders that the processes leave with the expectation. underWay is how many orders were in flight in processes
-// that were killed or stopped.
+// judgeWorkers compares the orders in the ledger with the expectation, once the processes are gone. underWay is how many orders were in
+// flight in processes that were killed or stopped.
 func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, underWay int) error {
 	counts, err := awaitEnds(ctx, db, w.orders)
 	if err != nil {

@@ -47,7 +47,7 @@ func (x Maker) Graph(depth int) *kahn.Graph {
 		}
 		n.ContinueOnFail = rng.IntN(5) == 0
 		c := rng.IntN(10)
-		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // with x.Waits there are fewer cleanup nodes: otherwise a stopped run would have no waiting nodes
+		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // one node in ten; none if x.Waits is set; three in ten if x.Cleanups is set
 		if rng.IntN(4) == 0 && depth > 0 {
 			n.Groups = []string{"g"}
 		}

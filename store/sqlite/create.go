@@ -153,8 +153,8 @@ func remove(do execution, number int64) error {
 	return do("DELETE FROM kahn_events WHERE event >= ? AND event < ?", nil, number*eventsOfRun, (number+1)*eventsOfRun)
 }
 
-// put writes the row of a run, its labels and blobs, and returns the number of the run. If number is not 0 it replaces the row with this number,
-// except for its lease, which has ended.
+// put writes the row of a run, its labels and blobs, and returns the number of the run. If number is not 0, put overwrites the row that has this
+// number, but not its lease, which has ended.
 func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	var sums summer
 	known := run{id: r.ID, status: r.Status, undoing: r.Compensation, sequence: r.Sequence, wake: wakeTime(r.WakeAt), rows: int64(len(r.Nodes)),

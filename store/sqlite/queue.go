@@ -68,8 +68,8 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns the parts of queues that have due runs, in the order of the turns of their keys, and the time of the database. The result
-// next says when the first of the other parts is due.
+// readParts returns the parts of queues that have due runs, in the order of the turns of their keys, and the time of the database. As next
+// it returns when the first of the other parts is due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {

@@ -28,7 +28,7 @@ type writer struct {
 	conn     driver.Conn
 	stmts    []driver.Stmt // all prepared statements
 	patience time.Duration // how long a request waits for another process
-	bounds   []string      // the pragmas that count in pages, for every connection
+	bounds   []string      // the pragmas, for every connection, whose unit is the page
 	begin    *statement
 	commit   *statement
 	rollback *statement
