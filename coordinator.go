@@ -400,7 +400,7 @@ type Values struct {
 }
 
 // Check performs the check of a node that the State has handed out: its guard, merges, required ports, key, input contract and the moderation of
-// its inputs, in this order. A panic in one of their functions fails the node.
+// its inputs, in this order. A panic in a function of any of these fails the node.
 //
 // Pass the verdict to [machine.State.Checked]. The error err says why the check fails the node, and guardErr says why the guard could not
 // decide. The map merged has the merged parameters of the node, for Values.Merged; it is nil if there are none.

@@ -568,7 +568,7 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// User code may call Goexit, so there is no lock: concurrent callers compute the same hash.
+	// There is no lock, since user code may call Goexit. So concurrent callers may each compute the hash; all get the same.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}

@@ -650,7 +650,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 	for _, ref := range slices.Sorted(maps.Keys(a.inside)) {
 		in, n, key := a.inside[ref], at[ref], keys[ref]
-		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // the collected outputs of the iteration that continues, and of later ones
+		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // outputs that were collected from the iteration that continues, and from later ones, are collected again
 			for k := max(in.back, 1); in.back > 0 && k <= n.Inside.Iteration; k++ {
 				back.fates[collectedKey(key, n.Attempts, k)] = fateAnew
 			}

@@ -55,7 +55,7 @@ type undo struct {
 	began, ended            int64      // when the first attempt began, and when the node was known to be undone or impossible to undo, in ns since the run's start
 	due                     int64      // when the next attempt begins after a backoff
 	before                  int32      // how often the node was undone before
-	inside                  []*Run     // for a composite: the nested runs still to undo; the next one is the last
+	inside                  []*Run     // for a composite: the nested runs still to undo, taken from the end of the list
 	resumed                 bool       // an earlier life began to undo the node, and the node's turn has not come in this life
 	regained                bool       // the node's step was called again, only for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm

@@ -87,7 +87,7 @@ type branchMarks struct {
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router and the targets hang on one of its labels
 	lowest uint64 // the node is the lowest router
-	near   uint64 // a counting exit of a router leads to the node, or is the node's own success, which consists of its plain edges
+	near   uint64 // a counting exit of a router leads to the node, or the node is a router whose plain edges are a counting exit
 	far    uint64 // like near, for an exit of a node that is an ancestor of a router but no router itself
 }
 

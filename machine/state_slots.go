@@ -135,8 +135,9 @@ func (l *limits) makeLate(p *Net, b Bound) {
 	}
 }
 
-// BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. The
-// parameter made has new slots for the key if the run limits keys and this node is the run's first with the key; otherwise it is nil.
+// BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. If
+// the run limits keys and this node is the run's first with the key, BindKey makes the slots of the key and returns them; otherwise it
+// returns nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
 	if late == nil || key == "" {

@@ -251,7 +251,8 @@ func (st *State) Resume(t Token) error {
 	return s.Requeue(t, Suspended)
 }
 
-// settledFrom returns the status in which a node's outcome may arrive: a gate never starts.
+// settledFrom returns the status that a node must have when its outcome arrives. It is Running, except for a gate: a gate never runs,
+// so its outcome may arrive while it is Ready or Suspended.
 func (s *Locked) settledFrom(r Ref) Status {
 	if s.known(r) == nil && s.net.facts[r].is(FlagGate) {
 		if status := statusOf(s.words[r]); status == Ready || status == Suspended {

@@ -71,7 +71,7 @@ var owners = struct {
 	of map[owner]bool
 }{of: map[owner]bool{}}
 
-// claimOwner claims the owner that the options of the Workflows name, see [kahn.Lease], until release is called. Two Performers with one owner
+// claimOwner claims the owner that is set in the options of the Workflows, see [kahn.Lease], until release is called. Two Performers with one owner
 // would take each other's runs.
 func (p *Performer) claimOwner() (release func(), err error) {
 	if p.owner == "" {

@@ -198,7 +198,7 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	return false, nil
 }
 
-// blank reports whether the Spec is empty, as it is until the first commit of a run that was not created.
+// blank reports whether the Spec is empty. If Acquire made the run, rather than Create, its Spec is empty until the first commit.
 func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }

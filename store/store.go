@@ -250,8 +250,8 @@ var (
 )
 
 // ValueChecker is a [Store] that knows beforehand which values it would reject. The engine asks before a node completes: a refused value fails
-// its node with [machine.CauseStoreRejected], and the run continues. Without a ValueChecker, or if only the transaction shows that a value is too
-// large, a commit is answered with [ErrRejected]. The engine then finds the rejected output by commits with one output each and leaves the run,
+// its node with [machine.CauseStoreRejected], and the run continues. If the store is no ValueChecker, or only the transaction shows that a value
+// is too large, Commit returns [ErrRejected] for a commit with such a value. The engine then finds the rejected output by commits with one output each and leaves the run,
 // and the node fails when the run continues. If no output is to blame, the run fails.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded. After any other

@@ -104,7 +104,7 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	}
 	want := map[string]int{}
 	for i := range runs {
-		want[fmt.Sprint("rest", i)] = 6 // two iterations, two entries of the sleep, two attempts
+		want[fmt.Sprint("rest", i)] = 6 // two each: iterations, entries of the sleep, attempts
 	}
 	if err := same("the calls of each run", begun, want); err != nil {
 		t.Error(err)

@@ -219,7 +219,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 		a.slack[id] = max(a.nodes[last].end-a.nodes[id].end, 0)
 	}
 	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(a.nodes[y].begun(), a.nodes[x].begun()) })
-	tierLast := map[int]int{} // in waves mode, the last node to end of each tier
+	tierLast := map[int]int{} // in waves mode, the node of each tier that ended last
 	if a.waves {
 		for id := range p.Len() {
 			tier := p.Tier(machine.Ref(id))

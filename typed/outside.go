@@ -43,8 +43,8 @@ func Root[T any](b *Block, name string) Val[T] {
 	return Val[T]{src: src}
 }
 
-// Gate adds a gate: a node that waits for a signal from outside, and has its value. The gate opens for signals once the nodes of the values
-// in the parameter after have completed; these values may help to answer. These values must come from nodes: a [Root] is an error.
+// Gate adds a gate: a node that waits for a signal from outside, and has its value. The last arguments, if any, are values that may help to
+// answer: the gate opens for signals once their nodes have completed. They must come from nodes: a [Root] is an error.
 // Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))

@@ -91,7 +91,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end streams a last line without an end.
+// end streams the last line if no newline has ended it.
 func (l *lines) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
