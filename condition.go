@@ -363,7 +363,7 @@ func (c *compiler) checkAnswers() {
 			answers[e.From] = answers[e.From] || uses
 		}
 	}
-	var seen []bool // for each node, by Ref, whether a later function may look at it
+	var seen []bool // by Ref: whether a function of a later node may look at the node
 	for _, r := range p.declared {
 		if used, is := answers[r]; !is || used || c.named[[2]string{"", p.names[r]}] {
 			continue

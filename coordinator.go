@@ -321,7 +321,7 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 // settle does everything that can be done without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // the channel is drained before jobs and undos are read, so a message about a later change stays in it
+	case <-h.wake: // drain the channel before reading jobs and undos: the message about a change after that must stay in the channel
 	default:
 	}
 	for {

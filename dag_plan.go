@@ -248,8 +248,8 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // Edges yields all edges, those of Node.After and Node.In included, in the order of their declaration, then the implicit
 // edges into the end node.
 //
-// The bool, side, is true if the edge delivers data only, since it would otherwise make a label or a catch edge of its target
-// pointless: see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is false for a plain edge that
+// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a
+// catch edge of its target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is false for a plain edge that
 // counts only in runs that reach none of the nodes whose labels or failures route the target. Side follows from the graph;
 // documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {

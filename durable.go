@@ -790,8 +790,8 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether the run begins nothing until the committer has taken the outbox. If it returns true, letGo
-// makes the run continue later.
+// holdsBack reports whether the run begins nothing until the committer has taken the outbox. If so,
+// the run continues after letGo.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {

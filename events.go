@@ -460,7 +460,7 @@ func (l *eventLog) close() {
 }
 
 // readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there are.
-// If the log no longer keeps them, it returns the gap. It returns nothing if no more will come.
+// If the log no longer keeps them, it returns the gap. It returns nothing if no more events will come.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {

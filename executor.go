@@ -145,7 +145,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // a stored run may have a trigger, which decides which nodes are performed: then the check follows later
+	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // otherwise the check waits for the stored trigger, which decides which nodes are performed
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err
 		}
@@ -280,8 +280,8 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 }
 
 // some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a
-// node inside it, as deep as possible: the first node that the function of returns for the plan inside. In test mode deep is not
-// set, since the composite may be mocked.
+// node inside it, as deep as possible: on each level the first node that the caller's function returns for the
+// plan of that level. In test mode deep is not set, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {

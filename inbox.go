@@ -124,8 +124,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds the answers that the store does not have yet to c, the commit that ends the run. The requests between these that have no answer
-// could not be read. end refuses them, since a run that ends refuses all requests that still wait.
+// end adds the answers that the store does not have yet to c, the commit that ends the run. Requests between these answers
+// could not be read. end refuses such requests, since a run that ends refuses all requests that still wait.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {

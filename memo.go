@@ -152,7 +152,7 @@ func (r *Run) beginReading(s *Step) {
 
 // yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it did. The nodes of the graph that the leader's
 // step has returned may want slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have to
-// start again to get its slots back. So it keeps them, and does not wait if slots are shared.
+// start again to get its slots back. So such an attempt keeps its slots, and does not wait if slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {

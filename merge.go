@@ -314,7 +314,7 @@ func assembled(of source, ref machine.Ref, substituted bool, name string, merged
 		return v, true
 	}
 	if in := of.graph().inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // otherwise merged has the value, if any was delivered
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // with any other strategy, merged has the value that was delivered
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
 					return v, true

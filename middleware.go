@@ -130,7 +130,7 @@ func (r *Run) surround() {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
 				r.st.Lock()
-				if r.stage < stageRunning { // otherwise the run was stopped or left meanwhile, and may be reading base
+				if r.stage < stageRunning { // otherwise the run was stopped or left while f ran, and may be reading base
 					r.base = ctx
 				}
 				r.st.Unlock()

@@ -290,7 +290,7 @@ type StopMode uint8
 const (
 	// Interrupt, the default, ends the context of running attempts.
 	Interrupt StopMode = iota
-	// Drain lets running attempts finish. They are not retried, and an attempt that suspends itself is stopped.
+	// Drain lets running attempts finish. Failed attempts are not retried, and an attempt that suspends itself is stopped.
 	Drain
 
 	stopModeCount

@@ -685,7 +685,7 @@ func (r *Run) ask(q Request) {
 }
 
 // requestFor returns the request that made nodes of the run end with this kind of cause. It returns an empty request if this nested run, or
-// a nested run around it, was not stopped for this cause: then the request did not reach the nodes. The caller holds the run's lock.
+// a nested run around it, was not stopped for this cause, since the request then did not reach the nodes. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

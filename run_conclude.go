@@ -469,7 +469,7 @@ type verdict struct {
 	failed   int       // how many nodes have status failed, without the end node
 }
 
-// EndVerdict, if the end node returns it, replaces the status that kahn computed for the run. It can call a cancelled run failed, but not
+// EndVerdict, if the end node returns it, replaces the status that kahn computed for the run. It can make a cancelled run failed, but not
 // completed. If the end node returns any other value, the computed status stays, and the value is the run's output.
 type EndVerdict struct {
 	// Status is RunCompleted or RunFailed. The zero value keeps the computed status.

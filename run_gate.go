@@ -59,8 +59,8 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 }
 
 // trySignal tries once to deliver a signal. It returns the transaction that writes the answer, nil without a store. The error is errNotKept
-// if the graph of an expanded node has become known meanwhile. Then the waiting nodes inside it are in its nested run, and the caller tries
-// again.
+// if the graph of an expanded node has become known meanwhile: the nodes that wait inside the expanded node are now in its nested run, and
+// the caller tries again.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -488,7 +488,7 @@ func (r *Run) settleGate(ref machine.Ref, a answer, now int64) {
 	}
 }
 
-// earlySignals accepts the signals of a run that starts anew. They must be for gates.
+// earlySignals accepts the signals of a run that starts anew. Each signal must be for a gate.
 func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil

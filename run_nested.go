@@ -459,7 +459,7 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			r.conclude(now) // no other step is safe: a worker of the outer run may be reading the verdict, without the lock
+			r.conclude(now) // do nothing more with r: a worker of the outer run may be reading the verdict, without the lock
 			continue
 		}
 		t.ending = append(t.ending, r.endings()...)
@@ -651,8 +651,8 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. It also holds nested runs that
-// were stopped, which were not held before: an item that comes to rest releases its slot, and no node may take that slot.
+// restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. From then on
+// stopped nested runs, too, begin no node: an item that comes to rest releases its slot, and no node may take that slot.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return

@@ -17,8 +17,8 @@ type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// next returns the next task of a worker, and whether single.alone counts the worker while it performs the task. In the same critical
-	// section it also reaches the gates and begins the composites that come before the task, so that the order in which nested runs begin
-	// depends on nothing else.
+	// section it also reaches the gates and begins the composites that come before the task, so that nothing else
+	// can change the order in which nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task of next, if only gates are left to take.
 	onlyGates(r *Run, now int64)
@@ -84,7 +84,7 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //   - Timers of equal time fire in any order. So every holder of the lock, a reporting worker or a timer, rings all due alarms first:
 //     alarms of equal time in the order of arming, and all of them before the result of a step that returns at that time.
 //   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
-//     of the alarm: the result is put off meanwhile.
+//     of the alarm: that result is put off until nothing comes before it.
 //   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise it would be random which
 //     comes first.
 //   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that need one. When an

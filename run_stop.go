@@ -155,7 +155,7 @@ func (r *Run) control(f func(now int64)) bool {
 	return true
 }
 
-// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits that remain. Only the first cause counts.
+// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. Only the first cause counts.
 func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
@@ -365,7 +365,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // any other cause concerned only the node; now it concerns the node's whole nested run
+	default: // any other cause is for a single node: the nested run needs one for a whole run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
@@ -441,7 +441,7 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// with adds a failure. It reports whether the group had not failed before.
+// with adds a failure. added is false if the group had failed before.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}

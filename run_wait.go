@@ -18,7 +18,7 @@ import (
 )
 
 // waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards it. An event of a
-// changed status names only waiting nodes that no earlier one has named: so all these events together are no longer than the list of waits.
+// changed status names only waiting nodes that no earlier event has named, so all these events together are no longer than the list of waits.
 type waits struct {
 	total int
 	began []place // the nodes that began to wait since the last event that named waiting nodes; some may no longer wait
@@ -479,8 +479,8 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt that succeeds or suspends has a
-// result, and so has one whose node was stopped meanwhile. If a draining stop was letting the attempt finish, cutShort makes it a plain
+// cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt has a result if it succeeds or
+// suspends, or if its node was stopped meanwhile. If a draining stop was letting the attempt finish, cutShort makes it a plain
 // stop of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {

@@ -88,7 +88,7 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 type again struct {
 	plan   *Plan                  // nil for an expanded node, whose graph is not known
 	runs   []bool                 // by Ref: the nodes that begin anew
-	inside map[machine.Ref]*again // the composites that continue inside: they do not begin anew, and the nodes inside run again as the value says
+	inside map[machine.Ref]*again // the composites that continue inside instead of beginning anew; the value says which nodes inside run again
 	// For a loop: its current iteration, and the iteration that it repeats from its beginning; 0 if it continues where it is.
 	iteration, back int
 	later           *redoState // for an expanded node

@@ -501,7 +501,7 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
 }
 
-// handled appends, at every depth, the nodes that have handled failures and so forbid a redrive or a fork that runs the failed nodes again.
+// handled appends the nodes, at every depth, that have handled a failure and so forbid a redrive or a fork that runs the failed node again.
 // The parameter before reports whether a fork keeps the result of a node that comes before the composite around these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()

@@ -42,7 +42,7 @@ func (c contestant) once() contestant {
 	}}
 }
 
-// sprint measures runs of a shape, under a context that may end, and returns ns a run by contestant. These are medians of turns that are
+// sprint measures runs of a shape, under a context that may end, and returns ns a run by contestant: the medians of turns. Each turn is
 // long enough to include the work of the garbage collector.
 func sprint(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]float64, error) {
 	for i, c := range contestants {

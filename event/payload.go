@@ -143,7 +143,7 @@ type Invalidation struct {
 }
 
 // Compensation is the payload of node.compensating, when an attempt to undo the node begins, and of node.compensated, when the compensation
-// has ended. Both come after the node's own end.
+// has ended. Both events come after the node's own end.
 type Compensation struct {
 	// Certain reports, in node.compensating, whether the node certainly had its effect, because it completed.
 	Certain bool

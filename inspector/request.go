@@ -72,8 +72,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first rejects the posted answer own if another answer to the same node was posted earlier and still waits. The run would refuse the
-// answer, too, but later.
+// first rejects the posted answer, own, if another answer to the same node was posted earlier and still waits. The run would refuse own,
+// too, but only when it takes its requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()

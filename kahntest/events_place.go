@@ -90,7 +90,7 @@ type interior struct {
 
 	open   []string    // nodes that had not ended when the method unended last looked
 	within []*interior // the interiors of composites that had nodes in open
-	listed bool        // this interior is in the within list of the interior around it
+	listed bool        // whether the interior around this one lists this one in within
 }
 
 // interior finds or makes the interior of a composite, and adds it to the interior of the composite around it.

@@ -229,7 +229,7 @@ func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
 }
 
-// Undone ends the turn of a node, whether or not it was undone. It reports whether that was the last turn; then the held nodes may start.
+// Undone ends the turn of a node, whether or not it was undone. It reports whether no turns remain; then the nodes that the reversal has held may start.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
 	if x.state[r] == undoAtWork && s.takesSlotsBack(r) {

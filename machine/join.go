@@ -193,12 +193,12 @@ const (
 
 // joinRule holds the conditions of a rule, as sets of edge classes.
 type joinRule struct {
-	early  uint8 // an edge of such a class blocks the node at once
-	breaks uint8 // an edge of one of these blocks the node at once
-	// Once all edges have resolved and neither has happened:
-	needs  uint8 // the node is ready if an edge has such a class (0: no class is needed)
-	bars   uint8 // and if no edge has such a class
-	blames uint8 // otherwise the node is blocked if an edge has such a class, and skipped if none has
+	early  uint8 // an edge of one of these classes makes the node ready at once
+	breaks uint8 // an edge of one of these classes blocks the node at once
+	// Once all edges have resolved, a node that is still undecided is ready if it has an edge of needs and none of bars:
+	needs  uint8 // 0: the node needs no such edge
+	bars   uint8
+	blames uint8 // a node that is not ready is blocked if it has an edge of one of these classes, and otherwise skipped
 }
 
 var joinRules = [joinCount]joinRule{

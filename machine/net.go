@@ -55,7 +55,7 @@ type netHash struct {
 // manyEdges is the number of in-edges above which EdgesFrom uses binary search.
 const manyEdges = 16
 
-// mostPorts means this number of parameters, or more.
+// mostPorts stands for 65,535 parameters or more.
 const mostPorts = 1<<16 - 1
 
 // Size returns the number of nodes.

@@ -465,9 +465,8 @@ func (b *branching) spread() {
 		row := b.p.in.row(r)
 		b.steps += int64(len(row))
 		for _, i := range row {
-			// An exit that counts leads to the source of a plain edge without passing an ancestor of a router; otherwise
-			// it would lead to a router. So an ancestor of a router has only the marks of its own success, and passes
-			// none on.
+			// An exit that counts leads to no router, so its path to the source of a plain edge passes no ancestor of a
+			// router. So an ancestor of a router has only the marks of its own success, and passes none on.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above

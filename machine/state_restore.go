@@ -120,8 +120,8 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild takes the place of Begin: it computes everything that follows from the restored words. These are the counts of
-// undecided nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with
+// Rebuild takes the place of Begin: it computes what follows from the restored words: the counts of undecided
+// nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with
 // unfinished nodes continues if the run was in it, and otherwise starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {

@@ -202,7 +202,7 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// class returns the class into which an edge resolves, once its source is terminal. No other function decides this.
+// class returns the class into which an edge resolves, once its source is terminal. No other function decides the class.
 // For a neutral edge, bypass reports whether its source was skipped for a reason of its own, not because of a branch.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
@@ -409,7 +409,7 @@ func (s *Locked) EvaluateInline(r Ref) {
 	s.inline.Insert(int(r))
 }
 
-// skipBits finds why the join skips r, and the root of the skip, in one pass over r's in-edges. All of them are resolved.
+// skipBits finds why the join skips r, and the root of the skip, in one pass over r's in-edges, which are all resolved.
 func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	f := &s.net.facts[r]
 	seen := uint8(w >> seenShift & 15)

@@ -370,7 +370,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline offers other nodes the slots that a node may have been offered and will not take.
+// decline offers a node's slots to other nodes: the node may have been offered slots that it will not take.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()

@@ -354,7 +354,7 @@ func (s *Locked) HandledFailures() bool {
 }
 
 // KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike origins it
-// follows only one edge, so that a cascade stays linear.
+// follows only one edge from each node, so that a cascade takes linear time.
 func (s *Locked) KnownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}

@@ -193,8 +193,8 @@ func itemOf(path string) (of string, is bool) {
 
 // around returns the innermost running composite around the node of an event, or nil if none is known. As a rule the start of the composite
 // came before the event. In a later life there is no such event for composites that were running when the preceding life ended: s.live has
-// these composites from the run. The run may have reported a composite as ended although the event is earlier; then around makes the
-// composite running again.
+// these composites from the run. If s.before has a composite that ended only after the event, around makes the composite running
+// again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -220,7 +220,7 @@ func enclosing(path string) iter.Seq[string] {
 	}
 }
 
-// fail records a failure. It replaces an earlier failure of the same node, and drops the new one if there is no room.
+// fail records a failure, in place of an earlier one of the same node. It drops the failure if there is no room.
 func (s *state) fail(f failure) {
 	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id && old.undo == f.undo }); i >= 0 {
 		s.failed[i] = f

@@ -165,7 +165,7 @@ func (s *slot[T]) stamped() uint64 {
 }
 
 // load returns the newest value whose stamp is not after the clock, with the stamp and the clock's reading. If there is none, because no
-// value was put or because the clock has advanced meanwhile, the stamp is after the reading.
+// value was put or because the clock has advanced meanwhile, the stamp is noStamp, which is after any reading.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()

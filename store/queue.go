@@ -123,7 +123,7 @@ type DuePage struct {
 	// Next is the time until the first run of these queues that is not in Runs becomes due, as far as is known now: zero if one is due already,
 	// negative if there is none. A leased run counts as due when its lease runs out.
 	Next time.Duration
-	// Keyed is set if one of the queues has a run with a key, so that turns must be recorded: see [TurnStore].
+	// Keyed is set if one of the queues has a run with a key: turns must then be recorded, see [TurnStore].
 	Keyed bool
 }
 

@@ -11,7 +11,7 @@ import (
 const (
 	afterStop    = 100 * time.Millisecond // the delay for an attempt that was asked to stop
 	afterFailure = time.Second
-	afterSuccess = time.Second // if it is more, 1/partOfAge of the child's age instead, so that the reports of a long batch become rare
+	afterSuccess = time.Second // or 1/partOfAge of the child's age if that is longer, so that the reports of a long batch become rare
 	partOfAge    = 4
 )
 

@@ -132,7 +132,7 @@ func fingerprint(p *kahn.Plan) string {
 	write := json.NewEncoder(sum)
 	encode := func(v any) {
 		if err := write.Encode(v); err != nil {
-			panic(fmt.Sprintf("kahn/temporal: the timing of a node has no JSON form: %v", err)) // a bug: it is plain data
+			panic(fmt.Sprintf("kahn/temporal: the timing of a node has no JSON form: %v", err)) // a bug: the timing is plain data
 		}
 	}
 	encode(p.Hash())

@@ -180,7 +180,7 @@ func (in input) key() string {
 	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
 	data, err := json.Marshal(in)
 	if err != nil {
-		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // a bug: its values are JSON
+		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // a bug: an input has only values that have a JSON form
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])

@@ -62,8 +62,8 @@ func (b *bounded) functions() template.FuncMap {
 	return all
 }
 
-// countTurns adds an empty text at the beginning of each body of a loop or a template. Each turn writes it, so that the writer can end an
-// execution that writes nothing else.
+// countTurns adds an empty text at the beginning of each body of a loop or a template. Each turn then calls the
+// writer, which can so end an execution that writes nothing else.
 func countTurns(t *template.Template) {
 	for _, t := range t.Templates() {
 		if t.Tree != nil {

@@ -22,8 +22,8 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// say returns the replacement for a message, and the group that was found. If no row matches, the replacement is the text in the parameter
-// otherwise, followed by the message.
+// say returns the replacement for a message, and the group that was found. If no row matches, the replacement is the
+// value of the parameter otherwise, a colon and the message.
 func say(sayings []saying, otherwise, message string) (text, subject string) {
 	for _, s := range sayings {
 		found := s.said.FindStringSubmatch(message)

@@ -80,7 +80,7 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain waits until the node whose id is blocked can no longer start, and aborts the node whose id is then. AbortNode cascades
+// abortInVain waits until the first node can no longer start, and then aborts the second; the parameters are their ids. AbortNode cascades
 // before it returns, and the effects of its changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)

@@ -57,7 +57,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// claims has the claims that the program shows. The parameter with is false if the program leaves out the setting on which the claim rests.
+// claims has the claims that the program shows. If the parameter with is false, check leaves out the setting on which the claim rests.
 var claims = []struct {
 	name  string
 	check func(ctx context.Context, out io.Writer, file string, with bool) error

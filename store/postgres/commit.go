@@ -85,8 +85,8 @@ func sizeOf(c *store.Commit) int {
 	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
-// errChanged answers a commit that was not written because its run, or its lease, has changed since the run was loaded. The commit is judged
-// again.
+// errChanged answers a commit that was not written because its run, or its lease, has changed since the run was loaded. The
+// store then judges the commit again.
 var errChanged = errors.New("the run has changed again and again")
 
 // performCommits performs commits of different runs.

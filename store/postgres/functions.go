@@ -27,7 +27,7 @@ func Functions(schema string) string {
 	return within(schema, serverNow, text)
 }
 
-// functionsText returns functions that do what PostTx does. The run is locked by a statement of its own: the next statement sees the requests that other
+// functionsText returns functions that do what PostTx does. A separate statement locks the run: the next statement sees the requests that other
 // transactions have posted meanwhile. jsonb refuses the character U+0000, so a request that has it equals a posted one only if actor and comment
 // are equal, too.
 func functionsText() string {

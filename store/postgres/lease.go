@@ -84,7 +84,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return c.arg.run.lease, c.arg.stored, nil
 }
 
-// acquireWithin acquires a run of a key that has a bound. A statement of its own waits for the key: the next statement sees the leases
+// acquireWithin acquires a run of a key that has a bound. It waits for the key in a separate statement: the next statement sees the leases
 // that other processes have taken meanwhile.
 func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t store.Turn) error {
 	if err := checkTexts(c.run, c.arg.owner); err != nil {

@@ -28,7 +28,7 @@ const (
 )
 
 // partsOf returns a table of the parts of the queue q. A part has the runs of one key and one priority that have not ended, in the order of
-// runs_due; its column due is when the first run is due. The query jumps from one part to the next, so that their lengths do not matter.
+// runs_due; its column due is when the first run is due. The query jumps from one part to the next, so its time does not grow with the parts.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -276,8 +276,8 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesText returns the statement of Queues, and also of Unclaimable if the argument $1 says so. It jumps from one queue to the next by the
-// index runs_due, so that their lengths do not matter, and counts entries of that index. It reads rows only for runs without a name and a plan,
+// queuesText returns the statement of Queues, and also of Unclaimable if the argument $1 says so. It finds the queues by
+// jumps in the index runs_due, and counts entries of that index. It reads rows only for runs without a name and a plan,
 // since such a run is in no queue until it has begun.
 func queuesText() string {
 	const in = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended

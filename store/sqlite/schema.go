@@ -24,8 +24,8 @@ func Migrations() []Migration {
 // migrations are the steps without the statement that sets the version. A released step is never changed.
 //
 // The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to each
-// other, in the order in which the nodes were first written, and a commit changes the last page of its run and few others. For the same reason
-// the sequence of the last commit is in the rows that the commit changes: the run's own row is written only when the run's record, status or
+// other, in the order in which the nodes were first written, and a commit changes the last page of its run and few others. Also to
+// change few pages, the sequence of the last commit is in the rows that the commit changes: the run's own row is written only when the run's record, status or
 // lease changes.
 var migrations = []string{`
 CREATE TABLE kahn_schema (version INTEGER NOT NULL);

@@ -15,8 +15,8 @@ type Calls struct {
 	Calls    int
 	Repeated int // nodes that were called in several attempts
 	Twice    int // attempts that were called again
-	// Landed are calls that came after the call of a later node, when the node was already stored as completed: a process that was stopped
-	// between recording an attempt and calling its step calls it when it continues.
+	// Landed are late calls: the node was already stored as completed, and a node after it had been called. A process makes such a call
+	// when it was stopped between recording an attempt and calling the step, and then continues.
 	Landed int
 }
 
