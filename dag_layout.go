@@ -557,7 +557,7 @@ type nesting struct {
 	forces map[forceKey][]*force // the settings of all graphs compiled so far, each once
 	seen   []compiledGraph
 
-	outermost [1]*Graph // the memory that within uses while it has one graph
+	outermost [1]*Graph // the method within uses this memory while the nesting has one graph
 }
 
 // compileAll compiles a graph and all graphs in it.

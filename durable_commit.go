@@ -864,7 +864,7 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 // takeUndos takes back records of undoing. The parameter failed lists the paths of nodes whose failed records are taken
 // back; the parameter around lists the paths of nodes whose records are all taken back.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
-	paths := map[string]bool{} // by path: whether it is in the list around
+	paths := map[string]bool{} // by path: whether the parameter around lists the path
 	for _, path := range failed {
 		paths[path] = false
 	}

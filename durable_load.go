@@ -192,7 +192,7 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 // records of former attempts and iterations. All records share one slice: the nodes of a graph, and the items of a map, are a part of this slice.
 type filler struct {
 	nodes []nodeState
-	keys  []string // the store's keys of these nodes
+	keys  []string // the keys of the nodes in the store, by the same index
 	of    map[siblings][]nodeState
 
 	outputs map[string]json.RawMessage // the outputs that loops have collected, by key of the iteration

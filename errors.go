@@ -303,7 +303,7 @@ func AbortRun(err error) error {
 }
 
 // NoEffect wraps the error of a step that has changed nothing outside. If no attempt of a node had an effect, the node is not
-// undone: see Compensate of [Node]. The error speaks only for its own attempt. NoEffect returns nil if err is nil.
+// undone: see Compensate of [Node]. The error says nothing about other attempts of the node. NoEffect returns nil if err is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil

@@ -181,7 +181,7 @@ func (c *config) setup(p *Plan) machine.Setup {
 // Mode says when a node whose predecessors are done may start.
 type Mode uint8
 
-// The modes. Both lead to the same final statuses.
+// The modes. Both modes lead to the same final statuses.
 const (
 	// Eager, the default, starts a node the moment its join allows.
 	Eager Mode = iota

@@ -512,7 +512,7 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	return v
 }
 
-// endStopped reports whether the stop of the run has also stopped its end node. A stop does so only if it comes before the run has begun,
+// endStopped reports whether the stop of the run has also stopped its end node. A stop reaches the end node only if it comes before the run has begun,
 // in this life or an earlier one.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)

@@ -871,7 +871,7 @@ func (x *restoration) fork(p *Plan, c *config) error {
 	forked(kept, p.undoes)
 	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
 	x.crashed, x.anew = false, true
-	c.from = &Snapshot{file: x.file, codec: c.from.codec} // so that nothing finds the old run's events through c.from
+	c.from = &Snapshot{file: x.file, codec: c.from.codec} // without the old run's events
 	x.held, err = x.hold(p, c, kept)
 	return err
 }

@@ -557,7 +557,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	return before
 }
 
-// handledInside lists the nodes inside a composite that have handled failures. All of them run again.
+// handledInside lists the nodes inside a composite that have handled failures. All these nodes run again.
 func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list

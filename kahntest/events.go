@@ -94,7 +94,7 @@ type streamChecker struct {
 // agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions and redrives. A run that was left
 // because its store did not answer may end with any event.
 //
-// events must be the run's events from the first one on. They must not have been decoded from JSON. For a resumed run, pass the events
+// events must be the run's events from the first one on, and not decoded from JSON. For a resumed run, pass the events
 // of all its lives, one after the other; for a life that crashed, the events up to [event.Recovery].From. Or pass only the last life's
 // events; CheckEvents then checks what it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
@@ -415,8 +415,8 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// If a step must return its graph again, it is not known before then which nodes of the graph run again. Until then all of its waiting
-	// nodes count as waiting.
+	// If a step must return its graph again, it is not known before which nodes of the graph run again. Until then all waiting nodes of
+	// the graph count as waiting.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}

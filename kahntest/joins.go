@@ -32,7 +32,7 @@ func Joined(n kahn.Node, letters string) (string, error) {
 			source.Disabled = true
 		case 'X', 'F':
 			source.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("failed") }
-			if letter == 'X' { // the source's failure is caught: another node has the edge that is taken
+			if letter == 'X' { // a catch edge to another node is taken, so the edge to the target is not
 				g.Add(kahn.Node{ID: source.ID + " failed", Do: t.Do, In: []kahn.Edge{{From: source.ID, On: kahn.OnFailure}}})
 			}
 		default:

@@ -214,7 +214,7 @@ func (o *observers) mark(r Ref) {
 	}
 }
 
-// feed marks the predecessors of an idle node. The first of them to start makes the node Waiting, which is not a
+// feed marks the predecessors of an idle node. The first predecessor that starts makes the node Waiting, which is not a
 // transition of its own.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st

@@ -229,7 +229,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // the computed has subscribers: without any, it would not have subscribed itself
+			} else { // a computed; it has subscribers, since a computed without any is not in subs
 				work = appendLink(work, next)
 				next = t.subs
 			}

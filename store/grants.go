@@ -69,7 +69,7 @@ const (
 )
 
 const (
-	// grantPatience is how long after its last request a holder's wish for further slots reduces the shares of other holders.
+	// grantPatience is how long a holder's wish for further slots reduces the shares of other holders, from the holder's last request on.
 	grantPatience = 2 * time.Second
 	// If there are fewer slots than holders, grantTurn is how long a holder may use its slots while other holders have none.
 	grantTurn = time.Second

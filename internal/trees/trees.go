@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-// Maker makes random graphs. Rand and the other fields decide what they contain.
+// Maker makes random graphs. Its fields decide what the graphs contain.
 type Maker struct {
 	Rand     *rand.Rand
 	Inline   bool          // the graph has guards, conditions and gates
