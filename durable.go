@@ -744,7 +744,7 @@ func (r *Run) hasReturned(ref machine.Ref) {
 	r.disarmAttempt(ref)
 }
 
-// free ends a reservation, once the outbox has the changes that the room was reserved for or will never get them.
+// free ends a reservation. By then the outbox has the changes for which the room was reserved, or will never get them.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows

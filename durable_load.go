@@ -698,8 +698,8 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before it. Their records in the store do not
-// change: these are the records written up to Event.
+// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before it. A redrive
+// does not change their records in the store: the records of kept nodes are those written up to Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`

@@ -28,7 +28,7 @@ const maxExpansions = 32
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or lacks
 // a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It fails with
-// [CauseSubrun] if 32 expanded nodes are around it already, or if a later life's step returns something else ([ErrGraphChanged]).
+// [CauseSubrun] if 32 expanded nodes are around it already, or if the step returns something else in a later life ([ErrGraphChanged]).
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }

@@ -440,8 +440,8 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// The method await adds to c, the commit with a node's record, which run the store must await for the node, if this
-// has changed.
+// The method await adds to c, the commit with a node's record, the id of the run that the store must await for the
+// node, if the awaited run has changed.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {

@@ -476,8 +476,8 @@ func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
-// CancelGrace bounds how long a step may continue after its context was cancelled. Then it is abandoned: its node is settled, its slot is
-// freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step
+// CancelGrace bounds how long a step may continue after its context was cancelled. A slower step is abandoned: its node is settled, its slot
+// is freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step
 // is not retried, whatever the policy says, since two attempts would overlap. After the run's end Wait lets sinks catch up for this time,
 // but at least for a second. Default: 5 s.
 func CancelGrace(d time.Duration) Option {

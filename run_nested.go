@@ -575,7 +575,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 	list := t.tokens[token]
 	for i := t.tokenPlace(token, r); i < len(list); i++ {
-		if list[i] == r { // r is the first, unless another attempt of its composite has not ended
+		if list[i] == r { // usually at once: only runs of other attempts of r's composite share its place
 			t.tokens[token] = slices.Delete(list, i, i+1)
 			break
 		}

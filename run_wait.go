@@ -344,8 +344,8 @@ type takenSignals struct {
 // signalName distinguishes signals.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the taken signals of a snapshot, whose list other runs may share. The argument stored says how many of them, the
-// first ones, have records in the store.
+// takenBefore returns the taken signals of a snapshot, whose list other runs may share. The first signals, as many as the
+// parameter stored says, have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {

@@ -66,7 +66,7 @@ type Why struct {
 	Nodes []string
 	More  int
 	// Bound is the bound without a free slot or token. Runs are the ids of the first 20 of the [Runner]'s other runs that hold its slots.
-	// For [Shared] limits they are a few runs of each other process, or the name of the process.
+	// For [Shared] limits, Runs has a few runs of each other process, or the name of the process.
 	Bound Bound
 	Runs  []string
 	// Wait is what the node waits for, with the node's path; Choices are the answers that a gate accepts, nil if it accepts any.

@@ -138,7 +138,7 @@ type insideState struct {
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	// Failed are the groups whose members were stopped in the nested run. For a loop that pauses they are those of the composite's
+	// Failed are the groups whose members were stopped in the nested run, or, for a loop that pauses, in the composite's
 	// attempt.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
@@ -158,8 +158,8 @@ type insideState struct {
 	apart   int         // how many of Collected have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
 	redone  bool        // set by a redrive if the composite had ended, or if a node inside runs again
-	// deeper are the signals for nodes in composites of an expanded graph that is not known yet, by their paths in it. In a store they are
-	// among the Signals here, since these composites have no runs that could write their records.
+	// deeper are the signals for nodes in composites of an expanded graph that is not known yet, by their paths in it. In a store such
+	// signals are among Signals, since the composites have no runs yet that could write them.
 	deeper []signalState
 }
 
@@ -168,7 +168,7 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later are the stops that followed the first one, by kind. A node that was still running then has the cause of one of them.
+	// Later are the stops that followed the first one, by kind. A node that was still running at a later stop may have its cause.
 	Later []laterStop `json:"later,omitempty"`
 }
 

@@ -7,9 +7,9 @@ import (
 )
 
 // ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in
-// opposite orders, give each node two intervals. The first question computes them, in time linear in the edges, and they
-// answer most questions at once. For other questions a search over the in-edges decides; the intervals keep it away from
-// nodes that do not lead to the ancestor. When the searches for one ancestor have visited as many edges as the graph has,
+// opposite orders, give each node two intervals. The first question computes the intervals, in time linear in the edges, and
+// the intervals answer most questions at once. For other questions a search over the in-edges decides; it skips nodes whose
+// intervals show that they do not lead to the ancestor. When the searches for one ancestor have visited as many edges as the graph has,
 // all its descendants are computed once and kept. So all questions about one node together cost a small multiple of the
 // number of edges, plus a small constant per question.
 type ancestry struct {
@@ -55,7 +55,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// judge answers from the spans alone, if they decide.
+// judge answers from the spans alone. sure is false if the spans do not decide.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]

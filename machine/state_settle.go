@@ -584,8 +584,8 @@ func (s *Locked) Complete(r Ref) {
 	}
 }
 
-// returnsError holds the failures that a returned error causes. On a node that was asked to stop they mean that it
-// has stopped. A panic or a timeout that came first remains a failure.
+// returnsError holds the failures that a returned error causes. If a node was asked to stop, such a failure means that
+// the node has stopped. A panic or a timeout that came first remains a failure.
 const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
 // settled applies the consequences of a node's end.

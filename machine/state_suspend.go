@@ -44,7 +44,7 @@ func (s *Locked) Suspend(t Token) error {
 // fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // while the run hurries only cleanup nodes are left, and a hold does not stop them
+	if s.holds && !s.Hurries() { // while the run hurries, only cleanup nodes remain, and a hold does not apply to cleanup nodes
 		s.holdBack()
 	}
 }

@@ -18,8 +18,8 @@ type Lives interface {
 	Began(ctx context.Context, run string, span trace.SpanContext)
 }
 
-// MemoryLives returns Lives that remember the given number of runs, at least one. Beyond that number they forget the run whose first life
-// began first.
+// MemoryLives returns Lives that remember the given number of runs, at least one. If there are more runs, the run whose first life began
+// first is forgotten.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }

@@ -109,7 +109,7 @@ func failuresOf(res *kahn.Result) string {
 // end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were left behind.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
-	for _, w := range res.Waiting { // begin the spans of waiting gates, which have no attempt that could begin them
+	for _, w := range res.Waiting { // begin the spans of waiting gates: a gate has no attempt that would begin its span
 		waits[w.Node] = true
 		x.begin(w.Node, w.Since, false, x.linksOf)
 	}

@@ -126,7 +126,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// after opens a store that has the given commits and no lease, as it is when a process has died after them and its lease has run out.
+// after opens a store with the given commits and no lease, as if a process had died after these commits and its lease had run out.
 func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)

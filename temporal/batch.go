@@ -20,11 +20,11 @@ const (
 	maxBatch   = 100 // attempts in a batch
 	minBatch   = 4   // the least number of attempts in a batch; with fewer, activities make the history shorter
 	linger     = 250 * time.Millisecond
-	fewBeside  = 10      // waiting attempts linger only if more than this many attempts run for each of them
+	fewBeside  = 10      // attempts wait for others only if more than this many attempts run for each waiting one
 	batchBytes = 1 << 20 // the most bytes of the calls in a batch, and of the outcomes in a report; a longer call or outcome is sent alone
 )
 
-// batch is the input of a child workflow, which performs attempts for a run. The run decides when they begin and what follows.
+// batch is the input of a child workflow, which performs attempts for a run. The run decides when the attempts begin and what follows.
 type batch struct {
 	Number int    `json:"number"` // the batch's number among the batches of an execution of the run
 	Plan   planID `json:"plan"`

@@ -75,7 +75,7 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// without returns the problems that are not among others. Vetting the tests of a definition also reports the definition's problems.
+// without returns the problems in ps that are not in others. Vetting the tests of a definition also reports the definition's problems.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {

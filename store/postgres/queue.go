@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dueAt and unended are the expression and the condition of the index runs_due. PostgreSQL uses the index only for queries that repeat them.
+// dueAt and unended are the expression and the condition of the index runs_due. PostgreSQL uses the index only for queries that contain the same
+// expression and condition.
 const (
 	dueAt = "greatest(CASE r.status WHEN 'running' THEN r.created WHEN 'pending' THEN coalesce(" + wakesAt + ", r.created) ELSE coalesce(" + wakesAt + ", 'infinity') END, " +
 		"CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
