@@ -137,8 +137,8 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named returns a message if a required name is empty or taken. The argument what names the list, and number is the
-// name's place in it, from 1.
+// named returns a message if a required name is empty or taken. what is the list's name for messages, and number the
+// place of the required name in the list, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":

@@ -102,8 +102,8 @@ func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	return p.data[r]
 }
 
-// param returns the parameter with this name if an edge delivers to it, else nil. The result steps is the number of
-// parameters examined.
+// param returns the parameter with this name if an edge delivers to it, else nil. steps is the number of parameters
+// examined.
 func (in *inputs) param(name string) (p *param, steps int) {
 	if in.byName != nil {
 		if i, ok := in.byName[name]; ok {

@@ -143,8 +143,8 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is a transaction's entry for one node: what has happened to the node, with the attempt numbers. The field happened is
-// changed only by the methods.
+// pendingNode is a transaction's entry for one node: what has happened to the node, with the attempt numbers. Only the methods
+// change the field happened.
 type pendingNode struct {
 	place
 	happened nodeNews
@@ -174,7 +174,7 @@ func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 // change records that the node's record must be replaced. The other methods record why.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins. The parameter before is the number of earlier attempts.
+// begin records that an attempt begins. Its argument is the number of earlier attempts.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan

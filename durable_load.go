@@ -285,8 +285,8 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// fillIn fills in the composites among the nodes of a graph, or among the items of a map. The function key returns a
-// node's key in the store.
+// fillIn fills in the composites among the nodes of a graph, or among the items of a map. key(n) is the key
+// of node n in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]

@@ -449,7 +449,7 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// The function instead returns the part of a message that names the alternatives: the choice nearest to what was written, if one is near,
+// instead(written, choices) returns the part of a message that names the alternatives: the choice nearest to what was written, if one is near,
 // then the first 20 choices and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20

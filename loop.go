@@ -33,7 +33,7 @@ type Loop struct {
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
 	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and
-	// the event node.paused reports the pause. Stops and timeouts end the pause at once. Its time passes while the run is
+	// the event node.paused reports the pause. Stops and timeouts end the pause at once. The time of the pause passes while the run is
 	// not in memory: a resumed run waits only for the remaining time. The test is not called again.
 	Pause time.Duration
 }
@@ -87,7 +87,7 @@ func (l *Loop) check(n *node, bad report) {
 	}
 }
 
-// The method again returns the loop's test as a function that returns true if another iteration is to follow.
+// again returns the loop's test, as a function that returns true if another iteration follows.
 func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	switch {
 	case l.While != nil:
@@ -120,7 +120,7 @@ type iterations struct {
 	all      []any // the outputs of all iterations, if the loop collects them
 }
 
-// The method with returns the result with one more completed iteration, c.
+// with adds the completed iteration c to the result.
 func (it iterations) with(c *Run, collect bool) iterations {
 	if it.degraded == 0 && c.verdict.degraded {
 		it.degraded = c.iteration
@@ -132,8 +132,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. The result more reports
-// whether another iteration follows. If so, soFar is the result of all iterations up to now.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If more is
+// true, another iteration follows, and soFar is the result of all iterations up to now.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)

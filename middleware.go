@@ -34,7 +34,7 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes. It is called once for every node that has ended. Unlike middleware, it also sees nodes that were
+// OnNode adds an observer of nodes. The observer is called once for every node that has ended. Unlike middleware, it also sees nodes that were
 // skipped or stopped before they started. The observer gets one result for each node, however often the node was retried.
 //
 // OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes in

@@ -775,7 +775,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 	return s
 }
 
-// skip returns why the node was skipped. The argument at has the states of its graph's nodes, by id.
+// skip returns why the node was skipped. Its last argument maps ids to the states of the graph's nodes.
 func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message

@@ -25,7 +25,7 @@ type composite struct {
 	stored int32          // how many outputs of before.all the store has been given
 }
 
-// iterationText is an iteration's output as the codec has written it. The field named of is the number of the next iteration.
+// iterationText is an iteration's output as the codec has written it, and the number of the next iteration.
 type iterationText struct {
 	of  int
 	raw json.RawMessage

@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges for which the function is returns true.
+// edges adds the in-edges that satisfy the condition is.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -223,7 +223,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run for which the function is returns true, in the order of declaration.
+// nameThose adds the nodes of a run that satisfy the condition is, in the order of declaration.
 func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
@@ -331,7 +331,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run, and of the runs nested in it, for which the function is returns true, until the list is full.
+// nameAll adds the nodes of a run, and of the runs nested in it, that satisfy the condition is, until the list is full.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {

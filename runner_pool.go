@@ -256,8 +256,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports whether the run waits for a slot or a token, and whether it waits for a token. The parameter token says whether the node
-// needs a token. The method waits changes nothing.
+// waits reports whether the run waits for a slot or a token, and whether it waits for a token. token says whether the node needs a
+// token. Nothing changes.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false

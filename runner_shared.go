@@ -42,7 +42,7 @@ type Shared struct {
 	KeyRate  Rate
 	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; it is at least 1 s.
 	Lease time.Duration
-	// OnError receives the errors of the store. While the store keeps failing it is called again after the 2nd, 4th, 8th failure, and so on. If
+	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and so on. If
 	// it is nil the errors are warnings of [slog.Default].
 	OnError func(err error)
 }

@@ -297,7 +297,7 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into calls level for the inside of a composite. The parameter rests has the named paths into the composite, without the composite's own
+// into calls level for the inside of a composite. rests lists the named paths into the composite, without the composite's own
 // path.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
@@ -475,8 +475,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part returns the node that a path names, or the composite that the path leads into and the rest of the path. The parameter at has the
-// nodes of a snapshot by Ref, some of which may have been expanded, or is nil.
+// part returns the node that a path names, or the composite that the path leads into and the rest of the path. The parameter at is
+// nil, or lists the nodes of a snapshot by Ref; some of them may have been expanded.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -592,7 +592,7 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 }
 
 // take removes the nodes that begin anew from the nodes of a snapshot, and puts the composites that continue inside into status running.
-// The parameter epoch is the epoch that ends.
+// epoch is the number of the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)

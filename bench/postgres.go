@@ -175,8 +175,8 @@ func (f *floorStatement) args() []any {
 	return []any{f.runs, f.sequences, f.nodeRuns, f.nodes, f.keys, f.statuses, f.starts, f.ends, f.hashes, f.values, f.records}
 }
 
-// floorStatements groups commits into statements, in order. The parameter together bounds the commits of one statement. A statement has
-// at most one commit of each run.
+// floorStatements groups commits into statements, in order. The second parameter bounds the commits of one statement. A statement
+// has at most one commit of each run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
 	numbers := map[int]map[string]int32{} // the numbers of the nodes, by run and id
 	inLast := map[int]bool{}              // runs

@@ -131,7 +131,7 @@ func (x *scaled) at(n int) (r scaleReading, err error) {
 }
 
 // scale measures each row at three sizes, each twice the size before. It prints the figures of the largest size, and the exponents by which
-// they grew over the two doublings. The parameter divided divides all sizes, for a quick look.
+// they grew over the two doublings. For a quick look, all sizes are divided by the second parameter.
 func scale(out io.Writer, divided int) error {
 	t := table{header: []string{"work", "of", "units", "CPU ns", "exponent", "B allocated", "exponent", "objects", "B kept"}}
 	for _, x := range scales() {

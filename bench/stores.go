@@ -417,7 +417,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// write writes commits. The parameter together is the number of commits in a transaction.
+// write writes commits. The second parameter is the number of commits in a transaction.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

@@ -183,7 +183,7 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 
 // Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork begins with the results that its run
 // and the graph have in common, except the results of the given nodes and their descendants: see [kahn.Fork]. The function id returns the id
-// for the fork of a run. It should return the same id each time, so that a repeated call makes no second fork. Options are as for
+// for the fork of a run. It should return the same id for a run each time, so that a repeated call of Fork makes no second fork. Options are as for
 // [kahn.Fork]; [kahn.Describe] describes all forks.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {

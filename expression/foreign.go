@@ -47,7 +47,8 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// The function names makes the error name the word at a place, if the function instead returns a replacement for the word.
+// If there is a replacement for the word at a place, names puts the word and the replacement into the error. The parameter instead looks up
+// the replacement.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {

@@ -49,8 +49,8 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
 // NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
-// For an aborted call, the parameter stop is the cause for which the engine was asked to stop the node, and decides the
-// node's status; [CauseNone], without such a request, makes the node [Cancelled] with [CauseExternal].
+// For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status.
+// If there was no such request, stop is [CauseNone], and the node becomes [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

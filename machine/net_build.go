@@ -23,7 +23,7 @@ type Builder struct {
 	wideRows bool // some node may need counters beside its word
 }
 
-// Begin takes the edges between nodes, in declaration order. The parameter end is the end node, or -1. Begin adds an
+// Begin takes the edges between nodes, in declaration order. end is the index of the end node, or -1. Begin adds an
 // edge to the end node from each node without a successor, after the given edges, and returns the number of added
 // edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
@@ -206,7 +206,7 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which must be zero: it gives the nodes their Refs, by tier and then by declaration. The parameter names has
+// Number begins the net p, which must be zero: it gives the nodes their Refs, by tier and then by declaration. names lists
 // the ids in declaration order. After Number, edges name nodes by Ref. Number also returns, from the same allocation, a slice of length
 // 0 and capacity n for the caller.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
@@ -317,8 +317,8 @@ func (b *Builder) Catch(i int32, causes []CauseKind) {
 	b.p.facts[e.From].catch |= b.p.filters[e.LabelID]
 }
 
-// Routed gives a condition with labels its number among such conditions, and returns the number. The result first is true if this call
-// gave it.
+// Routed gives a condition with labels its number among such conditions, and returns the number. first is true if the condition
+// had no number before.
 func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
@@ -451,8 +451,8 @@ func (b *Builder) initialWords() {
 	}
 }
 
-// OrderBy computes the longest remaining paths and the order in which ready nodes are taken. The function own returns the
-// length of a single node. The parameter priorities is by Ref; nil if all are 0.
+// OrderBy computes the longest remaining paths and the order in which ready nodes are taken. own returns the length
+// of a single node. priorities lists the priorities by Ref, or is nil if all are 0.
 func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 	b.p.priorities = priorities
 	b.p.order.rank = make([]int64, len(b.p.facts))

@@ -15,7 +15,7 @@ type Schedule struct {
 }
 
 // Order ranks the nodes by their longest remaining paths, and sorts them into the order in which ready nodes are taken:
-// by priority, rank, and declaration. The function own returns the length of a single node.
+// by priority, rank, and declaration. own returns the length of a single node.
 func (p *Net) Order(own func(Ref) int64) Schedule {
 	n := len(p.facts)
 	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}

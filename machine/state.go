@@ -134,8 +134,8 @@ type stateNotes struct {
 	bug     error      // the first transition outside the table, see check
 }
 
-// DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. The parameter around is the State
-// whose lock the driven State shares, or nil.
+// DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. If the State shares the lock of
+// another State, the parameter around is that State; otherwise nil.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {

@@ -61,7 +61,7 @@ func (s *Locked) OnlyGates() bool {
 	return s.HasGates() && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
 }
 
-// TakeGates calls the function reach with each queued gate for which the function is returns true. reach settles the gate
+// TakeGates calls reach with each queued gate that satisfies the condition is. The function reach settles the gate
 // or makes it wait, and may queue more gates.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
 	for i := 0; i < len(s.gates.refs); i++ {

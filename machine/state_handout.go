@@ -149,8 +149,8 @@ func (s *Locked) MayGoOn() bool {
 }
 
 // HasWork reports whether the run does more than wait for signals and backoffs: a node is Ready, even if a hold keeps it back, or is being
-// checked or concluded, or no node has begun. It looks at all nodes. The parameter pausing is the number of running nodes that only wait
-// for a time.
+// checked or concluded, or no node has begun. It looks at all nodes. pausing is the number of running nodes that only wait for
+// a time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

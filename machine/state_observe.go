@@ -470,8 +470,8 @@ func (s *Locked) ObservedWords() []uint64 {
 	return slices.Clone(s.words)
 }
 
-// RestoredFrom notes the nodes whose words have changed since ObservedWords, so that their signals follow. The parameter before is the
-// result of ObservedWords.
+// RestoredFrom notes the nodes whose words have changed since ObservedWords, so that their signals follow. The caller passes the
+// words that ObservedWords returned.
 func (s *Locked) RestoredFrom(before []uint64) {
 	if before != nil {
 		s.obs.restored(before)

@@ -72,8 +72,8 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log records a transition for the event log and the signals, if there are any. The parameter was is the node's word before the
-// transition.
+// log records a transition for the event log and the signals, if there are any. The second argument is the node's word before
+// the transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)

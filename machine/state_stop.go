@@ -63,7 +63,7 @@ func (st *State) stopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	return s.StopNode(r, kind, origin, manner)
 }
 
-// StopNode stops one node. The parameter origin is the node that caused the stop, or NoRef.
+// StopNode stops one node. origin is the node that caused the stop, or NoRef.
 func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) error {
 	if err := s.MayStop(r, kind); err != nil {
 		return err
@@ -171,8 +171,8 @@ func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManne
 	}
 }
 
-// AskToStop asks a running node to stop. The parameter origin is the node that caused the stop, or NoRef. The first
-// cause stands.
+// AskToStop asks a running node to stop. origin is the node that caused the stop, or NoRef. A node that
+// was asked before keeps its first cause.
 func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	if s.words[r]&WordStopping != 0 {
 		return

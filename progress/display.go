@@ -31,7 +31,7 @@ type picture interface {
 	// record adds an event to the picture. line returns the log line of an event that was just recorded, or "" if the event has no line.
 	record(e event.Event)
 	line(e event.Event) string
-	// The method above returns new rows that stay on the screen above the picture. It returns each row only once.
+	// above(width, height) returns new rows that stay on the screen above the picture, each row only once.
 	above(width, height int) []row
 	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished there are fewer than height rows.
 	frame(now time.Time, width, height int) []row
@@ -79,8 +79,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. The function begin is called before the run begins. The
-// function that it returns is called when this process no longer performs the run. Neither is called under d.mu.
+// options returns the options that pass the events of a run to the display. begin is called before the run begins, and end, the
+// function that begin returns, when this process no longer performs the run. Neither is called under d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)

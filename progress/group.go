@@ -57,7 +57,7 @@ func newMember(id, workflow string) *member {
 
 // runs has the runs of a group, according to their events.
 type runs struct {
-	drawn  bool // frames are drawn, and the method above is called before each
+	drawn  bool // frames are drawn, and the display calls above() before each
 	start  time.Time
 	byID   map[string]*member
 	live   []*member // unfinished runs that have had an event, in the order in which they began

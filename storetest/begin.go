@@ -34,7 +34,7 @@ var errUndo = errors.New("the transaction is undone")
 
 // RunCreateTx tests a store that creates runs in the program's own transactions: the transaction stores both the run and the program's
 // writes, or neither. The function place inserts an order and creates the run in one transaction. If the run is not stored, it rolls
-// the transaction back and returns the error. If its parameter fails is not nil, it rolls the transaction back and returns fails. The
+// the transaction back and returns the error. If its last argument is an error, it rolls the transaction back and returns that error. The
 // function orders returns how many orders there are.
 func RunCreateTx(t *testing.T, s store.Admin, place func(n store.NewRun, fails error) (created bool, err error), orders func() int) {
 	for i, row := range []struct {

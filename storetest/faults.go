@@ -21,7 +21,7 @@ type Fault struct {
 // ErrInjected is returned by a call that a Fault makes fail.
 var ErrInjected = errors.New("injected fault")
 
-// WithFaults returns a store whose calls fail as the function next says. next is called before each call of a method, with
+// WithFaults returns a store whose calls fail as next decides. The function next is called before each call of a method, with
 // the name of the method, on the goroutine of the caller.
 func WithFaults(s store.Store, next func(method string) Fault) store.Store { return &faulty{s, next} }
 

@@ -36,7 +36,7 @@ func If(v Val[bool]) (then, otherwise *Block) {
 type Choice[K ~string] struct{ src *source }
 
 // Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a
-// Default, it fails the node with an error that matches [kahn.ErrNoMatch]; if the value comes from a gate, the gate rejects the answer.
+// Default, such a value fails the node with an error that matches [kahn.ErrNoMatch]; if the value comes from a gate, the gate rejects the answer.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)

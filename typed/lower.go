@@ -33,7 +33,7 @@ func (f *flow) lower() {
 	}
 }
 
-// The method before returns the nodes and inputs that a node follows, without the node that decides its branch.
+// src.before() returns the nodes and inputs that a node follows, without the node that decides its branch.
 func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
 
 // imported returns the values that the nodes in a sub-pipeline take from outside.

@@ -49,8 +49,8 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. The parameter unknown has the root inputs whose values come from steps, so a map
-// over such an input has unknown items.
+// mock mocks the steps of a graph and of its sub-graphs. unknown lists the root inputs whose values come from steps: a map over such an
+// input has unknown items.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // the parameters that steps make, by node
 	for _, e := range g.Edges() {

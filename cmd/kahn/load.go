@@ -48,7 +48,7 @@ func (p performer) document(file string) (*definition.Document, error) {
 }
 
 // equip sets the evaluator, the schema compiler and strict guards. If this command performs the definition, equip also declares the
-// input that the constant here names.
+// input "here", see the constant of that name.
 func (p performer) equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true

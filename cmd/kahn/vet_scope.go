@@ -60,7 +60,7 @@ func (s *nameSet) add(names ...string) {
 }
 
 // inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, inputs that a map or a loop around the graph
-// adds, the inputs of the document, and the input that the constant here names. It returns nil if the graph or the document accepts any
+// adds, the inputs of the document, and the input "here" that this command adds. It returns nil if the graph or the document accepts any
 // input.
 func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	if known, ok := s.inputs[at.graph]; ok {

@@ -49,7 +49,7 @@ func (t *Table) Find(list []string, s string) (int, bool) {
 	return max(int(at)-1, 0), at != 0
 }
 
-// Move updates the table after the strings of the list have moved: the string at place i to the place that the function to returns for i.
+// Move updates the table after the strings of the list have moved, each from place i to place to(i).
 func (t *Table) Move(to func(i int) int) {
 	for i, at := range t.slots {
 		if at != 0 {

@@ -20,7 +20,7 @@ import (
 //
 //   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The end of a marked run is not written by the
 //     statement of a batch, see commitText, but here, by a statement after the one that has locked its row.
-//   - Commits that begin waits come one after the other, by an advisory lock that each takes first. So the commit that closes a cycle sees all
+//   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle sees all
 //     other waits of the cycle.
 //   - Apart from that lock, which a commit takes before it locks any row, no commit waits for a lock: it is rolled back, and tries again after a pause.
 

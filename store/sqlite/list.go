@@ -161,7 +161,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, nil
 }
 
-// listBy reads the runs of a page, and one more, with the statement that the function by returns.
+// listBy reads the runs of a page, and one more, with a statement that the parameter by makes.
 func (s *Store) listBy(ctx context.Context, by func(*store.Query, int) (string, []driver.Value, error), q *store.Query, most int) (runs []store.Run, err error) {
 	text, values, err := by(q, most)
 	if err != nil {

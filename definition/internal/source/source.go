@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Read reads at most limit bytes. The result more reports whether the reader has more bytes.
+// Read reads at most limit bytes. more is true if the reader has more bytes.
 func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	data, err = io.ReadAll(io.LimitReader(r, int64(limit)))
 	if err != nil || len(data) < limit {
