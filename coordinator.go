@@ -778,8 +778,8 @@ func joinSlip(slip, err error) error {
 // function or a text. The argument path is the path of the node; field names the replaced field: "When", "Test", "Loop" or "Fallback". The
 // function by either invokes the function call and returns its results, or returns recorded ones. So an engine that replays histories can
 // record the results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports
-// which questions to the [View] had no answer. The run uses by's results; a value of another type fails the call
-// with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
+// which questions to the [View] had no answer. The run uses by's results; a value of another type fails the call with an error that matches
+// [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
 //
 // The run calls by without a lock, and by may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the
 // order of the calls of one node, identify a call.

@@ -279,10 +279,10 @@ type Node struct {
 	// Key is the node's concurrency key. The run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
 	// how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
 	Key string
-	// KeyFrom names the value that is the node's concurrency key, in place of Key. It is a parameter of the node, else a root input, or a path
-	// into either, such as "tenant" or "order.customer"; in a map of steps it may also be "item", or a path into it. A text, a number or a
-	// boolean is the key as text; any other value fails the node with [CauseContractInput]. A missing value fails the node, too, unless the name
-	// is an optional port or input: then the node has no key. Compile reports a name that nothing provides.
+	// KeyFrom names the value that is the node's concurrency key, in place of Key. KeyFrom is the name of a parameter of the node, else of a
+	// root input, or a path into either, such as "tenant" or "order.customer". In a map of steps, "item" and paths into it are possible, too.
+	// A text, a number or a boolean is the key as text; any other value fails the node with [CauseContractInput]. A missing value fails the
+	// node, too, unless the name is an optional port or input: then the node has no key. Compile reports a name that nothing provides.
 	KeyFrom string
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.

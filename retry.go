@@ -269,7 +269,7 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 	return max(r.delay(attempt, u), hint), 0
 }
 
-// Rate bounds how often attempts start: Starts in each interval Per, counting retries. It is a token bucket: a token arrives every
+// Rate bounds how often attempts start: Starts in each interval Per, counting retries. A Rate is a token bucket: a token arrives every
 // Per/Starts, the bucket holds at most Burst tokens and is full at the start of a run's life, and each attempt takes a token when it
 // starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
 //

@@ -112,7 +112,7 @@ type runCrew struct {
 	single    *single  // for a run with one slot, else nil; the outermost run's
 	unwritten int      // how many ready nodes and ended nested runs wait for their store
 	durable   *durable // the outermost run's; nil without a store
-	shared    *stakes  // its stakes in limits shared with other runs of the Runner; the outermost run's; nil if there are none
+	shared    *stakes  // the run's stakes in limits that other runs of the Runner share, or nil; the outermost run's
 	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; the outermost run's; else nil
 	tokenDue  *alarm   // rings when the next token that a node waits for falls due; the outermost run's
 	tokenAt   int64    // when tokenDue falls due

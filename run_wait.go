@@ -372,9 +372,9 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. It returns an error
-// if the signal has the ID of an earlier one but another value, unless the earlier one's transaction has failed: then the caller gets that
-// transaction, and learns that the earlier signal may not be stored.
+// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. If the
+// signal has the ID of an earlier one but another value, repeats returns an error. But if the transaction of the earlier signal has failed,
+// the caller gets that transaction, and so learns that the earlier signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {

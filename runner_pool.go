@@ -256,8 +256,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports whether the run waits for a slot or a token, and whether it waits for a token. token says whether the node needs a
-// token. Nothing changes.
+// waits reports whether the run waits for a slot or a token, and whether it waits for a token. token says whether the node needs a token.
+// Nothing changes.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false
@@ -407,8 +407,8 @@ func (k *stake) bound() Bound {
 	return b
 }
 
-// holders returns the ids of other runs that hold slots, sorted, at most whyMost. For other processes that do not name their runs it
-// returns the process. The caller holds pool.mu.
+// holders returns the ids of other runs that hold slots, sorted, at most whyMost. If another process does not name its runs, the list
+// has the name of the process. The caller holds pool.mu.
 func (k *stake) holders() (ids []string) {
 	for _, other := range k.share.stakes {
 		if _, used := other.lines.Bounds(); used > 0 && other.run != k.run {

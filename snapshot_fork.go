@@ -21,9 +21,9 @@ type RedriveMode uint8
 // The modes of redrives and forks.
 const (
 	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay as
-	// they are, with their outputs. Only descendants that failed, were aborted or cancelled, or had not ended run again, too, and the end
-	// node always does. A kept node does not belong to the new epoch: it handles no failure of a node that has run again. A fork with this
-	// mode is refused with [ErrBadOption].
+	// they are, with their outputs. The other descendants run again, too: they failed, were aborted or cancelled, or had not ended. The end
+	// node always runs again. A kept node does not belong to the new epoch: it handles no failure of a node that has run again. A fork with
+	// this mode is refused with [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
 	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the
 	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode the error matches

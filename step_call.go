@@ -586,7 +586,7 @@ type replyForm struct {
 	Suspend    *suspendForm  `json:"suspend,omitempty"`
 }
 
-// panicForm is a panic. Text is its value as text, unless the value is an error, which is in the reply's error.
+// panicForm is a panic. Text is the panic value as text; if the value is an error, the reply's error has it instead.
 type panicForm struct {
 	Text  string `json:"text,omitempty"`
 	Stack []byte `json:"stack"`

@@ -205,7 +205,7 @@ func (v View) Decision(id string) *Decision {
 //
 // Unread returns nil for an ancestor that has not failed, been aborted or been cancelled, or that failed under ContinueOnFail; for a
 // superseded node; and for a node that is not an ancestor. It returns nil in a guard that is a text and whose GuardErrors allow. An
-// [Expression] calls Unread for each node of which its text names the output, but neither the status nor the error. It does so even if the
+// [Expression] calls Unread for each node of which its text names the output, but neither the status nor the error. The call is made even if the
 // evaluation does not reach the output.
 func (v View) Unread(id string) error {
 	if v.blind {

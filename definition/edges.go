@@ -204,8 +204,8 @@ func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	return append(edges, outside...)
 }
 
-// edgesAtNodes hands edges to the nodes they lead to: as many from the beginning of the list as possible without changing
-// the order. It returns the remaining edges.
+// edgesAtNodes moves edges from the beginning of the list to the nodes they lead to, as many as possible without changing
+// the order of edges. It returns the remaining edges.
 func edgesAtNodes(nodes []node, edges []kahn.Edge) (outside []kahn.Edge) {
 	index := make(map[string]int, len(nodes))
 	for i := range nodes {

@@ -7,11 +7,11 @@ import (
 )
 
 // ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in
-// opposite orders, give each node two intervals. The first question computes the intervals, in time linear in the edges, and
-// the intervals answer most questions at once. For other questions a search over the in-edges decides; it skips nodes whose
-// intervals show that they do not lead to the ancestor. When the searches for one ancestor have visited as many edges as the graph has,
-// all its descendants are computed once and kept. So all questions about one node together cost a small multiple of the
-// number of edges, plus a small constant per question.
+// opposite orders, give each node two intervals. The first question computes the intervals, in time linear in the
+// edges, and the intervals answer most questions at once. For other questions a search over the in-edges decides; it
+// skips nodes whose intervals show that they do not lead to the ancestor. When the searches for one ancestor have
+// visited as many edges as the graph has, all its descendants are computed once and kept. So all questions about one
+// node together cost a small multiple of the number of edges, plus a small constant per question.
 type ancestry struct {
 	once  sync.Once // guards spans until they are made
 	spans [2][]span // by Ref

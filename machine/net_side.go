@@ -43,7 +43,7 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 //
 // Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each. It moves towards
 // smaller Refs: from the routers, to find their ancestors, and from the sources of the plain edges, to find the other nodes
-// that lead there. Exits that count leave from nodes that both searches reach. The sweep ends as soon as no exit can lead
+// that lead there. Both searches reach the nodes from which exits that count leave. The sweep ends as soon as no exit can lead
 // to an undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep,
 // upwards over the nodes of the first, finds the plain edges that the exits lead to.
 type branching struct {

@@ -193,8 +193,7 @@ func itemOf(path string) (of string, is bool) {
 
 // around returns the innermost running composite around the node of an event, or nil if none is known. As a rule the start of the composite
 // came before the event. In a later life there is no such event for composites that were running when the preceding life ended: s.live has
-// these composites from the run. If s.before has a composite that ended only after the event, around makes the composite running
-// again.
+// these composites from the run. If s.before has a composite that ended only after the event, around makes the composite running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {

@@ -26,8 +26,8 @@ const (
 // stopped. So [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program starts the
 // client itself, it performs runs, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails,
 // the client is stopped, and Start returns the error. Later announcements that fail are logged, and repeated after 10 s. The error matches
-// [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse] if its lease owner, see [kahn.Lease],
-// is also the owner of another Performer of this process that has not stopped.
+// [machine.ErrBadValue] if the client or the Performer cannot be started. It matches [store.ErrOwnerInUse] if a Performer of this process
+// that has not stopped has the same lease owner, see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:

@@ -48,7 +48,7 @@ const (
 // connection.
 //
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client
-// is negative. It is the cause of ctx's end if ctx ends; a [*event.GapError] if the server no longer keeps the events after
+// is negative. The error is the cause of ctx's end if ctx ends; a [*event.GapError] if the server no longer keeps the events after
 // the cursor (to continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the
 // request; a [*LostError] if events are missing that the server cannot send again; and the last problem after Attempts
 // attempts. After any other error the client connects again.

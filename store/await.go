@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Awaiter is an [Inbox] whose runs may await others: a commit with [Commit].Awaits stores that a node of its run awaits the end of another run,
-// and the store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
+// Awaiter is an [Inbox] whose runs may await other runs: a commit with [Commit].Awaits stores that a node of its run awaits the end of another
+// run. The store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
 // implement it; other stores need not.
 //
 // The store posts the answer in the transaction that ends the awaited run, whatever ends it. It posts the answer with the awaiting commit if the

@@ -46,8 +46,8 @@ type EventPage struct {
 	Workflow string
 }
 
-// EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. last is the id of
-// that event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict]
+// EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. last is the id of that
+// event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict]
 // otherwise.
 func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
 

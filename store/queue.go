@@ -135,7 +135,7 @@ type DueRun struct {
 	Turn int64         // a number that grows with each turn of the run's key; 0 if the key has had no turn
 }
 
-// Fill makes a page of the runs in a list, in the order of Due. The page has no more runs than the parameter most. It sorts the list. If the
+// Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. If the
 // store has read at most each+1 runs of every part of the list, in the order in which they are due, the page has at most `each` runs of a key;
 // an `each` of 0 means that the list is complete. It is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {

@@ -58,7 +58,7 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 	if _, has := workflow.GetInfo(ctx).Memo.GetFields()[memoName]; has {
 		return nil
 	}
-	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // lists show the run by its memo
+	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // lists show what the memo says of the run
 }
 
 // begun chooses the plan and the version of a run.

@@ -34,8 +34,9 @@ type Store struct {
 	// Types are the workflow types that lists ask for, see Options.WorkflowType; [WorkflowName] is the type of runs that former versions
 	// started. Nil: lists ask for all workflows of the namespace, and drop the workflows that are not runs.
 	Types []string
-	// SearchAttributes makes lists select by the search attributes of runs, see Workflow.SearchAttributes. They then find only runs that
-	// were started with these. Without it the service selects by what it knows of any workflow, and List drops the runs that do not match.
+	// SearchAttributes makes lists select by the search attributes of runs, see Workflow.SearchAttributes. Lists then find only runs that
+	// were started with search attributes. If SearchAttributes is false, the service selects by what it knows of any workflow, and List drops
+	// the runs that do not match.
 	SearchAttributes bool
 }
 

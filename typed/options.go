@@ -29,7 +29,7 @@ type Options struct {
 	Files                             []string
 	Retry                             kahn.Retry
 	Timeout, OverallTimeout           time.Duration
-	CompensateBy                      *kahn.CompensateBy // for a run with a step function; otherwise see [Val.Compensate]
+	CompensateBy                      *kahn.CompensateBy // needs the step function of the run; a Go function is set by [Val.Compensate]
 	CompensateRetry                   kahn.Retry
 	CompensateTimeout                 time.Duration
 	MaxCrashes, Priority              int

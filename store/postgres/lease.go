@@ -61,8 +61,8 @@ func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	return nil
 }
 
-// AcquireTurn implements [store.TurnStore]. If the key has a bound, processes acquire its runs one after the other, each in a transaction of its
-// own, which waits for the previous one without a lock on the row of a run.
+// AcquireTurn implements [store.TurnStore]. If the key has a bound, processes acquire its runs one after the other, each in its own
+// transaction. A transaction waits for the previous one without a lock on the row of a run.
 func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Duration, t store.Turn) (store.Lease, *store.Run, error) {
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
