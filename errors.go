@@ -53,7 +53,7 @@ var (
 	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled,
 	// for example by a refund: see [DespiteHandlers].
 	ErrHandlers = errors.New("failures were answered")
-	// ErrTooEarly is returned for an input from a node that had not ended when an early join began the node that reads it. It names the
+	// ErrTooEarly is returned for an input from a node that had not ended when an early join began the node that reads it. The error names the
 	// source node, its status and the join. It does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")
 	// ErrSuspended is matched, like ErrNoValue, by the error of [Output] if the run is suspended and has no such output yet.

@@ -34,7 +34,7 @@ type Loop struct {
 	Collect bool
 	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and
 	// the event node.paused reports the pause. Stops and timeouts end the pause at once. The time of the pause passes while the run is
-	// not in memory: a resumed run waits only for the remaining time. The test is not called again.
+	// not in memory: a resumed run waits only for the remaining time. The loop's test is not called again.
 	Pause time.Duration
 }
 

@@ -216,8 +216,8 @@ type StatusRule uint8
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
 	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if some node that sees its failure
-	// has run, or was skipped because of the failure by its own upstream policy. Otherwise the run fails if some failure was not handled,
-	// and is cancelled if only cancellations were not handled.
+	// has run, or was skipped because of the failure by its own upstream policy. If some bad node was not handled, the run fails, or
+	// is cancelled if only cancellations were not handled.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
 	// none failed, and fails in all other cases.

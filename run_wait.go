@@ -199,10 +199,10 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, [ErrTransition] if the
 // node was stopped or skipped, [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used with
-// another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. It is a [*ChoiceError] if a [Gate] refuses the
-// value. It matches [ErrStore] if a durable run is left first: the answer may or may not be stored, and a repeated signal with the same ID shows
-// which. If the run came to rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the store is not a [store.Inbox]. See
-// docs/people.md.
+// another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a [Gate] refuses
+// the value. It matches [ErrStore] if a durable run is left first: the answer may or may not be stored, and a repeated signal with the same ID
+// shows which. If the run came to rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the store is not a [store.Inbox].
+// See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext

@@ -20,14 +20,14 @@
 // WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", a Sub is a "graph", and [kahn.Edge].On is "outcome", since older YAML
 // readers take a bare on for true.
 //
-// A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member. It is
-// a node with a test and the join all_succeeded: like a step, and unlike a condition, it is blocked by a failure before it.
+// A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member. Such
+// a node has a test and the join all_succeeded: like a step, and unlike a condition, it is blocked by a failure before it.
 //
-// A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after a failure; if it lists "causes", only for
-// these. Its target handles the failure, unless its "handling" says otherwise: "handles" or "observes". With "continue_on_fail" the
-// successors of a failed node run without its value. A node with "cleanup" runs when its predecessors have ended, even while the run is
-// being stopped. A node with a "memo", the version of its step, takes its output from an earlier run with the same inputs if the host keeps
-// outputs. Nodes with the same "key" share the host's limits for keys.
+// A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after a failure; if it lists "causes", only
+// after failures with one of these causes. Its target handles the failure, unless its "handling" says otherwise: "handles" or "observes".
+// With "continue_on_fail" the successors of a failed node run without its value. A node with "cleanup" runs when its predecessors have
+// ended, even while the run is being stopped. A node with a "memo", the version of its step, takes its output from an earlier run with the
+// same inputs if the host keeps outputs. Nodes with the same "key" share the host's limits for keys.
 //
 // A root input is its name, or an object with "name", "optional" and "default".
 //

@@ -50,9 +50,9 @@
 // Go names in any case. Methods are never called. A path that ends in null has a value. The error matches [kahn.ErrNoValue] if a path does
 // not exist; a guard's GuardErrors decide what that means for it. The output of a node that has not completed does not exist.
 //
-// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled, but neither its status nor
-// its error. It then fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path: see
-// [kahn.View.Unread]. A call exists(path) counts as naming the status; len(path) does not.
+// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If it names neither the
+// status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path:
+// see [kahn.View.Unread]. A call exists(path) counts as naming the status; len(path) does not.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists

@@ -22,7 +22,7 @@ type Script struct {
 	// Acts has, by a node's path, the results of its first attempt, the second, and so on; the last act also serves all
 	// further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
 	Acts map[string][]Act
-	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. They are for nodes that have
+	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. Undos are for nodes that have
 	// a CompensateBy, or whose Compensate is [Script.Undo]. The Value of an act is not used.
 	Undos map[string][]Act
 	// Else runs and undoes the nodes that have no acts. If it is nil, a run of such a node completes with its id, and

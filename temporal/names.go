@@ -25,13 +25,13 @@ const (
 
 // Kind says how the attempts of nodes of a kind are performed, see Options.Kinds.
 type Kind struct {
-	// TaskQueue is the queue of their activities; "" means the queue of the run. The workers that poll it must have the same plans and
-	// Options.
+	// TaskQueue is the queue of the attempts' activities; "" means the queue of the run. The workers that poll this queue must have the
+	// same plans and Options.
 	TaskQueue string
-	// Local makes them local activities: the worker that has the workflow task performs them, without a task of their own and with one
-	// event in the history. It is for steps that take less than a second or two. They send no heartbeats, and the run does not wait for a
-	// step that it stops. TaskQueue and the fields below are ignored. Change Local only when all runs that began before the change have
-	// ended.
+	// Local makes the attempts local activities: the worker that has the workflow task performs them, without further tasks and with one
+	// event in the history. It is for steps that take less than a second or two. Local activities send no heartbeats, and the run does not
+	// wait for a step that it stops. TaskQueue and the fields below are ignored. Change Local only when all runs that began before the
+	// change have ended.
 	Local bool
 	// LostAfter replaces Options.LostAfter, unless it is zero.
 	LostAfter time.Duration

@@ -10,8 +10,8 @@ import (
 )
 
 // writtenOnce is a codec that encodes a list or a map only once, however many calls contain it. Each call of a map's item has the whole
-// list, so without this codec the time for n items would grow with n². It remembers texts only between begin and end, while values do not
-// change.
+// list, so without this codec the time for n items would grow with n². The codec remembers texts only between begin and end, while values
+// do not change.
 type writtenOnce struct {
 	kahn.Codec
 	written map[place]written // nil outside of begin and end

@@ -11,7 +11,7 @@
 // # Steps
 //
 // This format has "steps", at the top or in its "spec". A step has an "id", a "type", "next", "branches", "when", "disabled", "config", and
-// the ports "inputs" and "outputs". It becomes a node whose kind is its type, with these changes:
+// the ports "inputs" and "outputs". A step becomes a node whose kind is the step's type, with these changes:
 //
 //   - "retryPolicy" and "timeoutMs", of the step or in its config, become retry and timeout. A step without a retryPolicy makes three
 //     attempts, with delays of 1s, 2s and so on up to 30s, without jitter; these are also the defaults of a policy's fields.
