@@ -215,8 +215,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the returned graph with the previous one, and removes from the inside the nodes that a redrive runs again. The result
-// anew reports whether the node begins anew, because the graph is a different one.
+// redoExpansion compares the returned graph with the previous one, and removes from the inside the nodes that a redrive runs again. anew is
+// true if the node begins anew, because the graph is a different one.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)

@@ -492,8 +492,8 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. The result read is false, and performSignal has had no effect, if the node would take an answer but the
-// value cannot be read or written now.
+// performSignal delivers a signal. If the node would take an answer but the value cannot be read or written now, performSignal has no
+// effect, and read is false.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
 	if s.Value, err = decodeValue(r.cfg.codec, q.Value); err == nil {

@@ -645,8 +645,8 @@ var ErrKeyConflict = errors.New("idempotency key was used for something else")
 
 // IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs. The key is the hex SHA-256 of the workflow's
 // id and of the inputs as canonical JSON: sorted keys, no insignificant space, numbers in their shortest form. A nil map and an empty map
-// both count as an empty object. Inputs with texts that are not UTF-8, which package json cannot distinguish, are encoded as a nil [Types]
-// encodes them. The error matches [ErrNotEncodable] if an input cannot be encoded.
+// both count as an empty object. Package json cannot distinguish texts that are not UTF-8; inputs with such texts are encoded by a nil
+// [Types] instead. The error matches [ErrNotEncodable] if an input cannot be encoded.
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {

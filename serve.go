@@ -698,7 +698,7 @@ func (v *serving) start(runs []dueRun) (started int) {
 	return started
 }
 
-// errNotBegun is the result of a start if code of the host ended its goroutine.
+// errNotBegun is the result of a start whose goroutine was ended by code of the host.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
 // perform starts a run, sends the result of the start to begun, and waits for the run's end. failures is how often in a row the run has

@@ -106,8 +106,8 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named ones, and if all is set also the nodes that failed
-// or were stopped. Their paths begin with prefix, empty for the outermost graph. ended says whether the composite around the nodes has ended.
+// level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if the parameter all is set, the nodes
+// that failed or were stopped. Their paths begin with prefix, empty for the outermost graph. ended says whether the composite around the nodes has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// waits caches the waits of stored runs. To find them a run must be loaded, and every page asks.
+// waits caches the waits of stored runs: finding the waits of a run takes loading the run, and every page asks for them.
 type waits struct {
 	mu   sync.Mutex
 	turn chan struct{} // closed when the loads in flight have ended; nil if there are none

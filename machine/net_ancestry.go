@@ -46,7 +46,7 @@ func (p *Net) IsAncestor(a, r Ref) bool {
 	return is
 }
 
-// judgeAncestor is like IsAncestor, but does not search. The result sure is false if the spans do not decide.
+// judgeAncestor is like IsAncestor, but does not search. sure is false if the spans do not decide.
 func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true

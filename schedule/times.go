@@ -23,7 +23,7 @@ type Times struct {
 	// Each field has a bit for every number that it allows.
 	minute, hour, day, month, weekday uint64
 	wild                              bool // the minute or the hour begins with a star
-	bothDays                          bool // a day must match in both of its fields, not only in one
+	bothDays                          bool // day of month and day of week must both match; otherwise one of the two is enough
 }
 
 // Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has

@@ -24,7 +24,7 @@ type place struct {
 	size int
 }
 
-// written is a value and its text. It holds the value so that no other value gets its place while the place is remembered.
+// written is a value and its text. It keeps the value alive, so that no other value gets the same address while the text is remembered.
 type written struct {
 	value any
 	text  json.RawMessage

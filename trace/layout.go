@@ -134,7 +134,7 @@ type mesh struct {
 	along    []float64 // the space that each place takes
 	up, down [][]int
 	rows     [][]int   // the places of each layer, in order
-	at       []float64 // the index of each place in its layer, later its position
+	at       []float64 // by place: at first its index in its layer, and at the end its position
 	via      [][]int   // the empty places of each line
 }
 

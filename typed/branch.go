@@ -66,7 +66,7 @@ func (c Choice[K]) Case(k K) *Block {
 	return c.branch(string(k))
 }
 
-// Default returns the branch for all other values. It needs at least one node, too.
+// Default returns the branch for all other values. Like the branch of a Case, it needs at least one node.
 func (c Choice[K]) Default() *Block { return c.branch(defaultCase) }
 
 // branch returns the branch for a label. It returns nil after New has returned, when runs read the branches.

@@ -99,7 +99,7 @@ var programSayings = []saying{
 	said(`label not defined: (.+)`, "there is no label $1; label $1 | sets it before the break"),
 }
 
-// programError describes an error of gojq. The result at is the offset of the error in the program, or -1.
+// programError describes an error of gojq. at is the offset of the error in the program, or -1.
 func programError(query string, err error) (message string, at int) {
 	var bad *gojq.ParseError
 	switch {
