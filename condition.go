@@ -536,8 +536,8 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted returns the function ancestor, wrapped to record the ids that a text names. The argument loop is the id of
-// the loop if the text is its test, whose ids are nodes of the loop's graph; otherwise it is "".
+// noted returns the function ancestor, wrapped to record the ids that a text names. If the text is
+// the test of a loop, its ids are nodes of the loop's graph, and loop is the id of the loop; otherwise loop is "".
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {

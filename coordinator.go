@@ -34,7 +34,7 @@ type Coordinator struct {
 // flight. Steps need no function of their own: the host calls them.
 //
 // Errors are as for [Plan.Start]. The error matches [ErrBadOption] for the options [Durable], [Idempotent], [*Memo] and [Use], which wait for
-// other work or wrap the calls of steps, and for [CancelWithContext]. It also matches for a time before the year 1 or after 9999, which JSON
+// other work or wrap the calls of steps, and for [CancelWithContext]. The error also matches it for a time before the year 1 or after 9999, which JSON
 // cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {

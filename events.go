@@ -349,7 +349,7 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries, hidden ones included, beginning with the id next. It returns none after last, but may end earlier. The
+// upTo returns entries, hidden ones included, beginning with the id next. No entry has an id above last, but the result may end earlier. The
 // caller holds the run's lock: the log may forget hidden entries when it is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()

@@ -582,7 +582,7 @@ func (u *undo) note() *writing {
 	return d.outbox.writing
 }
 
-// isUndoing reports whether the outermost run undoes its nodes or has undone them. Its Timeout does not apply then.
+// isUndoing reports whether the outermost run undoes its nodes or has undone them. The run's Timeout does not apply then.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
 // over ends the node's turn.

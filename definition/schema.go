@@ -77,7 +77,7 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	if len(rules.Items) > 0 {
 		node.Items = append(node.Items, rules)
 	}
-	defs := root.at("$defs") // last, since append may move the items of $defs, and node points to one of them
+	defs := root.at("$defs") // append comes last, since it may move the items of $defs, and node points to one of them
 	defs.Items = append(defs.Items, configs...)
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
@@ -113,7 +113,7 @@ func pointer(key string) string {
 	return url.PathEscape(pointerEscape.Replace(key))
 }
 
-// at returns the first member with the key. It always exists: the schema is the package's own.
+// at returns the first member with the key. The member always exists: the schema is the package's own.
 func (v *Value) at(key string) *Value { return members(v, key)[0] }
 
 func object(items ...Value) Value { return Value{Type: Object, Items: items} }

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is one, like temporal.Store, its
+// Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is a Controller, like temporal.Store, its
 // methods answer gates and stop runs in place of Workflow.Perform. Each method returns when the run has done or refused what it
 // asks for. The errors are those of kahn.Run's Signal, Cancel, AbortAll and CancelNode; Abort has the errors of AbortAll. The error matches kahn.ErrUnknownRun if the run does not
 // exist, and kahn.ErrFinished if it has ended.
@@ -41,7 +41,7 @@ func (d demand) judged() error {
 	return d.judge()
 }
 
-// ask performs a demand on a stored run: through the store if that is a Controller, otherwise in this process. If another process performs
+// ask performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process performs
 // the run, or this one cannot, ask posts a request to the store.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
 	if x, ok := c.h.Store.(Controller); ok {

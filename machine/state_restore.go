@@ -120,7 +120,7 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild takes the place of Begin: it computes what follows from the restored words: the counts of undecided
+// Rebuild takes the place of Begin. It computes what follows from the restored words: the counts of undecided
 // nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with
 // unfinished nodes continues if the run was in it, and otherwise starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {

@@ -61,7 +61,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 		if s.follow(src) != nil || src.Status().Terminal() {
 			return
 		}
-		// The run is suspended and its log has ended. If it continues, Find returns another Source.
+		// The run is suspended and its log has ended. If the run continues, Find returns another Source.
 		next, err := s.resumed(src)
 		if err != nil {
 			return

@@ -34,7 +34,7 @@ var queueChecks = []check[store.QueueStore]{
 	{"a cancelled context", queuesContext},
 }
 
-// short is a duration for which checks wait. They also succeed on a machine on which other work takes longer than that.
+// short is a duration for which checks wait. The checks also succeed on a machine on which other work takes longer than that.
 const short = 100 * time.Millisecond
 
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}

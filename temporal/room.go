@@ -139,8 +139,8 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	return nil
 }
 
-// tooLarge returns the failure of a run whose snapshot is too large. Its Result has no outputs, and if it is still too large, no errors
-// either.
+// tooLarge returns the failure of a run whose snapshot is too large. The Result of such a run has no outputs and, if it would still be too
+// large, no errors.
 func (x *interpreter) tooLarge(res *kahn.Result, why error) error {
 	out := output{Status: res.Status, Rule: x.in.Settings.StatusRule, Error: why.Error()}
 	o := sdk.ApplicationErrorOptions{NonRetryable: true}

@@ -115,7 +115,7 @@ func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// pipe is a running stage whose results are Us. Its goroutines end when it does.
+// pipe is a running stage whose results are Us. The goroutines of a pipe end with the pipe.
 type pipe[U any] struct {
 	outer, ctx context.Context
 	cancel     context.CancelFunc
