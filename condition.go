@@ -504,7 +504,7 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the checker of the text in a field. If warns is set, its error is only a warning.
+// fieldChecker is the checker of the text in a field. If warns is set, an error of the checker is only a warning.
 type fieldChecker struct {
 	field string
 	checker

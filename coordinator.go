@@ -33,9 +33,9 @@ type Coordinator struct {
 // NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and repeats the calls that were in
 // flight. Steps need no function of their own: the host calls them.
 //
-// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for the options [Durable], [Idempotent], [*Memo] and [Use], which wait for
-// other work or wrap the calls of steps, and for [CancelWithContext]. The error also matches it for a time before the year 1 or after 9999, which JSON
-// cannot express.
+// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for the options [Durable], [Idempotent], [*Memo] and [Use], which wait
+// for other work or wrap the calls of steps, and for [CancelWithContext]. The error also matches it for a time before the year 1 or after
+// 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)

@@ -113,7 +113,7 @@ const (
 )
 
 // byDefault are the configs of runs without options: the first for runs whose events have no reader, the second for runs whose events may
-// be read. They are shared and never written to.
+// be read. All runs share these configs, which are never written to.
 var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes},
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},

@@ -708,7 +708,7 @@ func (r *Run) compensation() Compensation {
 
 // Compensation returns the state of the run's compensations, at every depth. It is [CompensationRunning] while nodes are undone,
 // [CompensationFailed] if some node could not be undone, and [CompensationDone] if nodes were undone, even if they have run again since. A
-// store can filter runs by it, see [store.Filter].
+// store can filter runs by this state, see [store.Filter].
 func (r *Run) Compensation() Compensation {
 	r.st.Lock()
 	defer r.st.Unlock()

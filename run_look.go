@@ -642,7 +642,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	return x
 }
 
-// addInside adds the nodes inside a composite. sub is the plan of its sub-graph, or of each item.
+// addInside adds the nodes inside a composite. sub is the plan of the composite's sub-graph, or of each item.
 func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix string) {
 	in := n.Inside
 	if in == nil {

@@ -165,8 +165,8 @@ func (l *loss) leaves(err error) bool {
 // labelFields are the fields of a node that say which labels its edges may have.
 var labelFields = []string{"", "kind", "test", "expression", "routes", "choices", "gate", "graph", "map", "loop"}
 
-// leavesLabel reports whether the error is about an edge's label and also holds for the whole document. It does if the document has the
-// edge at the index that the error names, and if everything about the edge's source was read.
+// leavesLabel reports whether the error is about an edge's label and also holds for the whole document. Such an error holds if the
+// document has the edge at the index that the error names, and if everything about the edge's source was read.
 func (l *loss) leavesLabel(err error, parts *parts, graphs map[string]*kahn.Graph) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) || p.Field != "Label" || l.nodes {

@@ -56,7 +56,7 @@ const (
 type Options struct {
 	// Runner has the runs that are shown live and to which actions apply: its unfinished runs, and the runs that it remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and runs that the Runner has forgotten. They are shown in the state that the store has. If the
+	// Store has runs of other processes, and runs that the Runner has forgotten. Such runs are shown in the state that the store has. If the
 	// Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the snapshot has the state.
 	// For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox; if it is a
 	// [Controller], the handler calls its methods instead. Nil: none.

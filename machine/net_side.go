@@ -129,7 +129,7 @@ func (c *Builder) FindSides() {
 }
 
 // classify first marks every plain edge into a node on a branch as a side edge. The mark may be wrong if some exit
-// leads to the edge: then classify adds the target of the edge to the class of the targets with the same routers.
+// leads to the edge: in that case classify adds the target of the edge to the class of the targets with the same routers.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32

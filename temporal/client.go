@@ -86,10 +86,10 @@ type memo struct {
 const memoName = "kahn"
 
 // Start starts a run, and does not wait for it. If a workflow of this id exists with the same plan, settings and inputs, Start returns its
-// run, whether or not it has ended. If it differs in any of them, the error matches [kahn.ErrKeyConflict].
+// run, whether or not it has ended. If the workflow differs in any of these, the error matches [kahn.ErrKeyConflict].
 //
 // The error matches [ErrUnsupported] if the plan does not carry over. Bad inputs and settings are refused with the errors of
-// kahn.NewCoordinator. In both cases nothing was started.
+// kahn.NewCoordinator. After any of these errors nothing was started.
 func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*Run, error) {
 	in, err := w.input(inputs)
 	if err != nil {
