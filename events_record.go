@@ -503,8 +503,8 @@ func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft does what the method make does, but does not call the codec: withOutput later encodes the output in the
-// payload.
+// draft makes an event like the method make, but without calling the codec: withOutput encodes the output in the
+// payload afterwards.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)

@@ -199,7 +199,7 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 	return !r.st.Done()
 }
 
-// reverse begins to undo the nodes of the run for which undoes returns true. The parameter by is the run that waits until they are undone. reverse
+// reverse begins to undo the nodes of the run for which undoes returns true. by is the run that waits until these nodes are undone. reverse
 // returns false if there is no node to undo.
 func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, then func(now int64)) bool {
 	if r.st.Reverse(undoes, by == r) == 0 {

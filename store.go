@@ -296,10 +296,10 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 }
 
 // ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the run's.
-// If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the run
-// has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches [ErrBadValue] if a changed
-// graph has a node that did not end in the run.
+// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the
+// run's. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if
+// the run has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches [ErrBadValue] if a
+// changed graph has a node that did not end in the run.
 //
 // The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
 // the first attempt, and its Duration lasts until the last attempt has ended.

@@ -25,7 +25,7 @@ type Client struct {
 
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
-	// Priority is the priority of the run's jobs, from 1 to 4. Jobs with 1, River's default, come first. The run has it as its label
+	// Priority is the priority of the run's jobs, from 1 to 4. Jobs with 1, River's default, come first. The run has the priority as its label
 	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: its 0 means River's 1, and -1 to -3 mean 2
 	// to 4. River has no other priorities.
 	Priority int

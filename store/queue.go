@@ -225,7 +225,8 @@ func (a *Announcement) Check() error {
 	return nil
 }
 
-// QueueState says how many runs of a queue have not ended, or wait for a redrive, when they are due, and whether a process performs them.
+// QueueState describes a queue's runs, those that have not ended and those that wait for a redrive: how many there are, when they are due,
+// and whether a process performs them.
 type QueueState struct {
 	Queue
 	Runs int // how many runs of the queue have not ended, or have a waiting redrive

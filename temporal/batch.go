@@ -74,9 +74,9 @@ type child struct {
 // batches.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large maps
-// and if they are few compared with the running attempts, whose ends let further attempts begin. Otherwise each end of a single attempt would begin a
-// batch of one.
+// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large
+// maps and if they are few compared with the running attempts, whose ends let further attempts begin. Otherwise each end of a single
+// attempt would begin a batch of one.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {

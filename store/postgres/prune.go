@@ -82,7 +82,7 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 
 // sweep removes the blobs to which only pruned runs referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
-	// If other runs refer to a blob, the last one of them that is pruned records it again.
+	// Forget the blobs to which other runs still refer: pruning the last of these runs records the blob again.
 	const settled = "DELETE FROM $S.blobs b WHERE b.run = 0 AND EXISTS (SELECT FROM $S.blobs o WHERE o.key = b.key AND o.run > 0)"
 	nothing := func(pgx.Rows) error { return nil }
 	if err := s.do(ctx, s.sql(settled), nil, nothing); err != nil {

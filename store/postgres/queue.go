@@ -45,9 +45,8 @@ func partsOf() string {
 )`
 }
 
-// plainText selects runs of some queues by the time at which they are due, the earliest first, provided that all unended runs in the queues have
-// neither a key nor a priority. Otherwise plainText's statement returns one row without an id: then dueText must be used, which takes the server
-// longer.
+// plainText selects runs of some queues by the time at which they are due, the earliest first, provided that no unended run in the queues has a key
+// or a priority. If one has, the statement returns one row without an id: then dueText must be used, which takes the server longer.
 func plainText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended

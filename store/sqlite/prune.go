@@ -100,7 +100,7 @@ func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, er
 	var keys []string
 	err = w.write(ctx, func() error {
 		keys = nil
-		// If other runs refer to a blob, the last one of them that is pruned records it again.
+		// Forget the blobs to which other runs still refer: pruning the last of these runs records the blob again.
 		err := w.in("DELETE FROM kahn_blobs WHERE run = 0 AND EXISTS (SELECT 1 FROM kahn_blobs AS other WHERE other.key = kahn_blobs.key AND other.run > 0)", nil)
 		if err != nil {
 			return err
