@@ -91,7 +91,7 @@ var engineMutants = []mutant{
 	},
 	{
 		area: "side edges", name: "an always edge does not keep a node alive for its defaults", file: "machine/state_settle.go",
-		old: "		default: // of branches", new: "		case e.Flags&EdgeAlways != 0:\n		default: // of branches", larger: true,
+		old: "		default: // a routing edge, an edge that is another way in", new: "		case e.Flags&EdgeAlways != 0:\n		default: // a routing edge, an edge that is another way in", larger: true,
 	},
 	{
 		area: "labels into the end", name: "they are no branches", file: "dag_compile.go", larger: true,
