@@ -569,8 +569,8 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the nodes inside an expanded node with this key. If a is the zero value, it removes
-// all of them.
+// takeBackInside is like takeBack, but for the nodes inside an expanded node with this key. If a is the zero value,
+// all nodes inside are removed.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}

@@ -311,7 +311,7 @@ func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	return nil, 0
 }
 
-// readEarlier does what readFrom does, for an event before this life of the run. The caller does not hold l.mu, so
+// readEarlier is like readFrom, but for an event before this life of the run. The caller does not hold l.mu, so
 // only one log's lock is held at a time.
 func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()

@@ -649,7 +649,7 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 // wake is an entry in the store's queue of alarms, for an alarm that the next life of the run needs, too.
 type wake struct{ due.Entry }
 
-// afterAsStored does what the method after does, for an alarm that the next life of the run needs, too: the end of a
+// afterAsStored is like the method after, but for an alarm that the next life of the run needs, too: the end of a
 // backoff or of a pause, or a deadline. The store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)

@@ -258,7 +258,7 @@ const (
 	// StopScheduling lets running attempts finish and aborts all nodes that have not started, at the first failure for which the graph has
 	// no handler.
 	StopScheduling
-	// AbortRunning does the same as StopScheduling, and also cancels running attempts.
+	// AbortRunning is like StopScheduling, and also cancels running attempts.
 	AbortRunning
 
 	failureModeCount

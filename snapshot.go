@@ -184,7 +184,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // the signal came with the options of this life, so deadlines that passed before take effect first
+	given bool // the signal came with the options of this life: a deadline of the wait that has already passed wins over it
 }
 
 // nodeState is the state of a node in a snapshot.

@@ -502,7 +502,7 @@ func (list handledNodes) refusal() error {
 }
 
 // handled appends the nodes, at every depth, that have handled a failure and so forbid a redrive or a fork that runs the failed node again.
-// The parameter before reports whether a fork keeps the result of a node that comes before the composite around these nodes.
+// If before is set, a fork keeps the result of an ancestor of a composite that contains these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)

@@ -743,8 +743,8 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run that has ended. Before that, it returns an error that the step must return: the node waits,
-// suspended, until the run has ended. Then the step is entered again, in the same attempt, and gets the status:
+// AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error that the step must return:
+// the node waits, suspended, until the run has ended. Then the step is entered again, in the same attempt, and gets the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {

@@ -204,9 +204,9 @@ func (v View) Decision(id string) *Decision {
 // [ErrUnreadFailure] and names the node and its cause.
 //
 // Unread returns nil for an ancestor that has not failed, been aborted or been cancelled, or that failed under ContinueOnFail; for a
-// superseded node; and for a node that is not an ancestor. It returns nil in a guard that is a text and whose GuardErrors allow. An
-// [Expression] calls Unread for each node of which its text names the output, but neither the status nor the error. The call is made even if the
-// evaluation does not reach the output.
+// superseded node; and for a node that is not an ancestor. It returns nil in a guard that is a text and whose GuardErrors allow. If the
+// text of an [Expression] names the output of a node, but neither the node's status nor its error, the expression calls Unread for that node,
+// even if the evaluation does not reach the output.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil

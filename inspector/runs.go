@@ -69,7 +69,7 @@ type runRow struct {
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"`
 	Ended   string     `json:"ended,omitempty"`
-	// Millis is how long a run took that has ended, was left or has lost its process; nil while the run continues.
+	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
 	// Gone is set if a stored run should be running and no process performs it: it is when the run's process was last heard of.
 	Gone string `json:"gone,omitempty"`

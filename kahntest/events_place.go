@@ -15,7 +15,7 @@ func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, o
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn does the same as place, for a path relative to the graph g. The second argument is the path of g.
+// placeIn is like place, but for a path relative to the graph g. The second argument is the path of g.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {

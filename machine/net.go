@@ -103,7 +103,8 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node that an edge leaves.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge delivers data only, because it would otherwise make a label pointless.
+// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. It delivers data, but is no reason for the default
+// join rules to run the node; otherwise the node would run even if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
 // IsSpare reports whether an edge counts only if no router of its target was reached.

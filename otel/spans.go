@@ -203,7 +203,7 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	return links
 }
 
-// linksOf does the same as linksTo for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the
+// linksOf is like linksTo, but for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the
 // predecessors from the run.
 func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	at := siteOf(x.plan, path)

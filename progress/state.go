@@ -347,7 +347,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// first returns nodes from the front of a list, no more than its parameter most: the nodes that have been in the list for the longest time.
+// first returns the nodes that have been in a list for the longest time, from its front: at most as many as the parameter most says.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))

@@ -263,7 +263,7 @@ func (x *interpreter) cancel() {
 }
 
 // listen cancels the run if Temporal has asked for it. The request may arrive in the same workflow task as the last result of a run that is
-// being left. It is handled before that result, since a stop takes precedence over continuing as new.
+// being left. The request is handled before that result, since a stop takes precedence over continuing as new.
 func (x *interpreter) listen() {
 	if x.root.Err() != nil && !x.heard && x.since(cancelVersion) {
 		x.cancel()

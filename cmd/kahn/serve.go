@@ -168,7 +168,7 @@ func definitionsIn(paths []string) (files []string, err error) {
 	return slices.Compact(files), nil
 }
 
-// load reads the definitions. If any has problems, it reports all of them and returns the exit code.
+// load reads the definitions. If a definition has problems, load reports all problems and returns the exit code.
 func (s *server) load(paths []string) int {
 	files, err := definitionsIn(paths)
 	if err != nil {

@@ -48,8 +48,8 @@ func lastTaken(c *store.Commit) *int64 {
 }
 
 // postText is the statement that posts a request. It returns the run's status, the request that is stored under the id, and whether the statement
-// has written the new request. That third column is NULL if not, since pg_notify is called only for a written request. Posts for one run wait for
-// one another. If two post the same id at the same moment, they collide and one of them repeats the statement.
+// has written the new request. This third column is NULL if it has not, since pg_notify is called only for a written request. Posts for one run
+// wait for one another. If two posts have the same id at the same moment, they collide and one of them repeats the statement.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
