@@ -19,8 +19,7 @@ import (
 )
 
 // Runner runs many runs under common options and limits, and keeps a registry of the live runs and of the runs that ended lately. The zero
-// value sets no limit and remembers 100 ended runs. Its fields must not be changed once it is in use. Execute and Start work without a
-// Runner.
+// value sets no limit and remembers 100 ended runs. Its fields must not be changed once it is in use. Execute and Start need no Runner.
 type Runner struct {
 	// Options apply to every run, before the run's own options.
 	Options []Option
@@ -424,8 +423,7 @@ type RunChange struct {
 
 // Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields a run whenever one arrives, changes
 // its status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
-// intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes inside a run. A nil ctx
-// yields nothing.
+// intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes in a run. A nil ctx yields nothing.
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {
 		if ctx == nil {
@@ -618,8 +616,7 @@ func (d *deferrals) request(id string) {
 }
 
 // except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
-// most the argument most. It forgets the failures of a run that has not been started for mostRetry after its pause: another process
-// performs it.
+// most the argument most. It forgets the failures of a run that was not started for mostRetry after its pause: another process performs it.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -773,8 +770,7 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 }
 
 // same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that
-// continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if it is given
-// none.
+// continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if given none.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
