@@ -45,7 +45,7 @@ type labeler interface {
 
 // If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other label. A condition also runs
 // after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, failed ones included. By completing, the
-// condition handles every failure that reaches it, also one that the test did not ask for. With the node's Join set to [AllSucceeded] a failure
+// condition handles every failure that reaches it, even if the test did not ask for it. With the node's Join set to [AllSucceeded] a failure
 // stops the condition instead.
 //
 // A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch is taken: beside a

@@ -33,7 +33,7 @@ func sumGraph(join kahn.Join, missing func(s *kahn.Step) error) *kahn.Graph {
 	)
 }
 
-// Reading an input that is not there yet is an error, and not the same as reading one that does not exist.
+// Reading an input that is not there yet is an error, but another one than for an input that does not exist.
 func TestEarlyJoinsLoseNothingInSilence(t *testing.T) {
 	t.Parallel()
 	asks := map[string]struct {

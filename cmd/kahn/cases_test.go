@@ -185,7 +185,7 @@ cases:
 	}
 }
 
-// Each failed expectation is reported with the actual value, and the exit code is that of a failure.
+// Each failed expectation is reported with the actual value, and the exit code says that the run failed.
 func TestFailingCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shop, `

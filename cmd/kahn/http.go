@@ -105,7 +105,7 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// expects reports whether a status is one that the config expects.
+// expects reports whether the config expects a status.
 func (c *call) expects(status int) (bool, error) {
 	if c.Expect == nil {
 		return status < 400, nil
