@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,9 +100,9 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	each("one that ignores its context is left behind", func(t *testing.T, db store.Store) {
-		calls := 0
+		var calls atomic.Int32 // nothing orders the call that was left behind before the next life's
 		stuck := func(context.Context, *kahn.Step) (any, error) {
-			if calls++; calls == 1 {
+			if calls.Add(1) == 1 {
 				time.Sleep(time.Hour)
 				return "too late", nil
 			}
