@@ -117,10 +117,35 @@ func (s *server) counts(out io.Writer, runs int) error {
 	if err := s.clear(); err != nil {
 		return err
 	}
-	if err := s.fill(runs); err != nil {
+	if err := s.fill(0, runs); err != nil {
 		return err
 	}
-	return countsOf(out, "PostgreSQL", s.store, runs)
+	filled, err := s.size()
+	if err != nil {
+		return err
+	}
+	if err := countsOf(out, "PostgreSQL", s.store, runs); err != nil {
+		return err
+	}
+	var left int
+	if err := s.pool.QueryRow(context.Background(), "SELECT count(*) FROM kahn.runs").Scan(&left); err != nil {
+		return err
+	}
+	if err := s.fill(runs, 2*runs-left); err != nil {
+		return err
+	}
+	refilled, err := s.size()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "\nThe tables and their indexes take %d MB; %d MB after %s runs were pruned and as many added.\n", filled>>20, refilled>>20, thousands(runs-left))
+	return err
+}
+
+// size returns the bytes of the tables of runs and nodes with their indexes.
+func (s *server) size() (bytes int64, err error) {
+	err = s.pool.QueryRow(context.Background(), "SELECT pg_total_relation_size('kahn.runs') + pg_total_relation_size('kahn.nodes')").Scan(&bytes)
+	return bytes, err
 }
 
 // countsOf measures the calls that concern many runs, and prints them under a name.
@@ -157,6 +182,14 @@ func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
 			return err
 		}),
 	)
+	if many := 50_000; err == nil && runs >= 10*many {
+		start := time.Now()
+		for range many / store.MaxPage {
+			_, failed := db.Prune(ctx, store.PruneQuery{EndedBefore: time.Now(), Limit: store.MaxPage})
+			err = errors.Join(err, failed)
+		}
+		t.add(fmt.Sprintf("Prune of %s runs, %s in a call", thousands(many), thousands(store.MaxPage)), millis(time.Since(start)))
+	}
 	if err != nil {
 		return err
 	}
@@ -205,17 +238,17 @@ func filled(i int, began time.Time) *store.Run {
 	return r
 }
 
-// fill writes the rows of runs. Every tenth run is suspended.
-func (s *server) fill(runs int) error {
+// fill writes the rows of the runs first+1 to last, and cleans the tables. Every tenth run is suspended.
+func (s *server) fill(first, last int) error {
 	ctx := context.Background()
 	for _, text := range []string{
 		`INSERT INTO kahn.runs (sequence, epoch, expires, created, ended, id, owner, status, workflow, plan, record)
 SELECT 4, 1, now(), now() - interval '1 day' + n * interval '1 ms', CASE WHEN n % 10 > 0 THEN now() - interval '1 hour' + n * interval '1 ms' END, 'run-' || n, '',
-	CASE WHEN n % 10 > 0 THEN 'completed' ELSE 'suspended' END, 'w' || n / 10 % 10, 'p' || n / 10 % 10, repeat('x', 300)::bytea FROM generate_series(1, $1) n`,
+	CASE WHEN n % 10 > 0 THEN 'completed' ELSE 'suspended' END, 'w' || n / 10 % 10, 'p' || n / 10 % 10, repeat('x', 300)::bytea FROM generate_series($1::int + 1, $2::int) n`,
 		`INSERT INTO kahn.nodes (run, node, attempt, resolved, required, terminal, queued, completed, key, status, value, record)
-SELECT r.run, n, 1, 0, 0, true, false, true, 'node' || n, 'completed', '1', repeat('x', 200)::bytea FROM kahn.runs r, generate_series(0, 1) n WHERE $1 > 0`,
+SELECT r.run, n, 1, 0, 0, true, false, true, 'node' || n, 'completed', '1', repeat('x', 200)::bytea FROM kahn.runs r, generate_series(0, 1) n WHERE substr(r.id, 5)::int BETWEEN $1::int + 1 AND $2::int`,
 	} {
-		if _, err := s.pool.Exec(ctx, text, runs); err != nil {
+		if _, err := s.pool.Exec(ctx, text, first, last); err != nil {
 			return err
 		}
 	}
