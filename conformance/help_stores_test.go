@@ -332,7 +332,7 @@ func (s *served) status(t *testing.T, id string) kahn.RunStatus {
 
 // service serves graphs over the store of a test.
 func (s *served) service(graphs ...*kahn.Graph) kahn.Service {
-	x := kahn.Service{Store: s, OnError: s.told}
+	x := kahn.Service{Store: s, OnError: s.told, Poll: 300 * time.Millisecond} // the default would make 72,000 calls in an hour of a bubble
 	for _, g := range graphs {
 		x.Workflows = append(x.Workflows, kahn.Workflow{Graph: g, Step: s.step})
 	}

@@ -30,7 +30,7 @@ func TestServe(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"r0 a", "r1 a", "r2 a", "r3 a"}, s.take())
 		s.create(t, g, time.Time{}, "r4")
-		time.Sleep(100 * ms)
+		time.Sleep(time.Second)
 		require.Equal(t, []string{"r4 a"}, s.take())
 		time.Sleep(time.Until(begin.Add(time.Hour)) - ms)
 		require.Empty(t, s.take())
@@ -515,7 +515,7 @@ func TestServeRetention(t *testing.T) {
 		}
 		x.Workflows[0].Options = append(x.Workflows[0].Options, kahn.StoreEvents(), kahn.Encoding(&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: 100}))
 		x.Retention = []store.Retention{{Statuses: []kahn.RunStatus{kahn.RunCompleted}, For: time.Hour}, {Workflow: "w", For: 24 * time.Hour}}
-		x.PruneEvery, x.Blobs = 10*time.Minute, blobs
+		x.PruneEvery, x.Poll, x.Blobs = 10*time.Minute, 10*time.Second, blobs
 		count := func() (completed, failed int) {
 			counts, err := s.Count(t.Context(), store.Filter{})
 			require.NoError(t, err)

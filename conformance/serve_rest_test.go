@@ -217,7 +217,7 @@ func TestServeRests(t *testing.T) {
 // Many runs that sleep hold no goroutines.
 func TestServeManyThatRest(t *testing.T) { // not parallel: it counts goroutines
 	inBubble(t, "many runs that sleep", func(t *testing.T) {
-		s, loops := new(served), pausing("loops", 2, 100*time.Hour)
+		s, loops := new(served), pausing("loops", 2, 10*time.Hour)
 		n := size(1_000, 200, 10_000)
 		for i := range n {
 			s.create(t, loops, time.Time{}, fmt.Sprint("loop ", i))
@@ -227,7 +227,7 @@ func TestServeManyThatRest(t *testing.T) { // not parallel: it counts goroutines
 		v := s.service(loops)
 		v.Poll = time.Minute
 		end := serve(t, rn, v)
-		time.Sleep(99 * time.Hour)
+		time.Sleep(9 * time.Hour)
 		require.Len(t, s.take(), n)
 		for range rn.Runs() {
 			t.Error("a run that rests is kept in memory")
