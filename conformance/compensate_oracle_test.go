@@ -46,7 +46,7 @@ func TestSagas(t *testing.T) {
 func sagasOf(t *testing.T, depth int) {
 	ends := map[kahn.RunStatus]int{}
 	undone, failed := 0, 0
-	count := size(*sagaCount, *sagaCount, 20**sagaCount)
+	count := size(*sagaCount, *sagaCount/5, 20**sagaCount)
 	for seed := range seeds(t, count) {
 		res, wrong := tellSaga(t, seed, depth)
 		if len(wrong) > 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
@@ -319,10 +320,13 @@ func unqueue(r *store.Run) {
 	}
 }
 
-// size returns the size of a search: usual, or full in the long mode.
-func size(usual, full int) int {
-	if os.Getenv("KAHN_LONG") != "" {
+// size returns the size of a search: usual, raced under the race detector, or full in the long mode.
+func size(usual, raced, full int) int {
+	switch {
+	case os.Getenv("KAHN_LONG") != "":
 		return full
+	case race.Enabled:
+		return raced
 	}
 	return usual
 }
@@ -338,7 +342,7 @@ func first() uint64 {
 // TestLives performs more graphs than are needed to find a store that loses data, because it also tests the engine.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	storetest.Lives(t, first(), size(40, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
+	storetest.Lives(t, first(), size(40, 8, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
 // TestLivesControl plants defects in a store that only Lives finds. Each is tried in a separate process, which must fail.
