@@ -18,17 +18,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inbox has the requests that were posted for the run in its store. The run's lock guards it, except the atomic
+// inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic
 // fields.
 //
-// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; it ends when no request waits. The answer to a
-// request goes into the outbox in the critical section of its effect. A life takes the waiting requests before it calls steps. It takes signals
-// before the run begins, since the codec decodes their values. It takes stops in the critical section in which the run begins, since the cleanup
-// nodes and the end node of a continued run must still run. A run that is cancelled before it has ever begun ends at once.
+// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; it ends when no request waits. The answer
+// to a request goes into the outbox in the same critical section in which the request takes effect. A life takes the waiting requests
+// before it calls steps. It takes signals before the run begins, since the codec decodes their values. It takes stops in the critical
+// section in which the run begins, since a continued run that is stopped must still run its cleanup nodes and its end node. A run that is
+// cancelled before it has ever begun ends at once.
 //
-// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: its key or its blob may not have arrived.
-// The requests behind it do not wait for it. But a store takes answers in the order of the requests, so it gets their answers only after the
-// answer to that signal. Until then the record of the run has their answers, so that the next life does not perform these requests again.
+// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value
+// needs may not have arrived. Later requests do not wait for the signal. But a store takes answers in the order of the requests, so it
+// gets the later answers only after the answer to the signal. Until then the record of the run has the later answers, so that the next
+// life does not perform those requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, not yet taken
@@ -48,8 +50,8 @@ type inbox struct {
 	ahead  []aheadState          // the answers to requests behind an unanswered one, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that comes to rest while a request waits in its store, because the run's [Encoding] cannot read
-// the request's value now. A key or a blob may be missing. The next life of the run tries again.
+// ErrUndecoded is matched by the error of a run that comes to rest with a request whose value its [Encoding] cannot read now. A key or a
+// blob may be missing. The request waits in the store, and the next life of the run tries again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
 // openInbox loads the requests that wait for an acquired run, and begins to watch for more.
@@ -104,7 +106,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore takes, from the record of the run, the answers that the store does not have yet.
+// restore takes over the answers that are in the record of the run and not yet in the store.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return
@@ -116,7 +118,7 @@ func (in *inbox) restore(ahead []store.TakenRequest) {
 // holds reports whether there are answers that the store does not have yet.
 func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
 
-// answersAhead returns these answers.
+// answersAhead returns the answers that the store does not have yet.
 func (in *inbox) answersAhead() []store.TakenRequest {
 	if in == nil {
 		return nil
@@ -124,8 +126,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds the answers that the store does not have yet to c, the commit that ends the run. Requests between these answers
-// could not be read. end refuses such requests, since a run that ends refuses all requests that still wait.
+// end adds to c, the commit that ends the run, the answers that the store does not have yet. Requests between these
+// answers could not be read. end refuses such requests, since a run that ends refuses all requests that still wait.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -136,8 +138,8 @@ func (in *inbox) end(c *store.Commit) {
 	in.ahead = nil
 }
 
-// unreadable returns the error of a run that comes to rest while requests wait that it could not read; nil if there
-// are none.
+// unreadable returns the error of a run that comes to rest with requests that it could not read; nil if there are
+// none.
 func (in *inbox) unreadable() error {
 	if in == nil || len(in.unread) == 0 {
 		return nil
@@ -149,7 +151,7 @@ func (in *inbox) unreadable() error {
 	return err
 }
 
-// isBusy reports whether a goroutine takes requests, so that the run does not end at rest.
+// isBusy reports whether a goroutine takes requests. While it does, the run does not end at rest.
 func (in *inbox) isBusy() bool { return in != nil && in.taking }
 
 // close ends the watch. The caller does not hold the run's lock.
@@ -289,8 +291,8 @@ func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives an ended run as the first waiting request says, or refuses this request. A life takes only one redrive: after a refusal
-// the run is due for the next one.
+// restoreAsked redrives an ended run as the first waiting request says, or refuses this request. A life takes only one redrive: after a
+// refusal the run is due for the next redrive.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -354,8 +356,8 @@ func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops performs the requests that were posted before the run began, up to the first signal: stops, and reports that an awaited run has
-// ended. A goroutine takes the signal and the requests after it. The caller holds the run's lock.
+// takeStops takes the requests that were posted before the run began: it performs the stops and the ends of awaited runs, up to the first
+// request of another kind. A goroutine takes that request and the ones after it. The caller holds the run's lock.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
@@ -408,8 +410,9 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded answers a node whose awaited run has ended. If no node awaits the run, it refuses the answer. A node inside a graph that is not
-// known yet may await the run nevertheless: it asks the store again when it is restored. The caller holds the run's lock.
+// performEnded answers a node whose awaited run has ended. If no node awaits the run, performEnded refuses the request. A node inside a
+// graph that is not known yet may await the run nevertheless: such a node asks the store again when it is restored. The caller holds the
+// run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -441,7 +444,7 @@ func (r *Run) mayAwait() bool {
 }
 
 // The method await adds to c, the commit with a node's record, the id of the run that the store must await for the
-// node, if the awaited run has changed.
+// node. It adds nothing if the awaited run has not changed.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -460,7 +463,7 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// withdrawAwaits makes the store await no other run for the nodes of this run, if the commit ends this run.
+// If the commit ends this run, withdrawAwaits makes the store await no more runs for its nodes.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return
@@ -558,8 +561,8 @@ func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
 
-// answerRequest puts the answer to a request into the outbox, or into the record of the run while an earlier request waits. If the run is no
-// longer written, it does nothing: the next life of the run takes the request. The caller holds the run's lock.
+// answerRequest puts the answer to a request into the outbox, or into the record of the run while an earlier request waits. If the run is
+// no longer written, answerRequest does nothing: the next life of the run takes the request. The caller holds the run's lock.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
 	if d.failed != nil || in.hasAnswer(number) {
@@ -660,8 +663,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns when the run needs a process although no signal has arrived: at once, if it was left while it had
-// more to do than to wait.
+// wakeAt returns when the run needs a process even if no signal arrives: at once, if the run was left with more to do
+// than to wait.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():

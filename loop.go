@@ -12,7 +12,7 @@ import (
 )
 
 // Loop performs a node's Sub repeatedly, each time in a fresh nested run. After each of these iterations a test decides
-// whether another follows; there is at least one iteration. The node's output is the last iteration's.
+// whether another follows; there is at least one iteration. The output of the last iteration is the output of the node.
 //
 // The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, from 1. From the
 // second iteration on, "previous" is the output of the previous one. If an iteration fails, the node fails, with
@@ -32,9 +32,9 @@ type Loop struct {
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
-	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and
-	// the event node.paused reports the pause. Stops and timeouts end the pause at once. The time of the pause passes while the run is
-	// not in memory: a resumed run waits only for the remaining time. The loop's test is not called again.
+	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and the event
+	// node.paused reports the pause. Stops and timeouts end the pause at once. The time of the pause passes while the run is not in
+	// memory: a resumed run waits only for the remaining time, and does not call the loop's test again.
 	Pause time.Duration
 }
 

@@ -25,9 +25,9 @@ import (
 // ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output. The run sees
 // one node; the items are in NodeResult.Sub.
 type Map struct {
-	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If it might
-	// be an undeclared root input, and the run has no such input, the node fails with [CauseContractInput]. Null, or any other missing
-	// value, counts as an empty list, unless a required port skips the node; a value that is not a list fails the node with
+	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If the
+	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. Null, or any
+	// other missing value, counts as an empty list, unless a required port skips the node; a value that is not a list fails the node with
 	// [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit bounds how many items are performed at the same time. A suspended item does not count towards the limit. An item with a Sub
@@ -261,7 +261,7 @@ func (p *Plan) item(id string) (machine.Ref, bool) {
 	return machine.Ref(i), true
 }
 
-// sub returns the plan of a composite's Sub, or nil if it has none.
+// sub returns the plan of a node's Sub, or nil if the node has none.
 func (p *Plan) sub(r machine.Ref) *Plan {
 	if p.body != nil {
 		return p.body
@@ -301,8 +301,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the innermost item around the node, as its items and its index; the node itself may be this item. The index is -1 if
-// there is none. On its way outwards, innermost notes the read in the sights of the runs that it leaves.
+// innermost returns the innermost item around the node, as the items of its map and its index among them; the node itself may be this
+// item. The index is -1 if there is no item. On its way outwards, innermost notes the read in the sights of the runs that it leaves.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -413,9 +413,9 @@ func (m *Map) check(n *node, bad report) {
 	}
 }
 
-// UpstreamItems returns the value that the edge from a map delivered as a []T: the output of item i at index i, and the zero
-// T for an item without an output. errs is nil if no item failed; otherwise it is as long as the list and has the errors of
-// the failed items. UpstreamItems also works for a failed map, if the edge delivers the map's error.
+// UpstreamItems returns, as a []T, the value that the edge from a map delivered: the output of item i at index i, and the
+// zero T for an item without an output. errs is nil if no item failed; otherwise it is as long as the list and has the
+// errors of the failed items. UpstreamItems also works for a failed map, if the edge delivers the map's error.
 //
 // Under Map.Compact, if no item failed, the list has only the outputs, without gaps. The error matches [ErrType] if an
 // element has another type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].
@@ -471,7 +471,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 	return list, errs, nil
 }
 
-// endedItems returns the run of the items of a map that completed with their outputs, or nil.
+// endedItems returns the run of a map's items if the map completed with the outputs of its items, else nil.
 func (r *Run) endedItems(ref machine.Ref) *Run {
 	if r.plan.node(ref).Map == nil || r.st.Word(ref).Status() != Completed || r.records[ref].fallback {
 		return nil

@@ -40,7 +40,7 @@ type Memo struct {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error
 	}
-	// MaxAge is the greatest age at which an output is a hit; 0 means any age.
+	// MaxAge bounds the age of a hit: an output that is as old as MaxAge or older is not a hit. Zero means any age.
 	MaxAge time.Duration
 
 	mu      sync.Mutex // guards the fields below
@@ -50,7 +50,7 @@ type Memo struct {
 
 // The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan; but
 // DoChan calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. All waiters would also
-// get the error of the one call, whose run may have been cancelled or timed out.
+// get the error of that single call, whose run may have been cancelled or timed out.
 
 // Refresh makes the run call the steps of all nodes, even if its [Memo] has their outputs, and replace these outputs.
 func Refresh() Option {
@@ -85,8 +85,8 @@ func (m *Memo) apply(c *config) error {
 	return nil
 }
 
-// errBoardAgain is the result of an attempt whose node waited for a flight without its slots, and got no output: the node takes slots again
-// and joins a flight again.
+// errBoardAgain is the result of an attempt that gave up its slots while it waited for a flight, and got no output: the node takes slots
+// again and joins a flight again.
 var errBoardAgain = errors.New("the output that the node waited for did not come")
 
 // through performs an attempt of a memoized node: it finds the output, or calls perform.
@@ -243,8 +243,8 @@ func (t *tree) board(at place, f *flight) {
 	t.flights[at] = f
 }
 
-// landFlight ends the flight of an expanded node, which has ended, is attempted again, or is abandoned. If the node has completed, the flight has
-// the output. The caller holds the run's lock.
+// landFlight ends the flight of an expanded node that has ended, is attempted again, or is abandoned. If the node has completed, the
+// flight has the output. The caller holds the run's lock.
 func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	if r.tree == nil {
 		return
@@ -275,7 +275,7 @@ type memoKey struct {
 	fixed  bool   // from Node.MemoKey: what the step reads does not matter
 }
 
-// memoKey returns the key of the output that the step will produce.
+// memoKey returns the part of the output's key that is known before the step is called.
 func (s *Step) memoKey() (memoKey, error) {
 	n := s.node()
 	form := map[string]any{"node": n.MemoName, "memo": n.Memo}
@@ -323,8 +323,8 @@ func (s *Step) memoKey() (memoKey, error) {
 	return memoKey{base, flight, false}, nil
 }
 
-// inputsHash returns the hash of all inputs of the run, which it encodes once; "" if one has no JSON form: a memoized step
-// must not read such an input.
+// inputsHash returns the hash of all inputs of the run, which it encodes once. It returns "" if an input has no JSON form;
+// the output of a step that reads such an input is not kept.
 func (r *Run) inputsHash() string {
 	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys of this map are Refs
 	x := made.(*hashedInputs)
@@ -362,7 +362,8 @@ func (r *Run) memoParams(s *Step) map[string]any {
 	return m
 }
 
-// memoPath returns the path of a node; for an item it returns the path of its map, so that an item may move.
+// memoPath returns the path of a node; for an item it returns the path of its map, so that an item may move to
+// another index.
 func (r *Run) memoPath(ref machine.Ref) string {
 	r, ref, _ = r.home(ref, 0)
 	return r.path(ref)
@@ -711,7 +712,8 @@ func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	return false, nil
 }
 
-// keep keeps the output of a step, by its key and what the step has read, and puts it into f. f may be nil.
+// keep stores the output of a step, by the key and by what the step has read, and puts the output into f. f may be
+// nil.
 func (m *Memo) keep(s *Step, k memoKey, reads []string, value any, f *flight) {
 	if err := m.keeps(s, k, reads, value, f); err != nil {
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))

@@ -410,7 +410,7 @@ func (r *Run) delivered(to machine.Ref, flags stepFlags, i int32) (value any, ok
 	return deliver(r, to, flags&stepSubstituted != 0, i)
 }
 
-// param returns one parameter of a node. If the node has a check, the check has passed.
+// param returns one parameter of a node. Call it only after the node's check, if the node has one, has passed.
 func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	if r.items != nil {
 		if v, ok := r.items.input(ref, name); ok {
@@ -421,8 +421,8 @@ func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	return r.assembled(ref, flags, name, r.mergedOf(ref))
 }
 
-// mergedOf returns the merged parameters of a node. If the node has a check, the check has passed. mergedOf takes the
-// run's lock.
+// mergedOf returns the merged parameters of a node. Call it only after the node's check, if the node has one, has
+// passed. mergedOf takes the run's lock.
 func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	if !r.plan.net.Is(ref, machine.FlagCheck) {
 		return nil
@@ -648,7 +648,8 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 // maxKey is the greatest length, in bytes, of a key from a value.
 const maxKey = 1000
 
-// findKey finds the key of a node with a KeyFrom. Keys that come from the items of a map are left to distinguish.
+// findKey finds the key of a node with a KeyFrom. The method distinguish finds the keys that come from the items of a
+// map.
 func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	p := of.graph()
 	x, is := p.keySources[ref]

@@ -17,11 +17,11 @@ import (
 // the host's step function and to the nodes' own Do, not to tests and fallbacks. Each middleware is called once for the run, before anything
 // starts; the function that it returns is called for every attempt.
 //
-// This function may pass a derived context to next; the Step then has this context, too. It may return without calling next, or change the
-// results of next: the results of the middleware are the results of the attempt. The run is refused with [ErrBadOption] if a middleware is nil,
-// panics or returns nil.
+// The function that a middleware returns may pass a derived context to next; the Step then has this context, too. It may return without
+// calling next, or change the results of next: what it returns is the result of the attempt. The run is refused with [ErrBadOption] if a
+// middleware is nil, panics or returns nil.
 //
-// Middleware does not see nodes without an attempt, because they were skipped or stopped before their start: see [OnNode].
+// Middleware does not see a node that was skipped or stopped before its first attempt: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
 	return optionFunc(func(c *config) error {
 		for _, m := range mw {
@@ -88,12 +88,12 @@ func (r *Run) wrap() error {
 // ctx: the steps' contexts then have its values. If this context ends before the caller's, the run does not stop. Several Arounds nest, the
 // first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner].
-// Meanwhile the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
-// ends meanwhile, the functions of later Arounds are not called; if it ends before f is called, neither function of this Around is called.
-// The function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it as long as
-// CancelGrace, but at least for a second. A panic of either function is a warning in the Result, and so is a function that still runs after
-// that time.
+// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While
+// f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
+// ends while f runs, the functions of later Arounds are not called; if it ends before f is called, neither function of this Around is
+// called. The function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it as long as
+// CancelGrace, but at least for a second. The Result has a warning if either function panics, or if a function still runs after that
+// time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -169,8 +169,8 @@ func (r *Run) warnOfAround(a *surrounding, err error) {
 	r.warn(err)
 }
 
-// endAround waits for the end of the run and calls the functions, the innermost first. If a function calls Goexit, the other functions are
-// called nevertheless.
+// endAround waits for the end of the run and calls the functions that Around's functions have returned, the innermost first. If one of
+// them calls Goexit, the other functions are called nevertheless.
 func (r *Run) endAround(a *surrounding) {
 	defer close(a.done)
 	var res *Result
@@ -253,9 +253,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that the Mux does
-// not have. Each is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not compile, Check returns the
-// error of [Graph.Compile].
+// Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that the Mux
+// does not have. Each missing kind is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not
+// compile, Check returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {
@@ -277,8 +277,8 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes need none. In test mode,
-// the argument within is the double of the node that expands into the plan, if any.
+// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes do not need the
+// function. In test mode, the argument within is the double of the node that expands into the plan, if any.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {

@@ -20,13 +20,13 @@ import (
 // TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when the run is
 // over. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies, retries and fallbacks.
 //
-// Result.Test then has the outcome of each node and of each assertion. Execute does not return the failures of assertions: call the Err of
-// Result.Test. With Limit(1) two such runs have the same events, except for run ids and times.
+// Result.Test then has the outcome of each node and of each assertion. Execute does not return the failures of assertions: call the Err
+// of Result.Test. With Limit(1) two runs in test mode have the same events, except for run ids and times.
 //
-// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path stands for the node in every item and
-// iteration. "M[]" stands for the items of a map M of steps. If the graph has no node with a path, the run is refused with an error that
-// matches [ErrUnknownNode] and [ErrBadOption]. But a step may expand into any graph, see [Expand], so a path that begins with a step is not
-// checked further.
+// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path stands for the node in every
+// item and iteration. "M[]" stands for the items of a map M of steps. The run is refused with an error that matches [ErrUnknownNode] and
+// [ErrBadOption] if the graph has no node with one of the paths. But a step may expand into any graph, see [Expand], so a path that
+// begins with a step is not checked further.
 type TestMode struct {
 	// Mocks replace nodes, by path. A mocked composite does not begin the nodes inside it. Contracts and the moderator do
 	// not judge the inputs and the output of a mock, and middleware does not see it.
@@ -48,9 +48,9 @@ type TestMode struct {
 }
 
 // Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a
-// null output. At most one of the fields may be set. The rest of the graph sees the result of a step. The value of a
-// condition or a gate is the label of its branch. If the value is none of the choices of a [Gate], the run is refused with a
-// [*ChoiceError], which matches [ErrBadOption].
+// null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. For a
+// condition or a gate, the Value is the label of the branch. If it is none of the choices of a [Gate], the run is refused
+// with a [*ChoiceError], which matches [ErrBadOption].
 //
 // The node does not start: it has the event node.mocked in place of node.started. A mock is called once, and its failure is
 // not retried. A Sequence provides a mock for each attempt.
@@ -205,7 +205,8 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// validate reports paths that name no node of the whole graph's plan: mocks may name nodes that a trigger has pruned.
+// validate reports paths that name no node of p, the plan of the whole graph: mocks may name nodes that a trigger has
+// pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
@@ -313,7 +314,7 @@ func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
 // byStep reports whether the run's step function performs a node, or the items of a map, and whether it performs their compensations.
-// It does not look inside composites. t is nil outside test mode.
+// byStep does not look inside composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
@@ -766,7 +767,7 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes at a path: one item if the path has its number, else all items.
+// instances returns the nodes at a path. If the path has the number of an item, it returns this item, else all items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

@@ -15,7 +15,8 @@ import (
 //
 //	kahn.Execute(ctx, &g, step, kahn.Waves, kahn.Limit(8), kahn.StatusStrict)
 //
-// Options are applied in order; a later one overrides an earlier one, except that every OnEvent adds a sink.
+// Options are applied in order; a later one overrides an earlier one, except that OnEvent, OnNode, Use and Around add
+// to the earlier ones.
 type Option interface {
 	apply(*config) error
 }
@@ -215,9 +216,9 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if some node that sees its failure
-	// has run, or was skipped because of the failure by its own upstream policy. If some bad node was not handled, the run fails, or
-	// is cancelled if only cancellations were not handled.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if some node that sees its
+	// failure has run, or if the upstream policy of that node has skipped that node because of the failure. If some bad node was not
+	// handled, the run fails, or is cancelled if only cancellations were not handled.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
 	// none failed, and fails in all other cases.
@@ -255,8 +256,8 @@ type FailureMode uint8
 const (
 	// Continue, the default, finishes all nodes that do not depend on the failed node.
 	Continue FailureMode = iota
-	// StopScheduling lets running attempts finish and aborts all nodes that have not started, at the first failure for which the graph has
-	// no handler.
+	// StopScheduling acts at the first failure for which the graph has no handler: it lets running attempts finish, and aborts all nodes
+	// that have not started.
 	StopScheduling
 	// AbortRunning is like StopScheduling, and also cancels running attempts.
 	AbortRunning
@@ -371,8 +372,8 @@ func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
-// Inputs provides the run's root inputs: values for ports and parameters that nothing else feeds. A graph that declares its Inputs accepts
-// only these, see [InputError]. The map is read, not copied.
+// Inputs provides the run's root inputs: values for ports and parameters that nothing else feeds. A graph that declares its Inputs
+// accepts only the declared ones, see [InputError]. The map is read, not copied.
 func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
@@ -400,9 +401,9 @@ func PerRun(f func() []Option) Option {
 	})
 }
 
-// OnEvent adds a sink. The sink is called with every event of the run, in order, on its own goroutine, so that it can neither delay the run
-// nor be called concurrently. Execute returns after the sink has received the last event, or when CancelGrace, at least a second, has
-// passed since the run's end. A sink that panics is disabled. Result.Warnings reports such a sink, and a sink that is still busy when
+// OnEvent adds a sink. The sink is called with every event of the run, in order, on its own goroutine, so that it can neither delay the
+// run nor be called concurrently. Execute returns after the sink has received the last event, or when CancelGrace, at least a second, has
+// passed since the run's end. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy when
 // Execute returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
@@ -414,10 +415,10 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs makes the events node.completed, and the events that end a run, carry the output, up to the given number of bytes. The
-// output is plain JSON, or the text of the run's [Codec] if that is not [Types]. For a longer output they carry only its length. Zero means
-// 32 KiB; the run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs. The output is encoded
-// separately for each reader and sink, when it receives the event.
+// EventOutputs adds the output to each event node.completed and to each event that ends a run, if the output has at most the given number
+// of bytes. The output is plain JSON, or the text of the run's [Codec] if that is not [Types]. For a longer output the event carries only
+// the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs.
+// The output is encoded separately for each reader and sink, when it receives the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
 		if most < 0 {
@@ -462,16 +463,17 @@ func (r Retry) apply(c *config) error {
 	return nil
 }
 
-// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. It counts from the run's
-// beginning, through all lives that have this option. Waits for signals and the time between lives count, too. With a [Redrive] the time
-// starts anew. A deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and leaves a
-// durable one.
+// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. The time counts from the
+// run's beginning, through all lives that have this option. Waits for signals and the time between lives count, too. With a [Redrive] the
+// time starts anew. A deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and
+// leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// CancelWithContext makes the end of the caller's context cancel a durable run, like a run without a store. Its nodes are cancelled, its
-// cleanup and end nodes run, and the run ends. Without this option the run is left, see [Durable], and continues from its store.
+// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: nodes are
+// cancelled, the cleanup and end nodes run, and the run ends. Without this option the run is left, see [Durable], and continues from its
+// store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Result is the outcome of a run. The zero value is the Result of a run without nodes, plan and id. A nil Result, which Execute returns
-// with an error about the graph or the options, behaves like the zero value.
+// Result is the outcome of a run. The zero value is the Result of a run without nodes, a plan or an id. A nil Result, which Execute
+// returns with an error about the graph or the options, behaves like the zero value.
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that has not ended: see Waiting.
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output has
 	// completed, and does not degrade the run.
 	Degraded bool
-	// Left is true for a suspended run that was left. [Run.Leave] or [Runner.Shutdown] left it, or the caller's context of a durable run
-	// ended, or the run's store did not answer before its lease ran out. If the context ended, the error matches [ErrLeft]. If the store
-	// did not answer, the error matches [ErrStore], and the nodes are in their stored states.
+	// Left is true for a suspended run that was left: by [Run.Leave] or [Runner.Shutdown], because the caller's context of a durable run
+	// ended, or because the run's lease ran out before the store answered. If the context ended, the error matches [ErrLeft]. If the
+	// store did not answer, the error matches [ErrStore], and the nodes are in their stored states.
 	Left bool
 	// Cause says why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run that failed only
 	// because of its nodes.
@@ -46,7 +46,7 @@ type Result struct {
 	// Warnings are problems that did not fail the run:
 	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
 	//   - conditions whose answer is none of their choices and matched no edge, once for each ([ErrNoMatch]);
-	//   - the warnings of [Plan.Warnings] except for triggers, also for graphs that steps returned;
+	//   - the warnings of [Plan.Warnings] except those about triggers, also for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
 	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
@@ -75,8 +75,8 @@ type NodeResult struct {
 	RunID string
 	// Output is the output of a completed node.
 	Output any
-	// Err is a [*NodeError] for a node that failed by itself. For a stopped node it is an [*UpstreamError] or the cause for which the run
-	// was stopped.
+	// Err is a [*NodeError] for a node that failed by itself, or that was stopped alone or with the run. It is an [*UpstreamError] for a
+	// victim of an upstream failure.
 	Err   error
 	Cause Cause
 	// Skip says why the node was skipped, if it was.
@@ -631,9 +631,9 @@ func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 // Cause says why a node ended as it did.
 type Cause struct {
 	Kind CauseKind
-	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by itself
-	// is its own origin. Nodes with the same origins may share the slice, which must not be modified. It is computed on request, in time
-	// that grows with the edges that let the failure through.
+	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by
+	// itself is its own origin. Nodes with the same origins may share the slice, which must not be modified. Origins is computed on
+	// request, in time that grows with the number of edges that let the failure through.
 	Origins []string
 	// Err is a [*NodeError] if the node failed by itself, or if it was stopped alone or with the run. It unwraps to the step's error or to
 	// the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing: the origins have the

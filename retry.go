@@ -197,7 +197,8 @@ func (r Retry) slip() (field, text string) {
 	return "", ""
 }
 
-// lacksUnit reports whether a time in a graph is so short that its unit was probably forgotten, as in 30 for 30*time.Second.
+// lacksUnit reports whether a duration in a graph is so short that its unit was probably forgotten, as in 30 for
+// 30*time.Second.
 func lacksUnit(d time.Duration) bool { return 0 < d && d < time.Microsecond }
 
 // warnOfRetry adds a warning about the policy of a node, or if id is empty about the default policy of the graph.
@@ -238,9 +239,9 @@ func (r Retry) delay(k int, u float64) time.Duration {
 
 // Next decides what follows after a failed attempt, counted from 1. If another attempt follows, it returns the delay before it; otherwise
 // refused says why none does. The cause is what [CauseOf] returns for err, or [CauseTimeout] and the like if something else ended the
-// attempt. The jitter uses u, which is drawn from [0, 1). Unset fields of the policy have their defaults. Next is a pure function, and runs
-// use it, too. Beyond Next, a run does not retry if the wait cannot end before the deadlines of the node and the run, or if the node or the
-// run is being stopped.
+// attempt. The jitter uses u, which is drawn from [0, 1). Unset fields of the policy have their defaults. Next is a pure function, and
+// runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and the run, or
+// if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -253,8 +254,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next does the work of Next for a policy whose unset fields have their defaults. The error may be retried; the argument hint is the wait
-// that it asks for, or 0.
+// next does the work of Next for a policy whose unset fields have their defaults. The error must be one that may be retried; hint is the
+// wait that the error asks for, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:

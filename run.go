@@ -32,8 +32,8 @@ type Run struct {
 	runIdentity
 }
 
-// runGiven holds the plan, inputs and options of a run. It is fixed when the run begins, except for base, which the caller's context may
-// replace.
+// runGiven holds the plan, inputs and options of a run. Its fields, except dozes, are fixed when the run begins. Until then a function
+// of Around may replace base.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
@@ -46,7 +46,7 @@ type runGiven struct {
 	mayEnd   bool         // the caller's context may end
 	careful  bool         // performPlain must look beyond a step's result: the caller's context may end, outputs are encoded, or the run has one slot
 	attended bool         // Execute waits for the run, which follows the caller's context
-	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
+	unheld   bool         // started by Execute or Runner.Serve: the run ends when it comes to rest
 	epoch    int          // 1, and one more with each redrive
 	dozes    int64        // if doze has left the run: the time from then to the first alarm, in ns; else 0
 	learning *learning    // its History; nil without one
@@ -147,8 +147,8 @@ type runRest struct {
 	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
 }
 
-// runStage says how far a run has come. Stages advance, with two exceptions: a resting run that continues is running again, and a concluded
-// run goes back if its store refuses its end. Being left is not a stage: such a run may be running or resting.
+// runStage says how far a run has come. Stages advance, with two exceptions: a resting run that continues is running again, and a
+// concluded run goes back if its store refuses its end. Being left is not a stage: a run that is being left may be running or resting.
 type runStage uint8
 
 const (

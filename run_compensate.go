@@ -155,8 +155,8 @@ func (r *Run) undoesSome() bool {
 }
 
 // reverses is called when all nodes except cleanup nodes have ended, and again when all except the end node have. It reports whether the
-// run begins to undo. If the run is about to end badly, it undoes all its nodes. Otherwise it undoes only nodes in expanded nodes that a
-// stop of an earlier life could not undo. The failures of items concern only their map.
+// run begins to undo. If the run is about to end badly, it undoes all its nodes. Otherwise it undoes only the nodes that a stop in an
+// earlier life could not undo, because they are inside expanded nodes: see isCut. The failures of items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false

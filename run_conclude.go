@@ -137,7 +137,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 			return c
 		}
 		c.suspend = facts.suspend
-		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // for a node that amend does not let wait
+		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // applies if amend does not let the node wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -230,7 +230,8 @@ func (r *Run) random() float64 {
 }
 
 // amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was asked to
-// stop, and whether another attempt follows. Another one follows if the failure is retried, or if leaving the run interrupted the attempt.
+// stop, and whether another attempt follows. Another attempt follows if the failure is retried, or if leaving the run interrupted the
+// attempt.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {

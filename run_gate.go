@@ -45,8 +45,8 @@ func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answ
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err, text: w.kept[0]}
 }
 
-// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so it calls no user
-// code: a string is its own label, every codec can write it, and contracts check only values from outside.
+// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome
+// calls no user code: a string is its own label, every codec can write it, and contracts check only values from outside.
 func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {
@@ -155,8 +155,9 @@ type pendingGate struct {
 	kept *keptNode
 }
 
-// findPending returns the node that a signal answers. For a signal that repeats an earlier one it returns the transaction of the earlier
-// one and no node; with an error it returns neither. The error errNotKept means that the run has begun. The caller holds the run's lock.
+// findPending returns the node that a signal answers. For a signal that repeats an earlier signal, it returns the transaction of the
+// earlier signal and no node; with an error it returns neither. The error errNotKept means that the run has begun. The caller holds the
+// run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -265,7 +266,8 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is such a run.
+// statusInside returns the status of a node in a nested run, and whether there is such a run. The argument prefix is the prefix of the
+// nested run's paths, relative to this run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -387,7 +389,7 @@ func (r *Run) flushSignalled(now int64) {
 	}
 }
 
-// reachGate settles a gate that the run has reached if the gate has its answer, or else makes it wait.
+// reachGate settles a gate that the run has reached if the gate has been answered, and makes the gate wait otherwise.
 func (r *Run) reachGate(ref machine.Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)

@@ -90,7 +90,7 @@ func (r *Run) Nodes() iter.Seq[NodeResult] {
 // Inside describes the inside of a composite: see [Run.Inside].
 type Inside struct {
 	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. It is nil
-	// while it is not known, before a map has its list, and in a resumed run until an expanded node has returned its graph again.
+	// while it is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph again.
 	Plan *Plan
 	// Prefix precedes the ids of the nodes in their paths.
 	Prefix string
@@ -187,7 +187,7 @@ func (a *around) each(yield func(NodeResult) bool) {
 	}
 }
 
-// unbegun returns the result of a node that has only its status.
+// unbegun returns the result of a node that has not begun. The caller sets the Status.
 func (r *Run) unbegun(ref machine.Ref) NodeResult {
 	n := r.plan.node(ref)
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
@@ -237,8 +237,8 @@ func (at place) child() *Run {
 	return x.comp.child
 }
 
-// PathError is the error for a path that leads to no node of a run, perhaps because the node does not exist yet or any more. It matches
-// [ErrUnknownNode].
+// PathError is the error for a path that leads to no node of a run, perhaps because the node does not exist yet or no longer exists. It
+// matches [ErrUnknownNode].
 type PathError struct {
 	Path string
 	// Within is the path of the composite in which the remaining path names no node; empty for the graph itself.
@@ -514,10 +514,10 @@ type SnapshotNode struct {
 	Iteration int
 }
 
-// Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The
-// error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle. These nodes
-// lack Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration, or from a store in
-// the order of their ids.
+// Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration.
+// The error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle. These
+// nodes lack Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration or, in a
+// snapshot from a store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {

@@ -20,16 +20,17 @@ type order interface {
 	// section it also reaches the gates and begins the composites that come before the task, so that nothing else
 	// can change the order in which nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// onlyGates is called after the worker has begun the task of next, if only gates are left to take.
+	// onlyGates is called after the worker has begun the task that next returned, if only gates are left to take.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce work, unless nothing may begin now. In that case the worker or attempt in the way dispatches when it
-	// is done.
+	// announce lets the State announce work, unless nothing may begin now. In that case the worker or attempt that prevents it dispatches
+	// when it is done.
 	announce(r *Run)
 	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
 }
 
-// order returns the run's current order. It may change once: when its first node is expanded, the run becomes a tree.
+// order returns the run's current order. The order may change once: when the first node of the run is expanded, the
+// run becomes a tree.
 func (r *Run) order() order {
 	switch {
 	case r.single == nil:
@@ -163,8 +164,8 @@ func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
 
-// slotlessDue calls slotlessDue of the run's order, unless the run has lost its store: such a run begins nothing. Tasks that cannot begin
-// because an interrupted attempt has not returned are left out.
+// slotlessDue calls slotlessDue of the run's order, unless the run has lost its store: such a run begins nothing. It does not count tasks
+// that cannot begin because an interrupted attempt has not returned.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
 // putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout: the attempt
@@ -178,7 +179,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	return false
 }
 
-// takeUp settles the results that were put off, when nothing comes before them any more. The caller holds the run's lock.
+// takeUp settles the results that were put off, once nothing comes before them. The caller holds the run's lock.
 func (r *Run) takeUp() {
 	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
 		for _, x := range q.off {

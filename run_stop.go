@@ -34,7 +34,7 @@ func (r *Run) cancel(q Request) {
 
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted, and the run fails with err, or with
 // [ErrAborted] if err is nil. A [Request] records who asks, and why, as for Cancel. AbortAll returns [ErrAtRest] if the run is at rest,
-// since stores do not keep such requests; use Cancel to stop it.
+// since stores do not keep such requests; use Cancel to stop such a run.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -155,7 +155,8 @@ func (r *Run) control(f func(now int64)) bool {
 	return true
 }
 
-// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. Only the first cause counts.
+// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. The first stop decides the
+// cause of the run; a later one can only stop more nodes.
 func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
@@ -264,8 +265,8 @@ func callerCause(ctx context.Context) *stopCause {
 	return cause
 }
 
-// endForContext ends an outermost run because its caller's context has ended: it leaves the run if it can continue from its store, and
-// cancels it otherwise.
+// endForContext ends an outermost run because its caller's context has ended: it leaves a durable run without the option
+// CancelWithContext, and cancels any other run.
 func (r *Run) endForContext(cause *stopCause, now int64) {
 	if r.isLeftByCaller() {
 		r.leaveForContext(cause, now)
@@ -417,7 +418,7 @@ type groupFailures struct {
 	byName map[string]groupFailure
 }
 
-// failuresOf takes over the failures of a snapshot or of the iteration before.
+// failuresOf makes groupFailures from the list in a snapshot.
 func failuresOf(list []groupFailure) (x *groupFailures) {
 	for _, f := range list {
 		x, _ = x.with(f)
@@ -716,8 +717,8 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// The undos inside a composite whose attempt has failed are listed in the composite's run, even while that run undoes no nodes of its
-	// own.
+	// The undos inside a composite whose attempt has failed are listed in the run around the composite, even while that run undoes no
+	// nodes of its own.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true

@@ -25,9 +25,9 @@ const (
 // ErrBudget is matched by the error of a run that its [Budget] has stopped.
 var ErrBudget = errors.New("over budget")
 
-// Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps that error
-// and [ErrBudget]. check is called after each report of a step, on the step's goroutine, so calls from concurrent steps overlap. Its
-// argument is the usage of the run so far in all its lives, in a map that check may keep and change.
+// Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps
+// [ErrBudget] and the error of check. check is called after each report of a step, on the step's goroutine, so calls from concurrent
+// steps overlap. The argument is the usage of the run so far in all its lives, in a map that check may keep and change.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -312,10 +312,10 @@ const (
 	maxLabelText = 1000
 )
 
-// SetLabel gives the run a label, or replaces the label with this name, as [Describe] does at the run's start: [store.Admin] lists runs by
-// it. Over a store the label is written in the commit that records the end of the attempt, however the attempt ends; if the process dies
-// during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A run on
-// Temporal keeps the label in its history, and sets no search attribute.
+// SetLabel gives the run a label, as [Describe] does at the run's start, or replaces the label with this name. [store.Admin] lists runs
+// by their labels. Over a store the label is written in the commit that records the end of the attempt, however the attempt ends; if the
+// process dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A
+// run on Temporal keeps the label in its history, and sets no search attribute.
 //
 // The error matches [ErrBadValue] if a text is not UTF-8 or longer than 1,000 bytes, or if steps have set 100 labels already. After the
 // attempt has ended SetLabel does nothing.

@@ -113,7 +113,7 @@ func (x *waits) drop(at place) (told bool) {
 	return k.told
 }
 
-// lend records that a snapshot shares the inside of a node, which must not change any more.
+// lend records that a snapshot shares the inside of a node. From then on the inside must not change.
 func (x *waits) lend(at place) {
 	if k := x.keptAt[at]; k != nil && k.owned {
 		k.owned = false
@@ -256,7 +256,7 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 // isPutAway reports whether the run has ended at rest, so that another life continues it. The caller holds the run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
-// judgeAtRest refuses a signal whose node did not wait when the run came to rest, as Signal does while the run runs. It calls user code.
+// judgeAtRest returns the error with which Signal would refuse the signal if the run had not come to rest, or nil. It calls user code.
 func (r *Run) judgeAtRest(s *signal) error {
 	r.st.Lock()
 	at, lost := r.locate(s.gate)
@@ -300,8 +300,8 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// answered records the answer to the request of the inbox, if the signal came from one. The caller holds the run's lock, in the critical
-// section in which the signal takes effect.
+// answered records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, in the
+// critical section in which the signal takes effect.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)
@@ -344,8 +344,8 @@ type takenSignals struct {
 // signalName distinguishes signals.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the taken signals of a snapshot, whose list other runs may share. The first signals, as many as the
-// parameter stored says, have records in the store.
+// takenBefore returns the taken signals of a snapshot, whose list other runs may share. stored is how many of the first
+// signals have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -394,7 +394,8 @@ func (x *takenSignals) unstored() (list []answeredState, first int) {
 	return list, first
 }
 
-// signalKey returns the key under which the store keeps a signal with an ID, by the signal's number, from 1. No node has this id.
+// signalKey returns the key under which the store keeps a signal with an ID, by the signal's number, from 1. No node has the key
+// as its id.
 func (p *Plan) signalKey(number int) string {
 	key := fmt.Sprint("#signal", number)
 	for _, taken := p.Ref(key); taken; _, taken = p.Ref(key) {
@@ -427,8 +428,8 @@ func (r *Run) interrupt() {
 	})
 }
 
-// leaveForContext leaves the run because its caller's context has ended, like interrupt. A run that has not begun stays pending in its
-// store.
+// leaveForContext does the work of interrupt for a run whose caller's context has ended. A run that has never begun, and has no early
+// signals, stays pending in its store.
 func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	if r.leftFor == nil {
 		r.leftFor = cause
@@ -524,10 +525,10 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 }
 
 // Leave ends the run as it stands: nothing more is started. When the running attempts have returned, Wait returns a Result in status
-// [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard, a
-// merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node; it is
-// called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node left to start,
-// or if it is stopped before its last record is written.
+// [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard,
+// a merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node; the
+// function is called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node
+// left to start, or if it is stopped before its last record is written.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {
@@ -792,8 +793,8 @@ func (r *Run) endWait(x *extra) {
 	}
 }
 
-// rest suspends the run if no worker runs and nothing is left to start. The run ends as suspended if Execute began it or if it is being
-// left. rest is called when a node is suspended, or when the run is being left.
+// rest suspends the run if no worker runs and nothing is left to start. The run ends as suspended if it is unheld, as under Execute, or
+// if it is being left. rest is called when a node is suspended, or when the run is being left.
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
