@@ -40,7 +40,7 @@ func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) 
 	}}
 }
 
-// graphOf returns the graph of a shape, after calling the function change with its nodes.
+// graphOf returns the graph of a shape, after calling the function change, unless it is nil, with each node.
 func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
 	plain, g := kahnGraph(s, false), &kahn.Graph{}
 	for _, n := range plain.Nodes() {
@@ -168,7 +168,7 @@ type addition struct {
 	cpu, bytes, allocs float64 // for each node; cpu is processor time, which other load on the machine hardly changes
 	relative           float64 // the cost, relative to the run without the feature
 	hand               float64 // the ns for each node that the counterpart adds; 0 if there is no counterpart
-	ratio              float64 // the cost for kahn's cpu, divided by hand
+	ratio              float64 // cpu divided by hand
 }
 
 // measure measures a feature in several rounds.

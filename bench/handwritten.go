@@ -66,9 +66,9 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	return r, r.err
 }
 
-// work performs nodes until none is ready. One critical section settles a node and takes the next one: the first node that became ready, or
-// else a waiting node. If ready nodes remain, the worker starts one more worker, which does the same. So a worker starts only when there is
-// work for it.
+// work performs nodes until none is ready. One critical section settles a node and takes the next one: the first node that the settled
+// node made ready, or else the last node in the field ready. If ready nodes remain, the worker starts one more worker, which does the
+// same. So a worker starts only when there is work for it.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending

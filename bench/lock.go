@@ -40,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that the simulation of two workers takes the measured time, ns for a node.
+// fit sets c.move so that the simulation of two workers takes the measured time: ns nanoseconds for a node.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {

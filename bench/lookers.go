@@ -18,7 +18,7 @@ const (
 	lookerCount = 50
 	lookerStep  = time.Millisecond // how long a step waits
 	lookerSlots = 10
-	lookerLimit = 1.65 // -check fails if an observed run takes more than this many times as long as an unobserved run; 1.5 times the ratio measured under other load
+	lookerLimit = 1.65 // -check fails if an observed run takes more than this many times as long as an unobserved run; the limit is 1.5 times the ratio measured on a busy machine
 )
 
 // gaze is the measurement of a run of 10,000 steps that some lookers observe.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// reading is the result of one sample of runs, by node.
+// reading is the result of one sample of runs, divided by the number of nodes that ran.
 type reading struct {
 	ns, bytes, allocs float64
 	cpu               float64 // the processor time of the whole process, in ns
@@ -81,8 +81,8 @@ func (e *entry) sample(target time.Duration) error {
 	return nil
 }
 
-// contest samples the entries in turn, in rounds that each begin with another entry. So a slow phase of the machine affects all entries,
-// and ratios are taken within a round.
+// contest samples the entries in turn, in rounds that each begin with a different entry. So a slow phase of the machine affects all
+// entries, and ratios are taken within a round.
 func contest(entries []*entry, rounds int, target time.Duration) error {
 	for round := range rounds {
 		for i := range entries {

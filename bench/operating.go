@@ -238,7 +238,7 @@ func filled(i int, began time.Time) *store.Run {
 	return r
 }
 
-// fill writes the rows of the runs first+1 to last, and cleans the tables. Every tenth run is suspended.
+// fill writes the rows of the runs first+1 to last, and vacuums the tables. Every tenth run is suspended.
 func (s *server) fill(first, last int) error {
 	ctx := context.Background()
 	for _, text := range []string{

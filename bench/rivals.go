@@ -15,8 +15,8 @@ import (
 // libraries are other libraries that execute graphs.
 var libraries = []contestant{{"heimdalr/dag", prepareHeimdalr}, {"cloudwego/eino", prepareEino}}
 
-// prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets an extra vertex before
-// them that is not a step.
+// prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets an extra vertex
+// before the roots, which is not a step.
 func prepareHeimdalr(j job) (func() error, error) {
 	if j.limit > 0 {
 		return nil, errNoLimit
@@ -78,7 +78,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 	}, nil
 }
 
-// token is the value that eino passes along edges: it requires one, and a function that merges several.
+// token is the value that eino passes along edges: eino requires a value, and a function that merges several values.
 type token struct{}
 
 func init() {

@@ -154,9 +154,10 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 	return ok, nil
 }
 
-// A single node may take 1.7 times as long as errgroup and channels, a chain of three must not be behind, and ten nodes and more must be
-// ahead. A graph that is built for one run must be ahead of the libraries from three nodes on, and of errgroup from 1,000. measured is the
-// ratio on two idle cores, including the garbage collector; on busy cores the goroutines of errgroup suffer more.
+// A run of a prepared graph may take as long as errgroup and channels, and 1.7 times as long if the graph has a single node. A graph that
+// is built for one run may take as long as errgroup and channels, too: no measured ratio meets this budget. It should also be ahead of
+// the libraries from three nodes on, which no check covers. measured is the ratio on two idle cores, including the garbage collector; on
+// busy cores the goroutines of errgroup suffer more.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}
