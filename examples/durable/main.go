@@ -28,7 +28,8 @@
 //
 // With -postgres and the URL of a database, three processes, or as many as -workers says, perform a hundred orders over PostgreSQL, in a
 // schema that the program creates and removes. One process is stopped for longer than its leases last, and one is killed. With -postgres
-// local the program starts a server of its own. The last line but one compares the stored nodes with the server's record of all writes.
+// local the program starts a server of its own. The last line of output but one compares the stored nodes with the server's record of all
+// writes.
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.

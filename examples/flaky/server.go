@@ -21,7 +21,7 @@ type shop struct {
 	mu         sync.Mutex
 	requests   map[string]map[string]int // endpoint, then idempotency key: how many requests
 	orders     map[string]int            // order number by idempotency key
-	duplicates int                       // requests for an order that the key already had
+	duplicates int                       // requests for an order under a key that already had one
 	limited    time.Time                 // when the 429 was sent
 	early      int                       // requests that did not wait as long as Retry-After said
 	locked     bool
@@ -74,7 +74,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count counts a request and returns how many the endpoint has had.
+// count counts a request and returns how many requests the endpoint has had, under any key.
 func (s *shop) count(endpoint, key string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

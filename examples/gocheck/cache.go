@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// version is the version of the data that cachedChecker keeps for a package. Change it when the data changes.
+// version is the version of the data that cachedChecker keeps for a package. Change the version together with the form of the data.
 const version = "1"
 
 // cachedChecker checks changed packages, and the packages that a change of their exports affects. The output of its step is a digest of the
@@ -97,8 +97,8 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return digest, c.kept.Put(ctx, digest, text.Bytes())
 }
 
-// load returns a package that was checked, in this run or an earlier one. A package that is read from the cache refers to its imports by
-// path; they are in c.known, since they were checked before it.
+// load returns a package that was checked, in this run or an earlier one. The data of a package in the cache has parts of other packages,
+// to which the package refers. Reading it takes these packages from c.known, or adds incomplete ones.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub drives a State by its signals: [machine.State.Drive] calls start and abort. Effects run inside the calls of deliver, on the goroutine
-// of coordinate, so that the hub needs no lock of its own.
+// hub drives a State by its signals: [machine.State.Drive] calls start and abort. All effects run on the goroutine of coordinate, most of
+// them inside calls of deliver, so the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
@@ -80,8 +80,8 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain waits until the first node can no longer start, and then aborts the second; the parameters are their ids. AbortNode cascades
-// before it returns, and the effects of its changes run after this effect.
+// abortInVain subscribes an effect that aborts the node then once the node blocked can no longer start; the parameters are ids. AbortNode
+// returns after all changes that follow from it, and the effects of these changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)
@@ -95,7 +95,7 @@ func (h *hub) abortInVain(blocked, then string) error {
 	return err
 }
 
-// start starts the call of an attempt that has begun. The job has neither checks nor gates.
+// start starts the call of an attempt that has begun. The job needs no checks and has no gates, so every task is an attempt.
 func (h *hub) start(task machine.Task) {
 	id := h.plan.ID(task.Ref)
 	call := fmt.Sprintf("%s#%d", id, task.Attempt)

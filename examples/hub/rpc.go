@@ -14,7 +14,7 @@ type answer struct {
 	final  bool // a failure that must not be retried
 }
 
-// rpc answers calls on a channel: in any order, sometimes twice, and late also to aborted calls.
+// rpc answers calls on a channel: in any order, sometimes twice, and sometimes after the call was aborted.
 type rpc struct {
 	answers chan answer
 
@@ -63,7 +63,7 @@ func (r *rpc) call(id, method string, attempt int) {
 	})
 }
 
-// abort aborts a call. It does nothing if the call has ended.
+// abort aborts a call. This has no effect if the call has ended.
 func (r *rpc) abort(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

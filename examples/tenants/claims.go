@@ -92,7 +92,7 @@ func shareLimits(ctx context.Context, out io.Writer, file string, with bool) err
 	return errors.Join(m.within(2, "a", "b", "c", "mails"), m.within(5, "steps"))
 }
 
-// explain: a run says what it waits for, and which run holds it, in any process.
+// explain: a run says which slot it waits for, and which run holds that slot, even if another process performs that run.
 func explain(ctx context.Context, out io.Writer, file string, _ bool) (err error) {
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "fetch", KeyFrom: "tenant"})
 	begun, release := make(chan struct{}, 2), make(chan struct{})

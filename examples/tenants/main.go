@@ -4,8 +4,8 @@
 //	go run ./examples/tenants
 //	go run ./examples/tenants -without turns
 //
-// The second command leaves out the setting on which a claim rests, one of turns, runs, shared and nightly, to show what the noisy tenant
-// does without it.
+// The second command leaves out the setting on which one claim (turns, runs, shared or nightly) rests, to show what the noisy tenant does
+// without it.
 //
 //	$ go run ./examples/tenants
 //	turns:   200 runs of a are due before the one run of b, which begins as number 2

@@ -1,4 +1,4 @@
-// A node can hold a graph: here it is repeated until its result is good enough. The nodes inside have paths of their own.
+// A node can hold a graph. Here the node repeats its graph until the result is good enough. The nodes inside have paths of their own.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// A run that fails undoes its steps, the last step first, including a step whose answer was lost, since it may have had its effect. The graph
-// need not say when: a run undoes after failures, cancellations and timeouts alike.
+// A run that fails undoes its steps, the last step first. This includes a step whose answer was lost, since the step may have had its
+// effect. The graph need not say when to undo: a run undoes after failures, cancellations and timeouts alike.
 package main
 
 import (
