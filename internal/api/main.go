@@ -110,7 +110,7 @@ func compare(old, now []string) []string {
 	return diff
 }
 
-// exported lists the exports of the packages in the module in dir that other modules can import.
+// exported lists what a module exports, in the packages that other modules can import. dir is the folder of the module.
 func exported(dir string) ([]string, error) {
 	out, err := command(dir, "go", "list", "-export", "-f", "{{.Name}} {{.ImportPath}} {{.Export}}", "./...")
 	if err != nil {

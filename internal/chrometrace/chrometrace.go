@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// File is a trace. The package refuses fields that kahn does not write, though a file may have them.
+// File is a trace. The package refuses fields that the format allows and kahn does not write.
 type File struct {
 	TraceEvents     []Event        `json:"traceEvents"`
 	DisplayTimeUnit string         `json:"displayTimeUnit"` // ms or ns
@@ -117,7 +117,7 @@ func (e *Event) check() error {
 	return nil
 }
 
-// phases maps each phase that kahn writes to the fields that it must have. Phases without a field must not have it.
+// phases maps each phase that kahn writes to the fields that events of the phase must have. Other events must not have these fields.
 var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }

@@ -3,8 +3,8 @@
 // message of any size, and may wrap itself, so that errors.Is never returns.
 package foreign
 
-// Contain calls f and returns its error. If f panics, Contain calls the function panicked with the panic value, and returns its
-// error. It calls panicked while the stack still shows where the panic began. Contain does not recover from a panic in panicked.
+// Contain calls f and returns its error. If f panics, Contain calls the function panicked with the panic value, and returns the error of
+// panicked. Contain calls panicked while the stack still shows where the panic began. Contain does not recover from a panic in panicked.
 //
 // runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So the caller must hold no lock, and must
 // defer everything that has to happen afterwards.

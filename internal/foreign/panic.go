@@ -29,8 +29,7 @@ func (e *PanicError) Unwrap() error {
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Bounded returns err, or a stand-in if the chain of err has no end or its methods panic: errors.Is must return for every error that the
-// engine passes on. Bounded passes next to Walk. renders reports whether an error has a text, see
-// Renders.
+// engine passes on. Bounded passes next to Walk. renders reports whether an error has a text, as Renders does.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -2,8 +2,8 @@ package foreign
 
 import "reflect"
 
-// shield wraps an error whose methods panic. errors.Is and errors.As find the errors behind it without a panic, as far as these can be
-// reached.
+// shield wraps an error whose methods panic. errors.Is and errors.As match that error and the errors that it wraps, as far as Unwrap
+// reaches them, without a panic.
 type shield struct{ err error }
 
 // Shield returns an error that has the text of err and matches the same errors, and whose methods do not panic.

@@ -1,7 +1,7 @@
 package foreign
 
-// maxErrors bounds how many errors of a tree a walk visits: far more than programs wrap and join, yet an endless error takes only about a
-// millisecond.
+// maxErrors bounds how many errors of a tree a walk visits: far more than programs wrap and join, and yet a walk over an endless error
+// takes only about a millisecond.
 const maxErrors = 1 << 16
 
 // Next says how a walk continues after an error.

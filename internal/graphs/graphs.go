@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// Layered yields the ids of nodes in layers, each with the three nodes of the layer before that it follows. Node i of a layer has the id
-// "n<layer>.<i>".
+// Layered yields the ids of nodes in layers, each with the ids of its three predecessors in the preceding layer. Node i of a layer has
+// the id "n<layer>.<i>".
 func Layered(layers, width int) iter.Seq2[string, []string] {
 	return func(yield func(id string, after []string) bool) {
 		for layer := range layers {

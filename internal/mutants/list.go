@@ -23,7 +23,7 @@ type entry struct {
 //	+ what stands there instead; nothing if they are deleted
 //	a note, of one line or more
 //
-// "#2" behind the function means the second place in it where the lines occur. Lines that begin with # are comments.
+// "#2" behind the function means the second place in the function where the lines occur. Lines that begin with # are comments.
 func readList(name string) ([]entry, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -244,8 +244,8 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 	}
 }
 
-// buildAll compiles the tests of all packages with the bugs, the root first: a bug that does not compile is in the root or a package below
-// it.
+// buildAll compiles the tests of all packages with the bugs, the root first: a bug that does not compile is in the root or in machine,
+// which the root imports, so it shows when the root is compiled.
 func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{"."}, packages...) {

@@ -14,7 +14,7 @@ type Sighting struct {
 
 // Question says which names a call of Look must report, beside the names that have changed since the last call.
 type Question struct {
-	All   bool     // all names: this is the first call, the last call failed, or a new watcher watches all names
+	All   bool     // all names: a new watcher watches all names, the last call failed, or Hurry was called
 	Names []string // the names of new watchers
 }
 
@@ -23,8 +23,8 @@ type Question struct {
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names for which its parameter asked asks. It may return other names, too. It may return true for unchanged if
-	// asked is empty and no name has changed. After an error the next call asks for all names.
+	// Look returns the names that its parameter asked requests. It may return other names, too. It may return true for unchanged if asked
+	// is empty and no name has changed. After an error the next call asks for all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
 	// Rest, if it is not nil, is called when the last watcher has left. A later watcher starts the polling again.
 	Rest func()

@@ -158,7 +158,8 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 }
 
 // Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. The first bug depends
-// on the contents of the files with planted bugs: the sample of a commit is always the same, and a change of these files tries other bugs.
+// on the contents of the files with planted bugs: the sample of a commit is always the same, and after a change of these files other bugs
+// are tried.
 func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	var files []string
 	for _, b := range bugs {
@@ -289,7 +290,7 @@ func FuncName(f *ast.FuncDecl) string {
 	}
 }
 
-// ownLabels gives the labels of a body a suffix, since each may occur once in a function.
+// ownLabels adds a suffix to the labels of a body, since a function must not have the same label twice.
 func ownLabels(body, suffix string) (string, error) {
 	const before = "package p\nfunc f() {"
 	fset := token.NewFileSet()

@@ -17,7 +17,7 @@ import (
 type Case struct {
 	Bug
 	Name string // the name of the bug; may be empty
-	Test string // its name, which includes its subtests
+	Test string // the name of the test; its subtests run, too
 }
 
 // Wanted skips a test that plants bugs, unless the environment variable KAHN_SAMPLE or KAHN_LONG is set; .ci/run sets KAHN_SAMPLE.
@@ -43,9 +43,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder with all bugs planted, and runs the tests of some bugs of a [Sample],
-// no more than the parameter most. It returns an error that names every bug whose test passes, or if a test fails without a bug.
-// root is the folder of the repository, and env is added to the environment of the tests.
+// Try compiles the tests of the package in the working folder with all bugs planted. For bugs of a [Sample], no more than the parameter
+// most, it runs the test that must find the bug. It returns an error if a test passes with its bug, and names all these bugs. It also
+// returns an error if a test fails without a bug. root is the folder of the repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {

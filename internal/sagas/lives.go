@@ -17,7 +17,7 @@ import (
 type Trial struct {
 	Seed   uint64
 	Depth  int    // of composites
-	Deaths []int  // the numbers of the writes, from 1, at which the process of each life dies; in one more life it does not die
+	Deaths []int  // for each life, the number of the write, from 1, at which the process dies; the process of the life after these does not die
 	Kept   bool   // the store has the write at which a process dies
 	Run    string // the id of the run
 

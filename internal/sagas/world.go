@@ -21,7 +21,8 @@ var errSoldOut = errors.New("sold out")
 // [World.Graph] change the World, and record defects of their calls.
 type World struct {
 	Seed uint64
-	// Adapt changes a node of a random graph, before and after the node may become a composite. It may be nil.
+	// Adapt, unless it is nil, changes a node of a random graph: before the node may become a composite, and again afterwards with whole
+	// set.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below

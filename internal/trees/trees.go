@@ -18,12 +18,12 @@ type Maker struct {
 	Rand     *rand.Rand
 	Inline   bool          // the graph has guards, conditions and gates
 	Timeless bool          // the graph has no retries and no timeouts
-	Patient  bool          // the graph has no timeouts, and no node runs out of attempts, since interrupted attempts count, too
+	Patient  bool          // the graph has no timeouts, and so many retries that interrupted attempts, which count, too, do not use them up
 	Data     bool          // nodes have parameters, merges and ports
 	Waits    bool          // the graph has more gates, and some of them have a timeout
-	Cleanups bool          // three times as many nodes are cleanup nodes, also if Waits is set
+	Cleanups bool          // three nodes in ten are cleanup nodes, not one; without Cleanups a graph with Waits has none
 	Tick     time.Duration // delays and timeouts are small multiples of it, so that many end at the same instant; 0 means random times
-	Expands  bool          // steps, too, return graphs
+	Expands  bool          // steps return some of the sub-graphs
 	Calm     bool          // statuses do not depend on the order of events
 	Fine     bool          // delays and timeouts hardly ever end at the same instant
 }
@@ -139,8 +139,9 @@ func (x Maker) inlined(n *kahn.Node) {
 	}
 }
 
-// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. The edges that an early join has waited
-// for depend on the order in which predecessors end, so a node with such a join gets parameters only if that order is determined.
+// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. Which edges an early join has waited
+// for depends on the order in which predecessors end. If x.Patient is set, that order is not determined, so a node with such a join gets
+// no parameters.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return
