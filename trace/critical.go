@@ -204,9 +204,10 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack computes the slack of the nodes, backwards from the node that ended last. A node's slack is how much later
-// it could have ended without delaying the nodes that it delayed. If one of these nodes was delayed longer by another
-// node, the slack reaches to the end of that delay. The slack of a composite is at most the slack of its nodes.
+// findSlack computes the slack of the nodes, backwards from the node that ended last: how much later each node could have ended
+// without making the run longer. A node has at most the slack of each node that it delayed. If a successor was delayed until
+// later by another node, the node has at most the slack of the successor plus the time from the node's own end to the end of
+// that delay. A node that delayed a composite also has at most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {

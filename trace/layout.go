@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// The layout of SVG pictures is layered: a node is in the layer after its last predecessor's, and a long edge is a chain of empty places.
-// Barycentre sweeps order the places in a layer. Within the minimum distances, each node is as close as possible to the middle of its
-// neighbours.
+// The layout of SVG pictures is layered: a node is in the layer after the layer of its last predecessor, and a long edge is a chain of
+// empty places. Barycentre sweeps order the places in a layer. Within the minimum distances, each node is as close as possible to the
+// middle of its neighbours.
 
 // size is the size of a box along its layer and across the layer.
 type size struct{ along, across float64 }
@@ -169,7 +169,7 @@ func newMesh(sizes []size, lines []line) *mesh {
 	return m
 }
 
-// middle returns the mean of the neighbours' places, or without neighbours the own place.
+// middle returns the mean of the neighbours' places, or the place's own position if it has no neighbours.
 func (m *mesh) middle(place int, neighbours []int) float64 {
 	if len(neighbours) == 0 {
 		return m.at[place]

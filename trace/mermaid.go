@@ -12,9 +12,9 @@ import (
 // Mermaid returns the flowchart of a plan in Mermaid's notation. With a result, which may be nil, nodes have the colours of
 // their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text.
 //
-// Edges that wait for success are plain arrows, edges that wait for failure have a cross, and edges that wait for any end
-// are thick. Edges that only deliver data, including side edges, are dotted. A group is drawn around the nodes that name it
-// first. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
+// Edges that wait for success are plain arrows, edges that wait for failure have a cross, and edges that wait for any
+// end are thick. Edges that only deliver data, including side edges, are dotted. A group is drawn around the nodes that
+// list it as their first group. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
 
 // Mermaid is the function [Mermaid], drawn as d says.

@@ -39,8 +39,8 @@ type Report struct {
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
 
-	// Warnings has the errors of guards that could not decide and let their nodes run, with the nodes, and then the
-	// Warnings of the Result.
+	// Warnings lists the nodes that ran because their guards could not decide, with the errors of the guards, and then
+	// the Warnings of the Result.
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
@@ -106,7 +106,7 @@ type Failure struct {
 	Depth  int         `json:"depth"`            // 0 for an origin
 	Status kahn.Status `json:"status"`
 	Cause  string      `json:"cause"`
-	// Origins lists the nodes whose failures reached this node. It is empty if that is only the root of the tree.
+	// Origins lists the nodes whose failures reached this node. It is empty if there is only one, the root of the tree.
 	Origins []string `json:"origins,omitempty"`
 	Error   string   `json:"error,omitempty"` // the error of an origin, shortened to about a kilobyte
 }

@@ -7,8 +7,8 @@
 // whole Result. A second, smaller model (timing_test.go) computes when each node must start.
 //
 // Beside random graphs the tests cover all small graphs (smallscope_test.go, smalldrive_test.go): every graph of three nodes with every
-// kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. These tests drive a State by
-// hand, which takes a microsecond, so that they can try all cases; by default they try a sample.
+// kind of edge, join rule, skip mode, upstream policy and outcome, and every order in which its nodes can end. These tests drive a State
+// by hand, which takes about a microsecond a case, so they can try all cases; by default they try a sample.
 //
 // Graphs are written and printed in the notation of the conformance matrix, extended by features that the matrix does not need; see
 // notation_test.go. A graph that once failed is kept in testdata/graphs.txt and checked like the rows of the matrix.
