@@ -100,7 +100,7 @@ func run(ctx context.Context, address, namespace, page string, isWorker bool) er
 	return nil
 }
 
-// The page answers gates of runs on Temporal, and stops them.
+// The page answers the gates of runs on Temporal, and stops such runs.
 var _ inspector.Controller = temporal.Store{}
 
 // show serves the page of the inspector.

@@ -223,8 +223,8 @@ func batchesOf(tests []test) (all [][]test) {
 	return all
 }
 
-// try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only if
-// the test also fails alone, and passes without the bug: a test that fails without a bug would kill any mutant.
+// try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only
+// if the test also fails when it runs alone, and passes without the bug: a test that fails without a bug would kill any mutant.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
 	tests := x.covering(m.File, m.line)
 	if len(tests) == 0 {
