@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// WhyKind is the kind of state that a node is in. Each node is in exactly one.
+// WhyKind is the kind of state that a node is in. A node is in exactly one state at a time.
 type WhyKind uint8
 
-// The kinds of answers to [Run.Why], in order of precedence: a node that waits for a slot in a held run is held.
+// The kinds of answers to [Run.Why]. For a node that is ready, WhyHeld and WhyStore take precedence over WhyOrder, WhySlot and WhyRate.
 const (
 	whyNothing  WhyKind = iota
 	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges decided it
@@ -25,15 +25,15 @@ const (
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes that the current tier waits for
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
-	WhyStore            // the store has not confirmed that it is ready or has started, or has no room for another start or end yet
-	WhyOrder            // it waits its turn behind Nodes, under [Limit](1) the nodes that must return first; none if it is next
+	WhyStore            // the store has not confirmed that the node is ready or has started, or has no room yet for another start or end
+	WhyOrder            // it waits its turn behind Nodes, which under [Limit](1) must return first; Nodes is empty if it is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next one is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
 	WhyPaused           // a loop pauses between two iterations: Until is when the next one begins
-	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
+	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it will be abandoned, zero if it may finish or is a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
-	WhyBackoff          // an attempt failed with Err: Until is when the next one begins; without an Err its step has returned SuspendUntil
+	WhyBackoff          // an attempt failed with Err, or its step returned SuspendUntil (no Err): Until is when the step is called again
 	WhySignal           // it waits for a signal: see Wait and Choices; a composite is in this state if Nodes inside it wait
 )
 
@@ -58,7 +58,7 @@ type Why struct {
 	// Since is when the state began: when the attempt began, the node became ready, or it began to wait for a signal. It is zero if that is
 	// not known.
 	Since time.Time
-	// Until is when the state ends by itself at the latest; zero if it does not.
+	// Until is the latest time at which the state ends by itself, or zero if there is none.
 	Until time.Time
 	// Edges are the first 20 of the in-edges concerned, in the order of declaration.
 	Edges []Edge
@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges that satisfy the condition is.
+// edges adds the node's in-edges i for which is(i) is true.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -223,7 +223,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run that satisfy the condition is, in the order of declaration.
+// nameThose adds the nodes of a run for which is(ref, w) is true, in the order of declaration.
 func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
@@ -303,7 +303,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // other nodes have been called from the line in which the node waits
+	if !s.Contends(ref) { // the node still waits in its line, from which other nodes have been called
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
@@ -312,7 +312,7 @@ func (at place) whyReady(y *Why) {
 	}
 }
 
-// whyOrder adds the nodes that must return before another node can begin, in a run with one slot. It reports whether there are any such
+// In a run with one slot, whyOrder adds the nodes that must return before another node can begin. It reports whether there are any such
 // nodes.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
@@ -331,7 +331,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run, and of the runs nested in it, that satisfy the condition is, until the list is full.
+// nameAll adds the nodes of a run and of the runs nested in it for which is(c, ref, w) is true, until the list is full.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {
@@ -548,7 +548,7 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 }
 
 // readyAt returns when a node became ready for its current attempt, in ns since the run's start: after a backoff, a signal, or the end of
-// the last predecessor that its join waited for. A check after that counts as waiting.
+// the last predecessor that its join waited for. The time of a check that follows counts as waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready

@@ -92,8 +92,8 @@ type life interface {
 	arrived(r *Run)
 	// mayTake reports whether the worker may take a task.
 	mayTake(r *Run, now int64) bool
-	// begun is called when an attempt has begun, with its number in the State and the number of attempts before. It returns how the attempt
-	// is performed, and the transaction that it waits for, or nil.
+	// begun is called when an attempt has begun, with the attempt's number in the State and the number of earlier attempts. It returns how the
+	// attempt is performed, and the transaction that the attempt waits for, or nil.
 	begun(step *Step, attempt, before int32, now int64) (way, *writing)
 	// begunInside is like begun, for a composite.
 	begunInside(r *Run, ref machine.Ref, before int32, now int64)
@@ -144,8 +144,8 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 	return l.plainLife.begun(step, attempt, before, now)
 }
 
-// perform performs tasks until none is left. A panic in a step ends perform early, since one deferred function serves all attempts. That
-// saves 5 ns for each node that does not panic.
+// perform performs tasks until none is left. One deferred function serves all attempts, which saves 5 ns for each node that does not panic.
+// So a panic in a step ends perform early.
 func (w *worker) perform() (more bool) {
 	defer func() {
 		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which exit handles
@@ -179,8 +179,8 @@ func (w *worker) crashed() (more bool) {
 	return w.finish(res, true)
 }
 
-// performPlain performs plain nodes as long as the next task is one. It combines attempt, finish and take, for nodes that complete and were
-// not asked to stop.
+// performPlain performs tasks as long as the next one is a plain node. It combines attempt, finish and take, for nodes that complete and
+// were not asked to stop.
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
@@ -284,7 +284,7 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts, the worker that evaluates a task alone dispatches afterwards, or the interrupted attempt dispatches when it
+	// If the run halts, the next tasks are dispatched later: by the worker that evaluates a task alone, or by the interrupted attempt when it
 	// returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
@@ -438,7 +438,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps performs an attempt for a memo: it checks the output first, since a memo must not keep a refused one.
+// performForKeeps performs an attempt for a memo: it checks the output first, since a memo must not keep a refused output.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {
 		res := w.admission()
@@ -531,8 +531,8 @@ func (w *worker) check() bool {
 	return w.take()
 }
 
-// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if its node is stopped, which settles the
-// node, or if the run is left, the run waits at most CancelGrace for the worker. When a run is being stopped, the checks of its cleanup
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if the check's node is stopped (which settles
+// the node) or the run is left, the run waits at most CancelGrace for the worker. While a run is being stopped, the checks of its cleanup
 // nodes have CleanupTimeout.
 type evaluation struct {
 	alone     bool  // see single.alone
@@ -772,8 +772,8 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 }
 
 // enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and
-// attempts that the order puts before this one. If mine is false, the worker must not end the attempt, or not now; the lock is released
-// then, and perform must return more.
+// attempts that the order puts before this one. If mine is false, the worker must not end the attempt now, or not at all: enterEnd has
+// released the lock, and perform must return more.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {

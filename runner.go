@@ -33,7 +33,7 @@ type Runner struct {
 	Learn *History
 	// CancelOnShutdown makes Shutdown cancel the runs that are still running when its context ends, instead of interrupting them: their
 	// cleanup nodes run, and the runs end. It is for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a
-	// store is cancelled in its store, too, permanently.
+	// store is permanently cancelled in its store, too.
 	CancelOnShutdown bool
 	// Limit bounds how many steps of all runs together run at the same time, and Rate bounds how often they start, as [Limit] and a [Rate]
 	// do in one run. A run may have its own bounds as well. A run that lacks a slot or a token waits its turn behind the runs that have
@@ -165,8 +165,8 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step then returns an error,
 // its node is ready again when the run continues, and the attempt does not count against MaxAttempts; if it completes, its output is kept.
 // Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return, are left behind and named
-// in Result.Abandoned. Then stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node do not run,
-// since the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
+// in Result.Abandoned. If there are any, stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node
+// do not run, since the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
 //
 // A run that is stopped, before or meanwhile, is not left: it ends as usual, with its cleanup. Attempts that the stop lets finish, see
 // [Drain], are interrupted when ctx ends.
@@ -423,7 +423,8 @@ type RunChange struct {
 
 // Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields a run whenever one arrives, changes
 // its status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
-// intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes in a run. A nil ctx yields nothing.
+// intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes in a run. A nil ctx yields
+// nothing.
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {
 		if ctx == nil {
@@ -673,7 +674,7 @@ func hasReplaced(text []byte) bool {
 // canonical encodes inputs as JSON such that equal values have equal texts. It calls user code.
 func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
 
-// canonicalBut is like canonical, but leaves out the member named without from each object that has a member "content".
+// canonicalBut is like canonical, but leaves out one member of each object that has a member "content": the parameter without is its name.
 func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}
@@ -705,8 +706,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest shortens the numbers of a JSON value, and removes the member named without from objects that have a member "content". It works
-// in place. An integer keeps all its digits.
+// shortest shortens the numbers of a JSON value. From objects that have a member "content" it removes the member whose name is the
+// parameter without, unless without is empty. It works in place. An integer keeps all its digits.
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -821,7 +822,8 @@ func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
 	}
 }
 
-// tryReserve tries once. The channel is nil unless the key is reserved for another run.
+// tryReserve makes one attempt for reserve. If it returns a channel, reserve must try again when the channel is closed: the key is reserved
+// for another run, or the key's run is about to release its lease.
 func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{}, error) {
 	r := claim.run
 	key := r.cfg.idempotencyKey

@@ -30,8 +30,8 @@ type pool struct {
 	timer   *time.Timer       // rings when the first token of awaited is due
 }
 
-// share holds slots and tokens that the runs of a Runner share, for all runs or for one key. Free ones are promised to the claims that have
-// waited longest; a run without a claim takes only unpromised ones.
+// share holds slots and tokens that the runs of a Runner share, for all runs or for one key. Free slots and tokens are promised to the
+// claims that have waited longest; a run without a claim takes only what is not promised.
 type share struct {
 	pool      *pool
 	limit     int // 0 means no limit
@@ -492,7 +492,7 @@ func (r *Run) leavePool() {
 		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
 		k.share.forget(k)
-		k.Drop() // after the last run has left, this also returns the grants from other processes' limits
+		k.Drop() // after the last run has left, this also gives back the grants of limits shared with other processes
 	}
 	r.shared = nil
 }

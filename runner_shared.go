@@ -19,16 +19,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Shared bounds the steps of all Runners, in any process, with the same Store and Name. Each Runner takes grants, with a lease, from the store in
-// batches. A node stays ready until its Runner has a grant for it, so no attempt and no Timeout begins before; a node that reuses a grant needs
-// no call of the store. The Runners divide a limit evenly as far as they need it, and take turns if there are fewer slots than Runners. Grants
-// that are not used for a second go back; a Runner without runs gives its grants back at once, in the background: [Runner.Shutdown] waits for
-// that.
+// Shared bounds the steps of all Runners, in any process, with the same Store and Name. Each Runner takes grants, with a lease, from the
+// store in batches. A node stays ready until its Runner has a grant for it, so no attempt and no Timeout begins before that; a node that
+// reuses a grant needs no call of the store. The Runners divide a limit evenly as far as they need it, and take turns if there are fewer
+// slots than Runners. Grants that are not used for a second go back; a Runner without runs gives its grants back at once, in the
+// background: [Runner.Shutdown] waits for that.
 //
-// A dead process loses its grants with the lease. A process that is stopped, or does not reach the store, for longer than the lease begins
-// nothing meanwhile, but its running steps exceed the limit until they end. In runs over a store this lasts at most one [Lease], since such
-// runs lose their own leases, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is
-// being stopped start above the limits.
+// A dead process loses its grants with the lease. If a process is stopped, or does not reach the store, for longer than the lease, it
+// begins nothing meanwhile, but its running steps exceed the limit until they end. In runs over a store this lasts at most one [Lease],
+// since such runs lose their own leases, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a
+// run that is being stopped start above the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
@@ -42,8 +42,8 @@ type Shared struct {
 	KeyRate  Rate
 	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; it is at least 1 s.
 	Lease time.Duration
-	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and so on. If
-	// it is nil the errors are warnings of [slog.Default].
+	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and so
+	// on. If it is nil the errors are warnings of [slog.Default].
 	OnError func(err error)
 }
 
@@ -65,14 +65,14 @@ const (
 	maxFailPause = 5 * time.Second
 	// grantBatch is how many limits one call names at most.
 	grantBatch = 500
-	// grantRuns bounds how many of the runs that hold slots of a limit a request names.
+	// grantRuns is how many runs a request names at most, among the runs that hold slots of a limit.
 	grantRuns = 5
 	// giveBackTries is how often a Runner that no longer needs its grants tries to give them back before it lets their lease run out.
 	giveBackTries = 3
 )
 
-// granter asks the store for grants, for all limits of a pool, in one goroutine that lives as long as there are grants, or nodes that wait for
-// some. The lock of the pool guards it.
+// granter asks the store for grants, for all limits of a pool, in one goroutine that lives as long as there are grants, or nodes that wait
+// for some. The lock of the pool guards it.
 type granter struct {
 	pool   *pool // this field and the next four never change
 	shared Shared
@@ -217,8 +217,8 @@ func (f *far) hasToken() bool {
 	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
 }
 
-// take records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and without
-// tokens.
+// take records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and
+// without tokens.
 func (f *far) take(token bool) {
 	if f == nil {
 		return
@@ -339,7 +339,8 @@ func (g *granter) work() {
 	}
 }
 
-// collect makes the requests that are due now or soon. If there are none it returns how long to wait. done means that nothing is left to ask.
+// collect makes the requests that are due now or soon. If there are no such requests, it returns how long to wait. done means that nothing
+// is left to ask.
 func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait time.Duration, done bool) {
 	p := g.pool
 	p.mu.Lock()

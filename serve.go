@@ -43,10 +43,10 @@ type Service struct {
 	// bounds one of its composites, or if its rates would then have fewer tokens than at the beginning of a life.
 	RestAfter time.Duration
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not
-	// begin: that request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit
-	// changes are stored with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls
-	// Admit from several goroutines. Until a run has begun Admit may be called for it again, here or in another process; afterwards it is
-	// not. ctx ends with the lease.
+	// begin: that request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes
+	// are stored with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls Admit from
+	// several goroutines. Admit may be called again for a run until the run has begun, here or in another process, but not afterwards. ctx
+	// ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
 	// Retention says which ended runs are removed, with their events; none if it is empty. Each process removes them every PruneEvery, in
 	// batches; zero means 1 min. Each process should have the same Retention. Before it returns, Serve waits for the current batch.
@@ -105,17 +105,17 @@ const (
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due longest
-// comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store; one of them performs each
-// run, and after its death, when the leases have run out, another one continues it. Serve does not touch runs of workflows and plans that it does
-// not perform. docs/durable.md says how runs rest, and how runs that cannot begin are tried again.
+// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due
+// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store; one of them
+// performs each run, and after its death, when the leases have run out, another one continues it. Serve does not touch runs of workflows
+// and plans that it does not perform. docs/durable.md says how runs rest, and how runs that cannot begin are tried again.
 //
-// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight continue
-// until Shutdown: their contexts have the values of ctx, but do not end with it. Before it performs anything, Serve returns the errors of
-// [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows, with a negative
-// Poll or one of less than 1 ms, with a version twice, with two owners, or with an option for a single run. The error matches [ErrStore] if the store cannot be used any
-// more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated the schema; Serve returns it when its runs have
-// ended or rest.
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, it returns ctx's cause, and the runs in flight
+// continue until Shutdown: their contexts have the values of ctx, but do not end with it. Before it performs anything, Serve returns the
+// errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows,
+// with a negative Poll or one of less than 1 ms, with a version twice, with two owners, or with an option for a single run. The error
+// matches [ErrStore] if the store cannot be used any more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has
+// migrated the schema; Serve returns it when its runs have ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext

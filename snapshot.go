@@ -18,13 +18,13 @@ import (
 // taken and wait; it also has the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in
 // another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
-// It also holds the insides of composites, at any depth, without retried attempts and earlier iterations; a loop keeps the output of the
-// previous iteration. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
+// A Snapshot also holds the insides of composites, at any depth, without retried attempts and earlier iterations; a loop keeps the output
+// of the previous iteration. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
 //
-// A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. JSON holds the
-// values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and names the
-// node's path. The list of a running map is kept, too, so the map has the same items when the run continues. Errors keep their text, and
-// still match the sentinel errors of this package and of package context.
+// A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. Its JSON form
+// holds the values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and
+// names the node's path. The list of a running map is kept, too, so the map has the same items when the run continues. Errors keep their
+// text, and still match the sentinel errors of this package and of package context.
 type Snapshot struct {
 	file  snapshotFile
 	codec Codec     // MarshalJSON encodes with it; the values of a decoded snapshot are read with the codec of the run that resumes
@@ -103,7 +103,7 @@ type undoState struct {
 	inside bool // of a composite: the nodes inside were undone one by one, not the composite as a whole
 }
 
-// aheadState is the answer to a request that was answered before an earlier one.
+// aheadState is the answer to a request that was answered before an earlier request.
 type aheadState = store.TakenRequest
 
 // firedState is the trigger that fired the run, and its payload.
@@ -123,7 +123,7 @@ type insideState struct {
 	Collected  []stored `json:"collected,omitempty"`
 	Degraded   bool     `json:"degraded,omitempty"`
 	DegradedAt int      `json:"degraded_at,omitempty"`
-	// Due is when that iteration begins, if the loop pauses before it.
+	// Due is when the current iteration begins, if the loop pauses before it.
 	Due time.Time `json:"due,omitzero"`
 	// For a map: the number of items, and whether an item has asked for the run to be aborted.
 	Items    int  `json:"items,omitempty"`
@@ -158,8 +158,8 @@ type insideState struct {
 	apart   int         // how many of Collected have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
 	redone  bool        // set by a redrive if the composite had ended, or if a node inside runs again
-	// deeper are the signals for nodes in composites of an expanded graph that is not known yet, by their paths in it. In a store such
-	// signals are among Signals, since the composites have no runs yet that could write them.
+	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in
+	// that graph. In a store such signals are among Signals, since the composites have no runs yet that could write them.
 	deeper []signalState
 }
 
@@ -168,7 +168,7 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later are the stops that followed the first one, by kind. A node that was still running at a later stop may have its cause.
+	// Later are the stops that followed the first one, by kind. A node that was still running at a later stop may have that stop's cause.
 	Later []laterStop `json:"later,omitempty"`
 }
 
@@ -208,14 +208,15 @@ type nodeState struct {
 	// Refused is why the store refused the output of the last attempt: the node will fail.
 	Refused *storedError `json:"refused,omitempty"`
 	Entries int32        `json:"entries,omitempty"` // the number of re-entries, including one that has not started yet
-	// Start and End are the record's, converted to times: another process has another clock.
+	// Start and End are those of the node's record, converted to times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
 	Value    *stored   `json:"value,omitempty"`
 	Fallback bool      `json:"fallback,omitempty"`
 	Latest   uint64    `json:"latest,omitempty"` // the id of the node's last event, not counting deltas and logs
 	Deltas   int       `json:"deltas,omitempty"` // in a store: the number of deltas so far, over all attempts
-	// Collected is set only in a store, in a record that is not a node: the number of the iteration whose collected output is the value.
+	// Collected is set only in a store, in a record that is not a node: the number of the iteration whose collected output is the record's
+	// Value.
 	Collected int `json:"collected,omitempty"`
 	// Taken is set only in a store, in a record that is not a node but a signal with an ID.
 	Taken *answeredState `json:"taken,omitempty"`
@@ -352,7 +353,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] if data is not a snapshot of this version. The values are
-// decoded when the snapshot is resumed, by the codec of that run.
+// decoded when a run resumes from the snapshot, by that run's codec.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if s == nil {
 		return fmt.Errorf("%w: snapshot: decoded to a nil Snapshot", ErrBadValue)
@@ -388,11 +389,11 @@ func (s *Snapshot) RunID() string { return orZero(s).file.Run }
 // Epoch returns the epoch of the run: 1, and one more with each [Redrive].
 func (s *Snapshot) Epoch() int { return orZero(s).file.Epoch }
 
-// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the middle of the run,
-// as after a crash: attempts that ran then are repeated.
+// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the middle of the run.
+// Resuming it is like continuing after a crash: attempts that were running are repeated.
 func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 
-// Waiting returns the ids of the nodes that wait for a signal, in composites their paths, in the order of declaration.
+// Waiting returns the ids of the nodes that wait for a signal, and the paths of such nodes in composites, in the order of declaration.
 func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
@@ -670,9 +671,10 @@ func decoder(codec Codec) func(node string, v *stored) error {
 }
 
 // Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's, see [Plan.Hash]; otherwise
-// the error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the
-// run's. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the
-// run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step.
+// the error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be the run's, and
+// [AllowGraphChange]. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches
+// [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no
+// step.
 //
 // The Result is as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until
 // the last attempt has ended. If the snapshot comes from a file, expanded nodes have no nested Results.
@@ -769,7 +771,7 @@ func (s *undoState) shown(certain bool) *Undoing {
 	return &Undoing{Attempts: int(s.Attempts), Certain: certain, Began: s.Began, Ended: s.Ended, By: clonePtr(s.By)}
 }
 
-// record returns the store's record of a node's compensation. It renders its error.
+// record returns the store's record of a node's compensation. It renders the error as text.
 func (s *undoState) record(event uint64) nodeState {
 	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
 	switch s.Err = s.Err.text(); {

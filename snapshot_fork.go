@@ -10,12 +10,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file decides which nodes run again when a run is redriven, forked or adopted, at every depth. It finds them in the snapshot, level
-// by level, from the outside to the inside, and removes them from it. The run then continues from the remaining nodes, as from any
-// snapshot.
+// This file decides which nodes run again when a run is redriven, forked or adopted, at every depth. It finds these nodes in the snapshot,
+// level by level, from the outside to the inside, and removes them. The run then continues from the remaining nodes, as from any snapshot.
 
 // RedriveMode changes what a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: give them one after the other, or joined
-// by |. The error matches [ErrBadOption] if a run with a mode is neither redriven nor forked.
+// by |. A run with a mode is refused with [ErrBadOption] if it is neither redriven nor forked.
 type RedriveMode uint8
 
 // The modes of redrives and forks.
@@ -28,18 +27,19 @@ const (
 	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the
 	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode the error matches
 	// [ErrHandlers] and lists the handlers and what each has handled. A handler is a completed node that ran over a catch edge, or under
-	// [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the
-	// status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler,
-	// named or not, even in a composite that begins anew. It is also refused if it repeats a handled failure and keeps the handler, see
-	// [KeepDescendants]. A fork is refused if it repeats what was handled and keeps an earlier result. Runs of older versions have no
-	// record of what a boundary has asked for. In such a run a boundary counts as having asked for all nodes that it follows.
+	// [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the status
+	// or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, named or
+	// not, even in a composite that begins anew. It is also refused if it repeats a handled failure and keeps the handler, see
+	// [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of older
+	// versions of kahn have no record of what a boundary has asked for. In such a run a boundary counts as having asked for all nodes that it
+	// follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without Anew, a named composite in which a
 	// node failed continues, like an unnamed composite that failed: only nodes inside it run again.
 	Anew
-	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, under their keys. Without names it repeats
-	// all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the compensations
-	// that now succeed.
+	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, with unchanged idempotency keys. Without names
+	// it repeats all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the
+	// compensations that now succeed.
 	RepeatCompensations
 	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does so for all
 	// nodes whose compensations have failed. The Request of the redrive says who that person is; the events node.compensated have it.
@@ -89,7 +89,8 @@ type again struct {
 	plan   *Plan                  // nil for an expanded node, whose graph is not known
 	runs   []bool                 // by Ref: the nodes that begin anew
 	inside map[machine.Ref]*again // the composites that continue inside instead of beginning anew; the value says which nodes inside run again
-	// For a loop: its current iteration, and the iteration that it repeats from its beginning; 0 if it continues where it is.
+	// For a loop: iteration is the current iteration, and back the iteration that the loop begins again; back is 0 if the loop continues where
+	// it is.
 	iteration, back int
 	later           *redoState // for an expanded node
 }
@@ -107,7 +108,8 @@ func (a *again) marks() []bool {
 }
 
 // level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if the parameter all is set, the nodes
-// that failed or were stopped. Their paths begin with prefix, empty for the outermost graph. ended says whether the composite around the nodes has ended.
+// that failed or were stopped. The paths of the graph's nodes begin with prefix, which is empty for the outermost graph. ended says whether
+// the composite around the nodes has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -136,8 +138,8 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost does the work of level for the outermost graph in a fork or an adoption. The graph may be another one: nodes that it does not
-// have are ignored.
+// outermost does the work of level for the outermost graph in a fork or an adoption. The plan may be of another graph: nodes that the plan
+// does not have are ignored.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // called because it also computes the hashes of the nodes
 	at := p.found(nodes)
@@ -166,7 +168,7 @@ func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, er
 	return a, nil
 }
 
-// repeats reports whether, by its status, a node runs again or may have nodes inside that do.
+// repeats reports whether a node with this status runs again, or may contain nodes that run again.
 func (d *redo) repeats(n *nodeState) bool {
 	switch n.Status {
 	case Completed, Skipped:
@@ -396,7 +398,7 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the end node and all nodes that follow a node that runs again, except completed and skipped nodes if Keep is set.
+// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, it leaves out completed and skipped followers.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -726,16 +728,16 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 
 // Fork begins a new run with results of another run, which it does not change. The new run has its own id, see [RunID], and the old run's
 // inputs unless it is given others. A node keeps its result, with everything inside it, if it completed, was skipped or was superseded, and
-// if its declaration is unchanged, with the same in-edges and the same inside. The graph may be another one. All other nodes run, and also
-// the named nodes, given by paths, and every node that follows a node that runs. Composites that have not completed continue inside, as in
-// a [Redrive]. An expanded node begins anew; if it keeps its result, the store does not get its inside. [ForkPreview] lists the nodes that
-// run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed. The error matches [ErrUnknownNode] if
-// a name is unknown.
+// if its declaration is unchanged, with the same in-edges and the same inside. The graph may be another one. All other nodes run, and so do
+// the named nodes (names are paths) and every node that follows a node that runs. Composites that have not completed continue inside, as in
+// a [Redrive]. An expanded node that runs begins anew; if an expanded node keeps its result, the store does not get the nodes inside it.
+// [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed.
+// The error matches [ErrUnknownNode] if a name is unknown.
 //
-// The new run's events begin with 1. Its run.started names the old run, and nodes that keep their results have no events. Under [Durable]
-// the first transaction writes all kept results. If the store already has the fork, because the process died, the fork continues. The error
+// The new run's events begin with 1; run.started names the old run, and nodes that keep their results have no events. Under [Durable] the
+// first transaction writes all kept results. If the store already has the fork, because the process died, the fork continues. The error
 // matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent
-// come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again: runs share blobs by content.
+// come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again; equal contents share a blob.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -853,7 +855,7 @@ func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// fork makes the restoration that of a new run, which begins with the results that the fork keeps.
+// fork turns the restoration into that of a new run, which begins with the results that the fork keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
 	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {

@@ -228,7 +228,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	}
 }
 
-// beginInside emits the start events of the composites that continue in a fork. Their other nodes have no events.
+// beginInside emits the start events of the composites that continue in a fork. The other nodes from the snapshot have no events.
 func (h *held) beginInside() {
 	r := h.run
 	for _, in := range h.inside {
@@ -467,8 +467,8 @@ func (h *held) early(signals []signalState) {
 	}
 }
 
-// accept records that a signal for a waiting node was accepted before the wait's deadline. It is delivered even if the deadline has passed
-// since.
+// accept records that a signal for a waiting node was accepted before the wait's deadline. The signal is delivered even if the deadline has
+// passed since.
 func (h *held) accept(ref machine.Ref) {
 	if h.accepted == nil {
 		h.accepted = map[machine.Ref]bool{}
@@ -675,7 +675,7 @@ type keptNode struct {
 	of       *keptWaits // nil before the run continues
 }
 
-// keptNodes are the nodes that may take a signal or have taken one, by path, and while they wait also by token.
+// keptNodes are the nodes that may take a signal or have taken one, by path and, while they wait, also by token.
 type keptNodes map[string]*keptNode
 
 // add adds the nodes inside the expanded node n. The path of n begins with prefix.
@@ -736,7 +736,7 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 }
 
 // answer leaves a signal in the snapshot for the node. The parameter text is the encoded value if it is known. If given is set, the signal
-// came with the options of this life, and a deadline that has passed comes first.
+// came with the options of this life, and a deadline that has passed takes precedence over it.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
@@ -746,8 +746,8 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper appends the signals for nodes in composites inside in. It changes the name in each signal to a path: prefix and the path
-// from here.
+// signalsDeeper appends the signals for nodes in composites inside in. It changes the name in each signal to a path: prefix, followed by
+// the path relative to in.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -764,8 +764,8 @@ func (in *insideState) signalsDeeper(list []signalState, prefix string) []signal
 	return list
 }
 
-// placeSignals undoes signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. A signal that is
-// already there comes from an earlier transaction and stays.
+// placeSignals undoes signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. If the composite
+// already has a signal for the node, that signal comes from an earlier transaction and stays.
 func (in *insideState) placeSignals() {
 	nodes := keptNodes{}
 	nodes.addInside(in, "", func(x *keptNode) { nodes[x.path] = x })

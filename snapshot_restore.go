@@ -22,7 +22,7 @@ import (
 //
 // The graph must be the snapshot's, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option [AllowGraphChange] is
 // given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can be in the
-// snapshot's state. No step has run then.
+// snapshot's state. After any of these errors, no step has run.
 func Resume(s *Snapshot) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -33,14 +33,15 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive reruns a part of a run, as a new epoch of it: the named nodes, or without names all nodes that failed, were aborted or were cancelled,
-// and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All other nodes keep
-// their results. The nodes start anew: attempts count from 1, guards and conditions are evaluated again. Names are paths, see [Step.Path]:
-// "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside, unless [Anew] is given: see docs/errors.md.
+// Redrive reruns a part of a run, as a new epoch of it: the named nodes, or without names all nodes that failed, were aborted or were
+// cancelled, and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All
+// other nodes keep their results. The nodes that rerun start anew: attempts count from 1, guards and conditions are evaluated again. Names
+// are paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside, unless [Anew] is
+// given: see docs/errors.md.
 //
-// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
-// first transaction of the new epoch, the Result is the new epoch's, but the store may still have the old epoch. A [Request] says who asks; it is
-// in the Result and in the events run.status.changed and node.invalidated.
+// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer
+// the first transaction of the new epoch, the Result is the new epoch's, but the store may still have the old epoch. A [Request] says who
+// asks; it is in the Result and in the events run.status.changed and node.invalidated.
 //
 // The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure that is repeated: see
 // [DespiteHandlers]. It matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it.
@@ -228,7 +229,7 @@ func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error)
 	return h, err
 }
 
-// takeNewBranches routes completed conditions whose output matched no branch of the old graph to the branches of this one. It calls user
+// takeNewBranches routes completed conditions whose output matched no branch of the old graph to branches of the new graph. It calls user
 // code.
 func (h *held) takeNewBranches() error {
 	for i, ref := range h.refs {

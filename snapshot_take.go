@@ -133,7 +133,8 @@ func (r *Run) fileHeader() snapshotFile {
 	return file
 }
 
-// Snapshot returns the final state of the run, to resume it if it is suspended, else to redrive it. It returns nil for the zero Result.
+// Snapshot returns the final state of the run, from which a suspended run can be resumed and an ended run redriven. It returns nil for the
+// zero Result.
 func (r *Result) Snapshot() *Snapshot {
 	if !r.hasRun() {
 		return nil
@@ -291,7 +292,7 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 }
 
-// pastStates returns the iterations before the given one, with their nodes, of a loop with nodes that may have to be undone.
+// pastStates returns, for a loop with nodes that may have to be undone, the iterations before the given one, with their nodes.
 func (x *extra) pastStates(before int) (list []insideState) {
 	if x.kept != nil {
 		return x.kept.Inside.Past
@@ -317,7 +318,7 @@ func (comp *composite) previous(iteration int, value any) *stored {
 
 // collected returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // in a loop that was stopped during a pause, all has one output more
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // in a loop that was stopped during a pause, it.all has one output more
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -475,7 +476,7 @@ type handled struct {
 
 type handledNodes []handled
 
-// refusal returns the error of a redrive that would repeat failures that the nodes have handled; nil if the list is empty.
+// refusal returns the error of a redrive or a fork that would repeat failures that the listed nodes have handled; nil if the list is empty.
 func (list handledNodes) refusal() error {
 	if len(list) == 0 {
 		return nil

@@ -47,8 +47,8 @@ const (
 // CauseKind names why a node or a run ended without completing. The zero value, [CauseNone], belongs to completed and skipped nodes.
 type CauseKind = machine.CauseKind
 
-// The kinds of cause. The first group is a node's own failure, the second makes it a victim of a failure elsewhere, the
-// third is a request to stop.
+// The kinds of cause. CauseStepError to CauseCrashed are a node's own failures. CauseContext to CauseSuperseded are requests to stop.
+// CauseEndFailed and CauseCompensationFailed are causes of a run only. The others come from outside the node.
 const (
 	CauseNone               CauseKind = machine.CauseNone
 	CauseStepError          CauseKind = machine.CauseStepError          // the step returned an error
@@ -134,8 +134,8 @@ const (
 	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
 )
 
-// The skip modes say how the skipped predecessors of a node count, whose edges resolve to N. Edges that were routed past (X) satisfy
-// nothing in any mode.
+// The skip modes say how the edges of a node's skipped predecessors count; these edges resolve to N. Edges that were routed past (X)
+// satisfy nothing in any mode.
 const (
 	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, a node with some live inputs runs.
 	SkipCascade machine.SkipMode = machine.SkipCascade
@@ -151,7 +151,7 @@ const (
 const (
 	// UpstreamAbort aborts the node.
 	UpstreamAbort machine.UpstreamPolicy = machine.UpstreamAbort
-	// UpstreamSkip skips the node (parent_failure), which handles the failure.
+	// UpstreamSkip skips the node with the reason parent_failure; the skip handles the failure.
 	UpstreamSkip machine.UpstreamPolicy = machine.UpstreamSkip
 	// UpstreamPropagate fails the node without running it, and without a retry.
 	UpstreamPropagate machine.UpstreamPolicy = machine.UpstreamPropagate

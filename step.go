@@ -28,7 +28,7 @@ type StepFunc func(ctx context.Context, s *Step) (any, error)
 
 // Step is one attempt of one node, as its function sees it. It is also the attempt's context.
 //
-// A Step may be kept after the function has returned, but its context has ended then. Its methods may be called from any goroutine.
+// A Step may be kept after the function has returned, but by then its context has ended. Its methods may be called from any goroutine.
 type Step struct {
 	run     *Run
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see below
@@ -158,7 +158,7 @@ type boundContext struct {
 	over parentContext
 }
 
-// parentContext is the parent of a live context: it has the values of the run's context, and its end calls fire.
+// parentContext is the parent of a live context. It has the values of the run's context, and calls fire when it ends.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
@@ -233,8 +233,8 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is why an attempt ended. The field err is the result of context.Cause. The field is, context.Canceled or
-// context.DeadlineExceeded, is the result of Err.
+// stopCause is why an attempt ended. context.Cause returns the first field, err. Err returns the second field, which is context.Canceled or
+// context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
 // value looks up key in a context that is derived from base and has ended with the cause. Package context uses it to find the cause.
@@ -387,8 +387,8 @@ func (s *Step) Params() map[string]any {
 	return s.run.params(s.ref, s.flags, true)
 }
 
-// Upstream returns the value that the edge from the given node delivered. If several edges delivered one, it is the value of the last in
-// the order of declaration. ok is false if there is no such edge or no value was delivered.
+// Upstream returns the value that the edge from the given node delivered. If several edges from the node delivered values, Upstream returns
+// the value of the last edge in the order of declaration. ok is false if there is no such edge or no value was delivered.
 func (s *Step) Upstream(id string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Upstream[id]
@@ -417,7 +417,8 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
-// of its items failed, it returns the [*MapError] that lists them. For a node that is not an ancestor it returns nil, and logs a warning by Log.
+// of its items failed, it returns the [*MapError] that lists them. For a node that is not an ancestor it returns nil, and logs a warning
+// with Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
 	if v.data == nil {
@@ -441,7 +442,7 @@ func (s *Step) Root(name string) (value any, ok bool) {
 }
 
 // LastErr returns the error of the last earlier attempt that returned. It returns nil in the first attempt, and if the process died during
-// all attempts before.
+// all earlier attempts.
 func (s *Step) LastErr() error {
 	if c := s.given(); c != nil {
 		return c.LastErr
@@ -476,7 +477,7 @@ func (s *Step) View() View {
 }
 
 // Emit publishes a part of the output before the step has completed, as an event node.stream.delta. It does nothing if the run's events
-// have no readers or the attempt has ended. A compensation has no output: Emit logs what it emits as a warning in the node's log.
+// have no readers or the attempt has ended. In a compensation, which has no output, Emit drops the chunk and logs a warning.
 func (s *Step) Emit(chunk any) {
 	if s.given() != nil {
 		s.reporter().Emit(chunk)
@@ -707,7 +708,7 @@ func (s *Step) Resumed() (value any, ok bool) {
 	return s.run.clone(d.Value), true
 }
 
-// resumption returns the saved state of a step that was suspended, and the signal that answered it or nil.
+// resumption returns the saved state of a step that was suspended, and the signal that answered it, or nil.
 func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.Lock()
 	defer s.run.st.Unlock()

@@ -60,9 +60,9 @@ type Call struct {
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is what [Step.View] shows, including the iteration, which Step has too. [Step.Call] fills in all ancestors of the node. To make
-	// the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil, the View shows the
-	// Call's instead, except the Config of a Compensating Call.
+	// View is what [Step.View] shows, including the iteration, which [Step.Iteration] returns, too. [Step.Call] fills in all ancestors of the
+	// node. To make the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil, the View
+	// shows the Call's instead, except the Config of a Compensating Call.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets the run's; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -130,7 +130,7 @@ type reporter interface {
 
 // NewStep returns a Step whose methods return what the Call says. Its context is ctx, which the host ends when the attempt must stop; nil
 // means [context.Background]. The last argument receives the step's deltas, logs and token counts; in the process of the run it may be the
-// attempt's [*Step]. If it is nil, they are dropped.
+// attempt's [*Step]. If that argument is nil, they are dropped.
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -183,8 +183,9 @@ func (s *Step) Call() Call {
 }
 
 // CallWithoutView is like Call, without the ancestors in the View, for a step that does not read their results from [Step.View]. It takes
-// time linear in the edges of the node. In a graph with long paths all calls together take time linear in the nodes; with the ancestors it
-// would be quadratic. The View has only the predecessors with an error, for [Step.UpstreamErr], and the facts that are not about a node.
+// time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with the ancestors
+// they would take quadratic time. The View has only the predecessors with an error, for [Step.UpstreamErr], and the facts that are not
+// about a node.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -335,8 +336,8 @@ type (
 	}
 )
 
-// formError changes the names in an error of package json: the type is the exported one, not its form, and the field does not have the
-// form's embedded type before it.
+// formError changes the names in an error of package json: it replaces the form by the exported type, and removes the form's embedded type
+// from the path of the field.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -409,7 +410,7 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	return m
 }
 
-// errors returns the codec for errors: Types can write any error.
+// errors returns values with a codec that can write any error: the codec of x if it is a Types, else a nil Types.
 func (x *values) errors() values {
 	switch x.codec.(type) {
 	case Types, types:
@@ -596,7 +597,7 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
-	// Until is when the step is entered again. Sleeps is set if no signal can end the wait before.
+	// Until is when the step is entered again. Sleeps is set if no signal can end the wait earlier.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
 	// Run is the id of the awaited run.

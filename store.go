@@ -39,13 +39,14 @@ var (
 )
 
 // Durable makes the run durable: an attempt is stored before its step is called, and its results become visible once their transaction is
-// committed. If the store has a run with this id, see [RunID], the run continues from there, as [Resume] continues from a snapshot. The error
-// matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
+// committed. If the store has a run with this id, see [RunID], the run continues from there, as under [Resume]. The error matches
+// [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
 //
-// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered with
-// [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore], and the Result
-// shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too, and its next life fails the node with
-// [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner has it, or if the store refuses a write for any other reason.
+// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered
+// with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore], and
+// the Result shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too, and its next life fails
+// the node with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner has it, or if the store refuses a write for any
+// other reason.
 //
 // The end of the caller's context leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
 // [CancelWithContext] cancels the run instead. docs/durable.md says what the next life repeats.
@@ -59,14 +60,13 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that wait when the run begins, or that will wait. These are nodes of a run that continues from a snapshot or a
-// store, and gates that the run has not reached or reaches again in a redrive. Gates in composites can be answered only if the composites
-// have begun. Each signal names its node by id, by path in a composite, or by token. In a node that was expanded only waiting nodes are
-// answered, and the answer is checked when the graph is known. A gate keeps the deadline of its first wait; a deadline that has passed
-// fails the gate before any signal arrives.
+// EarlySignals answers nodes that already wait in a run that continues from a snapshot or a store, and gates that the run has not reached,
+// or reaches again in a redrive. Gates in composites can be answered only if the composites have begun. Each signal names its node by id,
+// by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the
+// graph is known. A gate keeps the deadline of its first wait; a deadline that has passed fails the gate before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that takes no answer, [ErrDuplicateGate] if two signals name the same node,
-// and a [*ChoiceError] if a signal is not one of the choices of a [Gate]. No step has run then.
+// and a [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
@@ -88,12 +88,12 @@ const defaultLeaseTime = 30 * time.Second
 // Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, leaves that setting unchanged.
 //
 // The owner is a name, and an owner may acquire a run that it already holds. So a host that gives each of its processes a distinct name,
-// the same one after a restart, gets its own leases back at once after a crash. Two processes with one name would take each other's runs
-// away. Default: a unique name, made of the host's name, the process, the boot of the machine, and a random part.
+// the same one after a restart, gets its own leases back at once after a crash. Two processes with the same name would take each other's
+// runs away. Default: a unique name, made of the host's name, the process, the boot of the machine, and a random part.
 //
-// The time is how long the lease lasts. The run renews it after a third of that time. If the store is out of reach for longer, the run is
-// left; if the run's process dies, no other owner can acquire the run before the lease has run out. Default: 30 s. The error matches
-// [ErrBadOption] if the time is negative.
+// The time is how long the lease lasts. The run renews the lease after a third of the time. If the lease runs out because the store is out
+// of reach, the run is left; if the run's process dies, no other owner can acquire the run before the lease has run out. Default: 30 s. The
+// error matches [ErrBadOption] if the time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -296,10 +296,10 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 }
 
 // ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the
-// run's. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if
-// the run has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches [ErrBadValue] if a
-// changed graph has a node that did not end in the run.
+// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be the run's, and
+// [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches
+// [ErrNotEnded] if the run has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches
+// [ErrBadValue] if a changed graph has a node that did not end in the run.
 //
 // The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
 // the first attempt, and its Duration lasts until the last attempt has ended.
@@ -352,7 +352,7 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 // ErrNotDue is returned if, by the clock of this process, it is too early to begin a run: see NotBefore of [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// Describe gives a durable run labels, s.Labels, and a parent: s.Parent is the id of the run for which this one was started. [store.Admin]
+// Describe gives a durable run labels (s.Labels) and a parent (s.Parent), the id of the run for which this one was started. [store.Admin]
 // finds runs by either. If Describe is given when the run continues, the new values replace the stored ones, but nil Labels and an empty
 // Parent replace nothing. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
 func Describe(s store.Spec) Option {
@@ -774,16 +774,16 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 }
 
 // Adopt lets a stored run continue with this version of its graph, although it has begun under another one. A node keeps its result, with
-// everything inside it, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and follows no node
-// that runs. All other nodes run anew. [AdoptPreview] returns this beforehand, and docs/operating.md has all rules. Go functions have no hash: a
-// node whose function has changed keeps its result, unless its declaration changes, too, such as its Config.
+// everything inside it, if it completed, was skipped or was superseded, has the same hash in both plans, see [Plan.Hash], and follows no
+// node that runs. All other nodes run anew. [AdoptPreview] returns the same Adoption beforehand, and docs/operating.md has all rules. Go
+// functions have no hash: a node whose function has changed keeps its result, unless its declaration changes, too, such as its Config.
 //
-// Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. If the transaction fails, the run
-// is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
+// Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. If the transaction fails,
+// the run is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
 //
-// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the run has
-// ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another workflow,
-// [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
+// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the
+// run has ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another
+// workflow, [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
 	p, err := g.compiled()
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 )
 
 // View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of the node's
-// ancestors. An ancestor may still be running behind a join that decides early; it shows its current status then.
+// ancestors. Behind a join that decides early, an ancestor may still be running; the View then shows its current status.
 //
 // For a node that is not an ancestor, the methods return [Idle], nil and nil, and the guard or condition that asked fails with
 // [ErrNotAncestor]. A guard fails as its GuardErrors say; a condition or the test of a loop fails with [CauseConditionError]. [View.Has]
 // asks without an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same
-// way, with [ErrUnknownInput]. A node that a trigger has pruned may be asked for. The View of a [Step] returns [Idle], nil and nil without
-// an error.
+// way, with [ErrUnknownInput]. To ask for a node that a trigger has pruned is no error. The View of a [Step] returns [Idle], nil and nil
+// without an error.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
 // ancestor without asking for the ancestor's status or error, too: see [View.Unread].
@@ -200,13 +200,13 @@ func (v View) Decision(id string) *Decision {
 }
 
 // Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads only the output of this ancestor,
-// and not its status or error. Without the error, a default instead of the failed node's output would decide unnoticed. The error matches
-// [ErrUnreadFailure] and names the node and its cause.
+// and not its status or error. Without this error, the function would decide unnoticed on a default in place of the failed node's output.
+// The error matches [ErrUnreadFailure] and names the node and its cause.
 //
 // Unread returns nil for an ancestor that has not failed, been aborted or been cancelled, or that failed under ContinueOnFail; for a
-// superseded node; and for a node that is not an ancestor. It returns nil in a guard that is a text and whose GuardErrors allow. If the
-// text of an [Expression] names the output of a node, but neither the node's status nor its error, the expression calls Unread for that node,
-// even if the evaluation does not reach the output.
+// superseded node; and for a node that is not an ancestor. It also returns nil in every guard that is a text. If the text of an
+// [Expression] names the output of a node, but neither the node's status nor its error, the expression calls Unread for that node, even if
+// the evaluation does not reach the output.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil
@@ -315,7 +315,7 @@ func (v View) reads(kind, name string) {
 	}
 }
 
-// slips are possible mistakes of one evaluation of a guard or a condition, in its questions to its View. K identifies nodes.
+// slips are possible mistakes of a guard or a condition in one evaluation, in what it asked its View. K identifies nodes.
 type slips[K comparable] struct {
 	err   error // the error of the first question about something that the function may not see
 	seen  []K   // the failed nodes whose outputs the function read, in order
@@ -422,9 +422,9 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 
 // Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a
 // list from JSON, or the output of a map, to a list with T's element type; no element may be null. Otherwise the error matches [ErrType] if
-// the value has another type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or
-// the value is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches
-// [ErrTooEarly] instead.
+// the value has another type, and [ErrNoValue] if there is no value; the error says why: the node has no such parameter, nothing was
+// delivered, or the value is null. If there is no value because an early join did not wait for the node that would deliver it, the error
+// matches [ErrTooEarly] instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
 	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
@@ -462,7 +462,7 @@ func (s *Step) noParam(name string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, text)
 }
 
-// early are the edges of a node that had not resolved when its early join started it.
+// early are the edges that had not resolved when a node's early join started the node.
 type early struct {
 	Join  string      `json:"join"`
 	Edges []earlyEdge `json:"edges"`
