@@ -1,5 +1,6 @@
-// Package bulk redrives, cancels and forks the runs of a store that a filter selects: page by page, with a report for each run, and a cursor
-// from which any process continues. It performs nothing: the runs are due afterwards, for [kahn.Runner.Serve] or [kahn.Execute].
+// Package bulk redrives, cancels or forks those runs of a store that a filter selects. Each call handles one page of runs, and returns a
+// report for each run and a cursor from which any process can continue. The package performs no run: the runs are due afterwards, for
+// [kahn.Runner.Serve] or [kahn.Execute].
 package bulk
 
 import (
@@ -70,15 +71,15 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 	return report, nil
 }
 
-// Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run the given nodes and
-// their descendants run again; without nodes, the nodes that failed, were aborted or were cancelled, and their descendants: see
-// [kahn.Redrive]. Each run is redriven with the graph that has the hash of the run's plan. If no graph has it, the error of the run
-// matches [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] have
-// an effect.
+// Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run, the given nodes and
+// their descendants run again; if nodes is empty, all nodes that failed, were aborted or were cancelled, and their descendants do: see
+// [kahn.Redrive]. Each run is redriven with the graph whose plan has the hash of the run's plan. If there is no such graph, the error of
+// the run matches [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and
+// [kahn.Lease] have an effect.
 //
 // The report has the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is
 // left as it is, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if the runs cannot be listed, or if ctx ends.
-// The report then lists the runs that were handled before, and has no Next; the call for the same page may be repeated.
+// The report then lists only the runs that were handled before the error, and has no Next; the call for the same page may be repeated.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -153,7 +154,8 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 
 // Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q,
 // as a [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, with its cleanup.
-// A run that no process performs becomes due. q.ID may be empty; with an ID, Cancel may be called again, whatever the first call has done.
+// A run that no process performs becomes due. q.ID may be empty. If it is set, Cancel may be called again with the same ID, no matter
+// what the first call has done.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
 	if !ok {
@@ -181,10 +183,10 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 	})
 }
 
-// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork begins with the results that its run
-// and the graph have in common, except the results of the given nodes and their descendants: see [kahn.Fork]. The function id returns the id
-// for the fork of a run. It should return the same id for a run each time, so that a repeated call of Fork makes no second fork. Options are as for
-// [kahn.Fork]; [kahn.Describe] describes all forks.
+// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run,
+// as far as they fit the graph, except the results of the given nodes and their descendants: see [kahn.Fork]. The function id gets the id
+// of a run and returns the id of the run's fork. It should always return the same id for a run, so that a repeated call of Fork makes no
+// second fork. opts are options for the forks; a [kahn.Describe] applies to every fork.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
 		return Report{}, kahn.ErrNoGraph

@@ -12,9 +12,9 @@ import (
 // ErrNoLog is returned by Run.Events of package kahn if the run keeps no events.
 var ErrNoLog = errors.New("the run keeps no events")
 
-// GapError says that a reader of events is too late: among the events that the reader has not seen, the log keeps only those from First on.
-// The reader may continue with Events(ctx, First-1). If After is not below First, the reader has seen events that were lost in a crash and
-// are no longer part of the run; the log begins with First.
+// GapError says that a reader of events is too late: the log no longer keeps the events after After and before First. The reader may
+// continue with Events(ctx, First-1). If After is not below First, the reader has seen events that were lost in a crash and are no longer
+// part of the run; the log begins with First.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
 	First uint64 // the first kept event

@@ -9,7 +9,7 @@
 //		}
 //	}))
 //
-// Sinks are options of a run, see kahn.OnEvent. A reader asks for events instead, at any time: see Run.Events of package kahn. The
+// Sinks are options of a run, see kahn.OnEvent. A reader asks for events at any time instead: see Run.Events of package kahn. The
 // constants of [Type] say what happened ([NodeRetried]). The payloads are nouns ([Retry]); some belong to several types.
 //
 // The names by task:
@@ -30,7 +30,7 @@ import (
 )
 
 // Event is one fact about a run. The events of a run are in one total order: run.started comes first, and the event that ends the run comes
-// last. A node's events follow its life, and a predecessor's end precedes its consequences.
+// last. The events of a node come in the order of its life, and the end of a predecessor comes before the events that follow from it.
 //
 // In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload; the file
 // schema.json of this package describes it.
@@ -46,15 +46,15 @@ type Event struct {
 	// predecessor that decided the node, the start of the node's wave, or the failure that stopped the node. For later events of the node
 	// it is the node's last event, not counting deltas and logs. The parent may be an event of an earlier life of the run.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id, in a composite with the composite's path before
-	// it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1,
-	// and one more with each redrive.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id; inside a composite, the composite's path comes
+	// before it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L.
+	// Epoch is 1 at first, and grows by one with each redrive.
 	Node    string
 	Path    string
 	Attempt int
 	Tier    int
 	Epoch   int
-	// Payload has the type that the constant of the event's Type names, or is nil. A decoded event of an unknown type has a
+	// Payload has the type that stands beside the constant of the event's Type, or is nil. A decoded event of an unknown type has a
 	// json.RawMessage as its Payload.
 	Payload any
 }

@@ -2,13 +2,13 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry says why a failed node was not attempted again. If several reasons apply, it is the first of them.
+// NoRetry says why a failed node was not attempted again. If several reasons apply, it is the first of them in the order below.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.
 const (
 	_                NoRetry = iota
-	NoRetryAbandoned         // the attempt, or one in the composite, ignored the end of its context: another attempt would overlap with it
+	NoRetryAbandoned         // an attempt, of the node or inside it, ignored the end of its context: another attempt would overlap with it
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error was marked by kahn.Permanent or kahn.AbortRun
 	NoRetryStopping          // the node or the run is being stopped

@@ -14,16 +14,15 @@ type Start struct {
 	TotalNodes int
 	Waves      bool // the run proceeds tier by tier
 	Test       bool // the run is a test: nodes may be mocked
-	// Forked is, for a fork, the id of the run with whose results the fork began, see kahn.Fork. Nodes that keep these results have no
-	// events.
+	// Forked is, for a fork, the id of the run whose results the fork keeps, see kahn.Fork. Nodes with kept results have no events.
 	Forked string
 }
 
 // StatusChange is the payload of run.status.changed: the run has nothing to do until a signal arrives, or a signal has arrived.
 type StatusChange struct {
 	From, To machine.RunStatus
-	// Waiting are the nodes that have begun to wait since the last event of this type, or since the run's start, and still wait, by path
-	// and in the order of declaration. After a crash it may repeat nodes that an event before the crash named.
+	// Waiting lists the nodes that still wait and began to wait after the last event of this type, or after the run's start: their paths,
+	// in the order of declaration. After a crash it may repeat nodes that an event before the crash named.
 	Waiting []string
 	// TotalWaiting is the number of all waiting nodes, including the node whose signal lets the run continue. Run.Waiting lists them.
 	TotalWaiting int
@@ -32,9 +31,9 @@ type StatusChange struct {
 }
 
 // Recovery is the payload of run.recovered: the run continues after a crash. Readers may have seen events after event From that are no
-// longer part of the run: deltas, logs, and events caused by errors of the store. Later events get the ids of these. A reader that
-// continues finds a gap if it has not seen all events that were kept before the crash. Neither happens if the events are stored, see
-// kahn.StoreEvents.
+// longer part of the run: deltas, logs, and events caused by errors of the store. Later events get the ids of these events. A reader that
+// continues gets a GapError if it has not seen all events that were kept before the crash. Neither happens if the run stores its events,
+// see kahn.StoreEvents.
 type Recovery struct {
 	From uint64 // the id of the last kept event before the crash
 }
@@ -166,7 +165,7 @@ type Completion struct {
 	Err          error    // the error that the fallback replaced
 	InputTokens  int      // as the step reported them with Step.Tokens
 	OutputTokens int
-	Usage        map[string]float64 // as the step reported it with Step.Use, in all attempts; without the nodes inside a composite
+	Usage        map[string]float64 // what the step reported with Step.Use, over all attempts; excludes nodes inside a composite
 	Output       Output             // see kahn.EventOutputs
 }
 
@@ -176,7 +175,7 @@ type Hit struct {
 	At  time.Time `json:"at"`
 }
 
-// Output is an output as an event carries it by the option kahn.EventOutputs; zero without that.
+// Output is an output in an event, see kahn.EventOutputs. Without that option it is the zero Output.
 type Output struct {
 	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it; nil if it is longer than the option allows.
 	Value json.RawMessage

@@ -187,8 +187,8 @@ type sample struct {
 // samples has a value of each kind. The kind alone decides whether an operator or a function accepts it.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
-// checkOperands reports an operator or a function that always fails. That is certain if the kinds of all operands are known and do not
-// fit, or if no kind of a single unknown operand would fit.
+// checkOperands reports an operator or a function that always fails. It looks at two cases: the kinds of all operands are known and do
+// not fit, or the kind of a single operand is unknown and no kind would fit.
 func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any) error, operands ...ast.Node) {
 	values, open, known := make([]any, len(operands)), -1, ""
 	for i, operand := range operands {

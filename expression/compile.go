@@ -41,7 +41,7 @@ func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 }
 
 // compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one
-// shared b. So parts are counted per visit, and nested comparisons cannot become exponentially many.
+// shared b. So a part counts again at each visit: otherwise nested comparisons could grow exponentially within the limit.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)

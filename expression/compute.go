@@ -340,8 +340,8 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 }
 
 // extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is
-// its only argument. The function before reports, for the result of comparing an argument with the best one so far,
-// whether the argument is better.
+// its only argument. The function before gets the result of comparing an argument with the best one so far, and reports whether the
+// argument is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
@@ -397,7 +397,7 @@ func asCalls(s string) (changed string, words map[int]string) {
 	return string(b), words
 }
 
-// afterOperand reports whether the text ends with an operand, in a word, or in a quoted text.
+// afterOperand reports whether the text ends with an operand, or inside a word or a quoted text.
 func afterOperand(s string) bool {
 	trimmed := strings.TrimRight(s, " \t\r\n")
 	if trimmed == "" {
@@ -417,7 +417,7 @@ func isWord(r rune) bool {
 	return r == '_' || r == '$' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
-// quoted reports whether the text ends with a quoted text, or in one.
+// quoted reports whether the text ends with a quoted text, or inside one.
 func quoted(s string) bool {
 	var quote, last byte
 	for i := 0; i < len(s); i++ {

@@ -44,15 +44,16 @@
 //
 // # Values
 //
-// An expression sees only ancestors; if the graph declares inputs, it sees only these inputs. The error matches [kahn.ErrNotAncestor] if it
-// names another node outside a call of exists, and [kahn.ErrUnknownInput] if it names another input. A path leads through maps with keys of
-// any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs, by their JSON names or by their
-// Go names in any case. Methods are never called. A path that ends in null has a value. The error matches [kahn.ErrNoValue] if a path does
-// not exist; a guard's GuardErrors decide what that means for it. The output of a node that has not completed does not exist.
+// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names another node outside a call
+// of exists, the error matches [kahn.ErrNotAncestor]; if it names another input, [kahn.ErrUnknownInput]. A path leads through maps with
+// keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs, by their JSON names or
+// by their Go names in any case. Methods are never called. A path that ends in null has a value. If a path does not exist, the error
+// matches [kahn.ErrNoValue]; for a guard, the GuardErrors decide what follows. The output of a node that has not completed does not
+// exist.
 //
 // A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If it names neither the
 // status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path:
-// see [kahn.View.Unread]. A call exists(path) counts as naming the status; len(path) does not.
+// see [kahn.View.Unread]. A call exists(path) counts as naming the status of that node; len(path) does not.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists

@@ -7,7 +7,8 @@ import (
 	"unicode"
 )
 
-// A saying maps a message of the parser to this package's message. In the text says, $1 stands for the group of the pattern said.
+// A saying maps a message of the parser to this package's message. In the field says, $1 stands for the group of the pattern in the field
+// said.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -40,8 +41,8 @@ const noPredicates = "functions that evaluate an expression for each member are 
 var token = regexp.MustCompile(`^unexpected token (\w+)\("((?:[^"\\]|\\.)*)"\)`)
 
 // refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is at that place or before it,
-// the error names the bracket. Otherwise it is the parser's error in this package's words; an unknown message of the parser follows words of
-// this package.
+// the error names the bracket. Otherwise the error is the parser's, in this package's words. If the parser's message is unknown, it is
+// appended to words of this package.
 func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired

@@ -62,8 +62,8 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // Crashes calls the function start for each process. The function returns a newly made graph and step function, so that nothing in
 // memory survives the crash, and its steps report effects to the Process. opts are the options that the host passes to its runs,
 // including [kahn.Encoding] and [kahn.EarlySignals]; Crashes itself sets the store, the run's id and the owner. Steps should
-// return the same outputs for the same inputs, and end when their contexts do, as at the crash. In [InFakeTime] backoffs take no
-// time.
+// return the same outputs for the same inputs, and return when their contexts end, as they do at the crash. In [InFakeTime] backoffs take
+// no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)
@@ -214,8 +214,8 @@ func repeated(effects map[string][]string) error {
 	return nil
 }
 
-// sameValue compares two outputs; one of them may come from a store. Values of a type with a JSON form of its own are equal if their JSON
-// is: an error in a stored value keeps its text but not its type.
+// sameValue compares two outputs; one of them may come from a store. Values whose type has its own JSON form are equal if their JSON
+// forms are equal: an error in a stored value keeps its text but not its type.
 func sameValue(got, want any) bool {
 	if reflect.DeepEqual(got, want) {
 		return true

@@ -218,8 +218,8 @@ func forks(e event.Event) bool {
 }
 
 // wavesAfter reports whether the life that begins with event i has waves. A life in waves mode in which nothing happens outside composites
-// has none, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no event of a wave.
-// Such a life is recognized by events whose Parent is the start of the wave.
+// has no waves, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no wave event;
+// wavesAfter recognizes it by events whose Parent is the start of the wave.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -415,8 +415,8 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// If a step must return its graph again, it is not known before which nodes of the graph run again. Until then all waiting nodes of
-	// the graph count as waiting.
+	// If a step must return its graph again, the nodes of the graph that run again are unknown until it does. Until then all waiting
+	// nodes of the graph count as waiting.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}

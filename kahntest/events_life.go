@@ -15,7 +15,7 @@ type nodeLife struct {
 	id        uint64     // the id of last
 	attempt   int        // the number of the last attempt
 	reentered bool       // the attempt was suspended, so the next start continues it
-	maybe     bool       // the attempt after that may have begun already, in a life outside the stream
+	maybe     bool       // the next attempt may have begun already, in a life outside the stream
 	terminal  kahn.Status
 	unseen    bool // the node's earlier events are not in the stream, which begins with a resumption
 	resumed   int  // how often the run had been resumed when the node's last event happened

@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// place finds the node of an event: its graph, the path up to it, and its id there. For an item "M[2]" the node is the
-// map. place looks up the parts of the path rather than search all nodes. The graph is nil inside a node whose expansion
-// is unknown.
+// place finds the node at a path: the graph that contains it, the path up to it, and its id in that graph. For an item "M[2]" the node is
+// the map. place looks up the parts of the path instead of searching all nodes. The graph is nil inside a node whose expansion is
+// unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }

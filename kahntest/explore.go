@@ -32,17 +32,17 @@ type Workflow struct {
 const exploredRuns = 300
 
 // Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same in every test
-// run. In them attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is lost; some runs
-// are cancelled. Waits between attempts take no time. Explore also checks the events of every run. It shortens the first schedule that breaks
-// something to the steps that are needed to break it, and reports them as text, such as
+// run. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is
+// lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. It shortens the first
+// schedule that breaks something to the steps that are needed to break it, and reports these steps as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
 // Everything not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge.
 //
 // Explore calls the function start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at a
-// time, on its own goroutine: they must not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator]; Explore
-// sets RunID and Random.
+// time, on its own goroutine: they must not wait for each other or for their contexts. Options are options of [kahn.NewCoordinator];
+// Explore itself sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {
@@ -50,7 +50,7 @@ func Explore(t testing.TB, start func() Workflow) {
 	}
 }
 
-// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error has the schedule.
+// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error contains the schedule.
 func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
@@ -70,13 +70,13 @@ func CheckExplored(start func() Workflow, runs int) error {
 	return nil
 }
 
-// exploration is one run under a schedule. A schedule has choices by their names. A choice without a name in the schedule is 0, which
-// means that everything goes well.
+// exploration is one run under a schedule. A schedule maps the name of each choice to its number. A choice whose name is not in the
+// schedule is 0, which means that everything goes well.
 type exploration struct {
 	rand  *rand.Rand     // makes the choices; if it is nil, the choices come from the field given
 	given map[string]int // the choices to repeat
 	made  []string       // the names of the choices other than 0, in their order
-	said  []string       // the effects of these choices
+	said  []string       // texts that say what these choices did
 }
 
 // shorten removes one choice after another from the failing exploration x, as long as a run without them still fails. It returns the last

@@ -26,7 +26,7 @@ type StoreFault struct {
 type FakeStore struct {
 	store.Memory
 	// Script has, by method name, the faults of the first call, the second call, and so on. Further calls have no faults. The methods are
-	// Acquire, Renew, Release, Commit and Load. With any other name in Script every call fails, with an error that lists these methods.
+	// Acquire, Renew, Release, Commit and Load. If Script has any other name, every call fails with an error that lists these methods.
 	Script map[string][]StoreFault
 
 	mu    sync.Mutex

@@ -107,7 +107,7 @@ type Trial struct {
 
 // Run executes a graph under the context of the test and checks its events. It reports failed assertions of [kahn.TestMode],
 // and acts of a [Script] for which [Script.Check] finds no node in the graph. If the run cannot begin, Run ends the test. If
-// the run fails, Run does not: the error is in Err.
+// the run fails, the test goes on: the run's error is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder

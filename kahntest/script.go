@@ -162,7 +162,7 @@ type place struct {
 	step, script, undo bool
 }
 
-// placesOf appends the places of a graph, and reports whether these are all.
+// placesOf appends the places of a graph, and reports whether the list is complete.
 func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	for _, n := range g.Nodes() {
 		path := prefix + n.ID
@@ -239,8 +239,8 @@ func (s *Script) CallsOf(node string) []Call {
 }
 
 // RequireCalls ends the test unless the calls were in the order of the text want, such as "A B B C". A call that undoes a node is named
-// "undo:B". Nodes that run at the same time are called in any order: to fix the order, pass kahn.Limit(1) to the run; it does not bound
-// compensations.
+// "undo:B". Nodes that run at the same time are called in any order: to fix the order, pass kahn.Limit(1) to the run, a limit that does
+// not apply to compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string
