@@ -48,9 +48,9 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 // String returns "running", "completed", "failed" or "aborted".
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
-// NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
-// For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status.
-// If there was no such request, stop is [CauseNone], and the node becomes [Cancelled] with [CauseExternal].
+// NodeStatus returns the status and the cause that the status of a call gives to its node: after a failed call the node is retried if
+// retryGranted is set. For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's
+// status. If there was no such request, stop is [CauseNone], and the node becomes [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -28,8 +28,8 @@ func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.T
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
-// undoing is the State's part in undoing nodes; a Run performs the undoing with Reverse, NextUndo and Undone. It counts cleanup nodes
-// separately, so that the State notices when all other nodes have ended.
+// undoing is the State's part in undoing nodes; a Run performs the undoing with Reverse, NextUndo and Undone. The struct counts cleanup
+// nodes separately, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
 	asked    moment    // the last moment at which the host was asked whether it undoes nodes
@@ -229,7 +229,8 @@ func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
 }
 
-// Undone ends the turn of a node, whether or not it was undone. It reports whether no turns remain; then the nodes that the reversal has held may start.
+// Undone ends the turn of a node, whether or not it was undone. It reports whether no turns remain; if so, the nodes that the reversal
+// has held may start.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
 	if x.state[r] == undoAtWork && s.takesSlotsBack(r) {

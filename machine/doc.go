@@ -19,5 +19,6 @@
 //     step, for a compiler that works between the steps. The Plan of package kahn holds a Net.
 //   - The run: [State] is one run of a Net. Its methods may be called on any goroutine. kahn.NewState makes a State for a Plan. An engine
 //     that drives runs elsewhere needs only State, [Task], [Token], [Outcome], [CheckVerdict] and the vocabulary.
-//   - The lock: [Locked] is a State for a coordinator that holds the lock itself, because it does more than one thing in a critical section.
+//   - The lock: [Locked] is a State for a coordinator that holds the lock itself, because it does more than one thing in a critical
+//     section.
 package machine

@@ -14,9 +14,9 @@ import (
 //
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
 // source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
-// the control edges; a data-only edge delays a node and has no class. Rules that Apache Airflow has, too, carry its names. A
-// side edge only delivers data, see [Net.IsSide]: the two default rules do not run a node because of a side edge; the other
-// rules count every edge.
+// the control edges; a data-only edge delays a node and has no class. Rules that Apache Airflow also has carry Airflow's names. A side
+// edge only delivers data, see [Net.IsSide]: [AllSucceeded] and [Boundary] do not run a node because of a side edge; the other rules
+// count every edge.
 type Join uint32
 
 // The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
@@ -112,10 +112,10 @@ const (
 	skipModeDefault SkipMode = iota
 	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
 	SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N
-	// edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was skipped for a reason other than a branch not taken.
+	// An N edge that stems from a branch not taken stays neutral, so the rest of the branch does not run.
 	SkipSatisfy
-	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another input failed.
+	// SkipStrict skips an AllSucceeded node if, once all its edges have resolved, at least one is N or X and none is F.
 	SkipStrict
 
 	skipModeCount
@@ -195,7 +195,8 @@ const (
 type joinRule struct {
 	early  uint8 // an edge of one of these classes makes the node ready at once
 	breaks uint8 // an edge of one of these classes blocks the node at once
-	// Once all edges have resolved, a node that is still undecided is ready if it has an edge of needs and none of bars:
+	// Once all edges have resolved, a node that is still undecided is ready if it has an edge of a class in needs and none of a class in
+	// bars:
 	needs  uint8 // 0: the node needs no such edge
 	bars   uint8
 	blames uint8 // a node that is not ready is blocked if it has an edge of one of these classes, and otherwise skipped

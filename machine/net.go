@@ -103,11 +103,11 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node that an edge leaves.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. It delivers data, but is no reason for the default
-// join rules to run the node; otherwise the node would run even if its branch is not taken.
+// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. It delivers data, but [AllSucceeded] and
+// [Boundary] do not run the node because of it; otherwise the node would run even if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
-// IsSpare reports whether an edge counts only if no router of its target was reached.
+// IsSpare reports whether an edge counts only if none of its target's routers was asked: see net_side.go.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
 // Steps counts the edges visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
@@ -125,7 +125,7 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns a part of the in-edges of one node that contains all its edges from the other node.
+// EdgesFrom returns some of the in-edges of the node to, among them all edges that come from the node from.
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {

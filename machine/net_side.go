@@ -11,9 +11,9 @@ import (
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of them, or because
 // of another way in. The out-edges of a routing node are grouped into exits. Each of its labels is an exit. If it has catch
-// edges, its failure (the catch edges) and its success (the plain edges) are exits, too; but a node that hangs on one of
-// its labels does not count its success as an exit. An unlabelled edge of a condition without catch edges is no exit, since
-// it is always taken. Nor is a data-only edge, which judges nothing.
+// edges, its failure (the catch edges) and its success (the plain edges) are exits, too; but for a target that hangs on one of its
+// labels, its success is no exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken. Nor is a
+// data-only edge, which judges nothing.
 //
 // A plain edge f -> t into a node on a branch is another way in if some exit leads to the edge, and to none of t's
 // routers, the sources of t's routing edges. An exit leads to the edge if it begins with the edge, or with a path to f
@@ -44,8 +44,8 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 // Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each. It moves towards
 // smaller Refs: from the routers, to find their ancestors, and from the sources of the plain edges, to find the other nodes
 // that lead there. Both searches reach the nodes from which exits that count leave. The sweep ends as soon as no exit can lead
-// to an undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep,
-// upwards over the nodes of the first, finds the plain edges that the exits lead to.
+// to an undecided edge, so classes whose nodes are close together cost only the nodes between them, no matter how many ancestors these
+// have. A second sweep, upwards over the nodes of the first, finds the plain edges that the exits lead to.
 type branching struct {
 	c       *Builder
 	p       *Net
@@ -120,7 +120,7 @@ func (c *Builder) FindSides() {
 		for _, i := range c.p.in.row(Ref(r)) {
 			if e := &c.p.edges[i]; e.standing != standsIn {
 				f.flags |= flagBranch
-				if f.join == AllSucceeded || f.join == Boundary { // with another rule, which the host chose explicitly, every edge counts
+				if f.join == AllSucceeded || f.join == Boundary { // with another rule every edge counts
 					e.Flags |= edgeSide
 				}
 			}
@@ -466,7 +466,7 @@ func (b *branching) spread() {
 		b.steps += int64(len(row))
 		for _, i := range row {
 			// An exit that counts leads to no router, so its path to the source of a plain edge passes no ancestor of a
-			// router. So an ancestor of a router has only the marks of its own success, and passes none on.
+			// router. Therefore an ancestor of a router has only the marks of its own success, and passes no marks on.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above

@@ -4,7 +4,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// SkipKind names why a node was skipped. The zero value belongs to nodes that were not.
+// SkipKind names why a node was skipped. The zero value belongs to nodes that were not skipped.
 type SkipKind uint8
 
 // The kinds of skip.

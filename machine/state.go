@@ -7,17 +7,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the ready queue and
-// the slots. It has no clock, goroutine, context or randomness, and calls no user code: results come in as calls, decisions come out. A
-// coordinator drives it with the methods below. The Run of package kahn is one; an engine that performs steps elsewhere may be another.
+// State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the ready
+// queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code: results come in as calls, decisions
+// come out. A coordinator drives it with the methods below. The Run of package kahn is one; an engine that performs steps elsewhere may
+// be another.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //
-// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the cascade. A call
-// that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
+// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the cascade.
+// A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
 type State struct {
 	net *Net
 	mu  *stateLock // guards everything below; a Run holds it during whole critical sections, events included
@@ -70,7 +71,7 @@ type stateHolds struct {
 	limit  int        // slots; 0 means no limit
 	hold   hold       // which nodes must not start for now
 	closed bool       // not even cleanup nodes and the end node run: the run has lost its store, or never began
-	parks  bool       // the host queues ready nodes, after its store has recorded them
+	parks  bool       // the host queues ready inline nodes, after its store has recorded them
 	admits bool       // nodes with FlagAdmit stay Ready until Admitted says that they have started
 	aside  *setAside  // nil until a node was held
 	tree   *TreeSlots // the slots of the run's tree, under a common limit, or nil; a run with a tree also has a limit
@@ -87,7 +88,7 @@ type setAside struct {
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
 	stops   StopSetup   // the field stands here because it fits into the padding behind stopped
-	origins *originSets // nil until first needed; no part of the aftermath, since after the run's end a Result reads origins without the lock while a last worker may still read the aftermath
+	origins *originSets // nil until first needed; not in the aftermath: after the run's end a Result reads origins without the lock, while a last worker may read the aftermath
 	*aftermath
 }
 
@@ -267,7 +268,8 @@ type Token struct {
 type Task struct {
 	Token
 	// Check means that the node's join is satisfied, and that user code or data decides whether it runs. Evaluate the
-	// node's guard, assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
+	// node's guard, assemble its inputs, and report with Checked. If neither Check nor Gate is set, the attempt has begun: the node is
+	// Running.
 	Check bool
 	// Gate means that a gate was reached, and is still Ready. Report with Suspend that it waits, or with Settle the
 	// outcome of a signal that came earlier. A gate that waits is settled with the same Token.
@@ -406,8 +408,8 @@ func (s *Locked) Begin() {
 	s.maybeEnd()
 }
 
-// Status returns a node's status. Status computes [Waiting] from the predecessors: one of them has started or settled. For
-// a Ref outside the plan, Status returns Idle.
+// Status returns a node's status. It computes [Waiting] from the predecessors: a node waits if one of them has started or settled. For a
+// Ref outside the plan, Status returns Idle.
 func (st *State) Status(r Ref) Status {
 	s := st.lock()
 	defer s.Unlock()
@@ -657,7 +659,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 
 // Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. The token belongs to its last
 // attempt. The error matches [ErrBadValue] if the cause is not a node's own failure, [ErrStale] if the token is not current, and
-// [ErrTransition] if the node's status is another.
+// [ErrTransition] if the node has any other status.
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {

@@ -41,7 +41,7 @@ func (q *gateQueue) list() (gates []Ref) {
 	return gates
 }
 
-// NextGate hands out a gate. Next calls it after everything that can start, since a suspended gate must hold back
+// NextGate hands out a gate. Next calls it only after it has handed out everything that can start, since a suspended gate must hold back
 // only later nodes.
 func (s *Locked) NextGate() (Task, bool) {
 	if s.undo != nil && s.undo.holds {
@@ -61,8 +61,8 @@ func (s *Locked) OnlyGates() bool {
 	return s.HasGates() && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
 }
 
-// TakeGates calls reach with each queued gate that satisfies the condition is. The function reach settles the gate
-// or makes it wait, and may queue more gates.
+// TakeGates calls reach with each queued gate for which the function is returns true. The function reach settles the gate or makes it
+// wait, and may queue more gates.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
 	for i := 0; i < len(s.gates.refs); i++ {
 		if r := s.gates.refs[i]; s.gates.has(r) && is(r) {

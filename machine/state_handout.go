@@ -64,9 +64,10 @@ func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
-// Announce announces, once, that there is a task, if Next may hand one out and no announcement is open. It is the one place where readiness
-// becomes work. It calls the [Host], which starts a worker, or changes [State.WorkSignal]. The coordinator calls it just before it releases
-// the lock, after it has taken its own tasks, and later for tasks it declines. The announcement is open until Answer.
+// Announce announces once that there is a task, provided that Next may hand one out and no announcement is open. Announce is the one
+// place where readiness becomes work. It calls the [Host], which starts a worker, or changes [State.WorkSignal]. The coordinator calls
+// Announce just before it releases the lock, after it has taken its own tasks, and later for tasks that it has declined. The announcement
+// is open until Answer.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -77,7 +78,7 @@ func (s *Locked) Announce() {
 	}
 }
 
-// Answer closes the announcement: its worker takes tasks from now on. Tasks that the worker leaves are announced
+// Answer closes the announcement: the worker that it has started takes tasks from now on. Tasks that the worker leaves are announced
 // again.
 func (s *Locked) Answer() { s.announced = false }
 
@@ -135,7 +136,7 @@ func (s *Locked) NextPlain() (Ref, bool) {
 	return r, true
 }
 
-// MayGoOn reports whether a run that rested when it was left has something to do.
+// MayGoOn reports whether a run that rested when it was left has something to do now.
 func (s *Locked) MayGoOn() bool {
 	if s.busy > 0 || s.Done() {
 		return true
@@ -148,9 +149,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs: a node is Ready, even if a hold keeps it back, or is being
-// checked or concluded, or no node has begun. It looks at all nodes. pausing is the number of running nodes that only wait for
-// a time.
+// HasWork reports whether the run does more than wait for signals and backoffs. It does if a node is Ready (even if a hold keeps it back)
+// or is being checked or concluded, or if no node has begun. HasWork looks at all nodes. pausing is the number of running nodes that only
+// wait for a time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

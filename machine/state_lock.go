@@ -26,7 +26,7 @@ func (s *Locked) TryLock() bool { return s.mu.TryLock() }
 func (s *Locked) Unlock() { s.mu.Unlock() }
 
 // LockYielding takes a lock that another goroutine holds. It yields for a while before it blocks, unless enough other
-// workers yield.
+// workers are yielding.
 func (s *Locked) LockYielding() { s.mu.yieldAndLock() }
 
 // stateLock is the lock of a State. It counts the workers that yield to its holder before they block.
@@ -36,7 +36,7 @@ type stateLock struct {
 }
 
 // yieldAndLock takes a lock that another goroutine holds. It yields for a while before it blocks, unless enough other
-// workers yield.
+// workers are yielding.
 //
 //go:noinline
 func (mu *stateLock) yieldAndLock() { // must not be inlined, so that its caller can be

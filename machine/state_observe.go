@@ -72,8 +72,8 @@ type nodeView struct {
 	ready, blocked bool
 }
 
-// StatusSignal returns the status of a node as a signal. Like the other signals of a State, it is made by the first call, at any time and on
-// any goroutine; later calls return the same signal. For a Ref outside the plan, the signal stays [Idle].
+// StatusSignal returns the status of a node as a signal. Like the other signals of a State, it is made by the first call, at any time and
+// on any goroutine; later calls return the same signal. For a Ref outside the plan, the signal stays [Idle].
 //
 // The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects and
 // computeds never see a combination of values that did not exist. A node that passes through several statuses in one call shows the last.

@@ -204,8 +204,8 @@ func (s *Locked) written(sets ...originSet) []Ref {
 }
 
 // EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order: they are why a run failed or
-// was cancelled under [StatusEscaped]. All nodes but the end node are terminal. If no node handles failures and none was tolerated, all
-// failures have escaped, and no edge is visited.
+// was cancelled under [StatusEscaped]. All nodes but the end node must be terminal. If no node handles failures and none was tolerated,
+// all failures have escaped, and no edge is visited.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref

@@ -21,8 +21,8 @@ type Facts struct {
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`
 	Started int32 `json:"started,omitempty"` // the attempts that have begun; the State counts each re-entry of a step as an attempt, too
-	// For a composite that is running because its nested run has not ended. Dormant: its nested run can only wait. Draining: it will not
-	// be retried.
+	// Dormant and Draining are for a composite that is running because its nested run has not ended. Dormant means that the nested run
+	// can only wait, Draining that the composite will not be retried.
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 }

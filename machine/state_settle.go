@@ -368,8 +368,8 @@ func (s *Locked) makeReady(r Ref) {
 	s.log(r, was, Ready)
 }
 
-// ParksNode reports whether the host queues a node that becomes ready. An inline node is evaluated as soon as it is taken,
-// and no attempt of it is recorded before that.
+// ParksNode reports whether the host queues a node that becomes ready: parking is on, and the node is inline, but no gate or composite.
+// Such a node is evaluated as soon as it is taken, and no attempt of it is recorded before that.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
@@ -395,8 +395,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether the run is being left and an inline node has begun. Its test did not return, and must not be called again in
-// this life.
+// isLeftBehind reports whether the run is being left and an inline node has begun. The node's test did not return, and must not be called
+// again in this life.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -466,8 +466,8 @@ func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	return kind, origin
 }
 
-// OriginOf returns one origin of a terminal bad node: the node itself if it failed or was cancelled by itself, NoRef if it
-// was stopped from outside.
+// OriginOf returns one origin of a terminal bad node: the node itself if its own work failed or it was cancelled, otherwise the node that
+// stopped it, or NoRef if it was stopped from outside.
 func (s *Locked) OriginOf(r Ref) Ref {
 	w := s.words[r]
 	if statusOf(w) == Aborted || w&WordPropagated != 0 {
@@ -637,7 +637,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack gives a node, which has not ended in the store, the status that it has there. The State is not used after that.
+// SetBack sets a node back to the status that it has in the store, where it has not ended. The State is not used after that.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)
@@ -659,7 +659,7 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 
 // onBranch decides about a node with side edges, all of them resolved, when its join would skip the node or run it with
 // defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
-// asked. Under the default rule, a branch that was not taken gets no defaults. Other rules count every edge.
+// asked. Under AllSucceeded, a branch that was not taken gets no defaults. Rules other than AllSucceeded and Boundary count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 	var rest, side, spare uint8 // the classes of the edges, by the role of each
 	asked := false

@@ -11,8 +11,8 @@ import (
 )
 
 // limits holds the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none. A
-// node that lacks a slot or a token waits in the line of that group, and does not hold back other nodes. A slot that becomes
-// free, and a token that falls due, goes to the best node of the line.
+// node that lacks a slot or a token of a group waits in the group's line, and does not hold back other nodes. A slot that becomes free,
+// and a token that falls due, goes to the best node of the line.
 type limits struct {
 	groups []line      // by group; if whole is set, one more at the end for the whole run; nil if the run has no such limits
 	whole  bool        // the last line belongs to the whole run
@@ -135,8 +135,8 @@ func (l *limits) makeLate(p *Net, b Bound) {
 	}
 }
 
-// BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. If
-// the run limits keys and this node is the run's first with the key, BindKey makes the slots of the key and returns them; otherwise it
+// BindKey gives a node the key that a value decides, before the node is ready. If key is "", no limit of keys applies to the node. If the
+// run limits keys and this node is the run's first with the key, BindKey makes the slots of the key and returns them; otherwise it
 // returns nil.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late

@@ -224,7 +224,7 @@ func (s *Locked) AllSkipped() bool {
 	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
 
-// Carries reports whether an in-edge, which is not data-only, has resolved to F.
+// Carries reports whether an in-edge has resolved to F and is not data-only.
 func (s *Locked) Carries(edge int32) bool {
 	e := &s.net.edges[edge]
 	return !e.isData() && s.isF(e)

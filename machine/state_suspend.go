@@ -185,7 +185,7 @@ func (s *Locked) Stay() {
 	}
 }
 
-// LiftFresh lets nodes start although some node is suspended. It reports whether such a hold was in place.
+// LiftFresh ends a hold of fresh nodes: they may start although some node is suspended. It reports whether there was such a hold.
 func (s *Locked) LiftFresh() bool {
 	if s.hold != holdFresh || s.undo != nil && s.undo.holds {
 		return false

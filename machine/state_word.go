@@ -69,7 +69,7 @@ const (
 	wordCount       = 1<<32 - 1
 	statusShift     = 32
 	seenShift       = 36
-	WordBypass      = 1 << 40 // undecided: an N edge with a bypass root was seen; skipped: the root is a bypass
+	WordBypass      = 1 << 40 // undecided: an N edge with bypass was seen, see class; skipped: not only because of a branch not taken
 	wordSpecial     = 1 << 41 // the join must be judged even when all edges seen so far are S
 	WordDecided     = 1 << 42 // the join has decided; edges that resolve later change nothing
 	WordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
