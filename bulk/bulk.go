@@ -153,9 +153,9 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 }
 
 // Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q,
-// as a [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, with its cleanup.
-// A run that no process performs becomes due. q.ID may be empty. If it is set, Cancel may be called again with the same ID, no matter
-// what the first call has done.
+// as a [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, with its
+// cleanup. A run that no process performs becomes due. q.ID may be empty. If it is set, Cancel may be called again with the same ID, no
+// matter what the first call has done.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
 	if !ok {

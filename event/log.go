@@ -35,14 +35,14 @@ func levelOf(e *Event) slog.Level {
 	return levels[e.Type]
 }
 
-// LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The time is the
-// event's. Failures are logged as errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers as
-// information; other events for debugging. A nil logger means [slog.Default]. An event at a level that the logger's handler does not enable costs
-// next to nothing.
+// LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The time
+// is the event's. Failures are logged as errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers
+// as information; other events for debugging. A nil logger means [slog.Default]. An event at a level that the logger's handler does not
+// enable costs next to nothing.
 //
-// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have node
-// (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has them and they
-// are not empty; docs/production.md lists them.
+// The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
+// node (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has
+// them and they are not empty; docs/production.md lists them.
 //
 // The functions more return additional attributes, such as the host's. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {

@@ -53,11 +53,11 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 	return err
 }
 
-// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it runs
-// the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from the store.
-// Crashes compares each run with the run without a crash. It fails the test if the outcome of the run, of a node or of a request differs, if
-// an effect happens under two keys, or if an effect is missing. If the run without a crash waits, as at a gate, nothing after the waiting
-// nodes is tested, and Crashes logs their names.
+// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it
+// runs the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from
+// the store. Crashes compares each run with the run without a crash. It fails the test if the outcome of the run, of a node or of a
+// request differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, as at a gate,
+// nothing after the waiting nodes is tested, and Crashes logs their names.
 //
 // Crashes calls the function start for each process. The function returns a newly made graph and step function, so that nothing in
 // memory survives the crash, and its steps report effects to the Process. opts are the options that the host passes to its runs,

@@ -31,10 +31,10 @@ type Workflow struct {
 // exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same in every test
-// run. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is
-// lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. It shortens the first
-// schedule that breaks something to the steps that are needed to break it, and reports these steps as text, such as
+// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same in
+// every test run. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an
+// answer is lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. It shortens
+// the first schedule that breaks something to the steps that are needed to break it, and reports these steps as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //

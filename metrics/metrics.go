@@ -5,8 +5,8 @@
 //	expvar.Publish("kahn", &m)   // as JSON
 //	runner := kahn.Runner{Options: m.Options()}
 //
-// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or a name of usage. The ids of runs and nodes are
-// never labels: there would be too many.
+// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or a name of usage. The ids of runs
+// and nodes are never labels: there would be too many.
 //
 //   - kahn_runs_active: runs in flight, by workflow
 //   - kahn_run_duration_seconds: lives of runs, from a start to the end or a suspension, by workflow and status

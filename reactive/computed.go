@@ -40,8 +40,8 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 }
 
 // Load returns the value or the error. It is for code outside callbacks: if the scope has changed since the last Load, Load takes the lock.
-// In a callback of the scope it would wait for itself, and returns an error that matches [ErrTracker]. In a disposed scope it returns the
-// last value or error, or [ErrDisposed] if there is none, without calling the function.
+// In a callback of the scope Load would wait for itself, so it returns an error that matches [ErrTracker]. In a disposed scope it returns
+// the last value or error, or [ErrDisposed] if there is none, without calling the function.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -75,8 +75,8 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	return c.value, c.version, c.err
 }
 
-// Get returns the value and makes it a dependency of the callback. If the computed has an error, Get panics with it, which makes it the
-// callback's own error unless the callback recovers; see Try.
+// Get returns the value and makes it a dependency of the callback. If the computed has an error, Get panics with that error, and the
+// error becomes the callback's own unless the callback recovers; see Try.
 func (c *Computed[T]) Get(r Reader) T {
 	c.read(r)
 	if c.err != nil {
@@ -145,7 +145,7 @@ func (c *Computed[T]) settled() {
 	c.flags |= flagValue | flagMade
 }
 
-// Wait is like [Value.Wait]. It also returns, with the error, when the computed has one.
+// Wait is like [Value.Wait]. It also returns if the computed has an error, with that error.
 func (c *Computed[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &c.node, c.load, predicate)
 }
@@ -155,7 +155,7 @@ func (c *Computed[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &c.node, c.load)
 }
 
-// Subscribe is like [Value.Subscribe]. While the computed has an error, it is the effect's error, and f is not called.
+// Subscribe is like [Value.Subscribe]. While the computed has an error, the effect has the same error, and f is not called.
 func (c *Computed[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := c.Get(w)

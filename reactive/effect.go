@@ -84,7 +84,7 @@ func (e *Effect) adopt(sc *Scope, owner *Effect) {
 }
 
 // Dispose ends the effect: its cleanups are called, and f never runs again. It may be called from anywhere, any number of times. It does
-// not wait for callbacks: while a callback is running, the effect's or another one, the cleanups are called afterwards.
+// not wait for callbacks: if a callback of the scope is running, the cleanups are called after it.
 func (e *Effect) Dispose() {
 	if !e.doomed.Load() {
 		e.doom()

@@ -14,7 +14,8 @@
 //
 // The names by task:
 //
-//   - Serving schedules: [New], [Scheduler], [Schedule] with [Missed] and [Overlap]. [LabelSchedule] and the other label constants label their runs.
+//   - Serving schedules: [New], [Scheduler], [Schedule] with [Missed] and [Overlap]. [LabelSchedule] and the other label constants label
+//     their runs.
 //   - Operating them: [Scheduler.RunNow], [Scheduler.Pause], [Scheduler.Resume], [Scheduler.Backfill], [Scheduler.List], [Status],
 //     [Scheduler.Remove]; [ErrUnknownSchedule].
 //   - Schedules in documents: [FromDocument], [Check], [ErrBadSchedule].

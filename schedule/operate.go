@@ -23,8 +23,8 @@ func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	})
 }
 
-// Resume ends a pause. Ticks during the pause do not count as missed: the next one is the first after now. The error matches [ErrUnknownSchedule]
-// if the store does not have the schedule, and [ErrBadSchedule] if this Scheduler does not have it.
+// Resume ends a pause. Ticks during the pause do not count as missed: the next one is the first after now. The error matches
+// [ErrUnknownSchedule] if the store does not have the schedule, and [ErrBadSchedule] if this Scheduler does not have it.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	var skip, tick time.Time
 	for {
@@ -72,8 +72,8 @@ func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 	return r, err
 }
 
-// RunNow creates a run of a schedule that is due at once, whether or not the schedule is paused or another run is in flight, and returns its id.
-// Errors are as for Resume.
+// RunNow creates a run of a schedule and returns the run's id. The run is due at once, whether or not the schedule is paused or another
+// run is in flight. Errors are as for Resume.
 func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -97,10 +97,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates runs for the ticks at or after the time from and before the time before, unless they have runs already. It returns the
-// ids of the new runs. The runs are due at once, and run side by side within MaxRuns, whatever the schedule says about overlaps. Backfill
-// leaves out future ticks, and the latest tick, which is pending. If there are more than 1,000 ticks, Backfill creates nothing and
-// returns [ErrBadSchedule]. Other errors are as for Resume, and a failed call may be repeated.
+// Backfill creates runs for the ticks from the time from (inclusive) to the time before (exclusive), except ticks that already have runs.
+// It returns the ids of the new runs. The runs are due at once, and run side by side within MaxRuns, whatever the schedule says about
+// overlaps. Backfill leaves out future ticks, and the latest tick, which is pending. If there are more than 1,000 ticks, Backfill creates
+// nothing and returns [ErrBadSchedule]. Other errors are as for Resume, and a failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time
 	return created, nil
 }
 
-// Remove removes a schedule from the store, and cancels its pending tick. A process that begins to serve the schedule creates it again. The error
-// matches [ErrUnknownSchedule] if the store does not have the schedule.
+// Remove removes a schedule from the store, and cancels its pending tick. A process that begins to serve the schedule creates it again.
+// The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	for {
 		list, _, err := s.store.Schedules(ctx, name)

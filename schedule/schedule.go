@@ -318,7 +318,8 @@ func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, label
 	return kahn.Prepare(w.Graph, all...)
 }
 
-// check returns an error if the graph does not take the inputs of the next tick. It returns nil if Inputs fails, since a later call may succeed.
+// check returns an error if the graph does not take the inputs of the next tick. It returns nil if Inputs fails, since a later call may
+// succeed.
 func (r *rule) check(w *kahn.Workflow, options []kahn.Option) error {
 	tick := r.times.Next(time.Now())
 	inputs, err := r.inputs(w.Graph, tick)

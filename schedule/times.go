@@ -31,8 +31,8 @@ type Times struct {
 //
 // When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star has each time once:
 // if clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one counts. Any other
-// expression follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and week
-// both begin without a star, one of them must match, otherwise both.
+// expression follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If neither the day of month
+// nor the day of week begins with a star, one of the two must match; otherwise both must match.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {

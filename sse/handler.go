@@ -163,7 +163,7 @@ func readable(src Source, after, first, last uint64) error {
 		return &event.GapError{After: after, First: first}
 	}
 	// The client cannot have seen a future event: a crash has lost the event, and another event will get its id. But if
-	// the run has ended or was left, the source may be an earlier life of the run than the client saw.
+	// the run has ended or was left, the source may be an earlier life of the run than the life that the client saw.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}

@@ -10,7 +10,7 @@ import (
 
 // Block is a place to add nodes to: the pipeline itself, a branch, or the graph of a sub-pipeline. Values have the scope of Go
 // variables: a value that was made in a block can be taken in that block and in the blocks within it. [Either] brings a value out
-// of a branch, and the result of its function brings one out of a sub-pipeline.
+// of a branch, and the result of a sub-pipeline's function brings a value out of the sub-pipeline.
 //
 // A Block may be used by one goroutine only, until [New] returns.
 type Block struct {
@@ -189,7 +189,8 @@ func (f *flow) reach(src *source) (_ *source, ok bool) {
 	return in, true
 }
 
-// path names the value for graphs within its own: a root input by its name, a node by its path, such as "/S/x" for x in the sub-pipeline S.
+// path returns the name of the value in graphs nested in its own graph: for a root input its name, for a node its path, such as "/S/x"
+// for x in the sub-pipeline S.
 func (src *source) path() string {
 	if src.input && !src.item {
 		return src.id
@@ -201,8 +202,8 @@ func (src *source) path() string {
 	return path
 }
 
-// kept returns the source itself. For the item of an EachSub it returns a node that has the item: items of different lists share one input
-// name, so a graph within needs another name.
+// kept returns the source itself. For the item of an EachSub it returns a node whose value is the item: items of different lists share
+// one input name, so a nested graph needs another name.
 func (src *source) kept() *source {
 	if !src.item {
 		return src
@@ -272,7 +273,7 @@ func (x *in[T]) get(s *kahn.Step) (T, error) {
 }
 
 // missing is the error for a value that does not exist, with the reason. A node may run without a value because of its own Join, or
-// the ContinueOnFail of the node that makes the value. With this error it skips itself.
+// the ContinueOnFail of the node that makes the value. A node that gets this error skips itself.
 type missing string
 
 func (m missing) Error() string { return string(m) }

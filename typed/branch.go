@@ -36,7 +36,8 @@ func If(v Val[bool]) (then, otherwise *Block) {
 type Choice[K ~string] struct{ src *source }
 
 // Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a
-// Default, such a value fails the node with an error that matches [kahn.ErrNoMatch]; if the value comes from a gate, the gate rejects the answer.
+// Default, such a value fails the node with an error that matches [kahn.ErrNoMatch]; if the value comes from a gate, the gate rejects the
+// answer.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)
@@ -69,7 +70,7 @@ func (c Choice[K]) Case(k K) *Block {
 // Default returns the branch for all other values. Like the branch of a Case, it needs at least one node.
 func (c Choice[K]) Default() *Block { return c.branch(defaultCase) }
 
-// branch returns the branch for a label. It returns nil after New has returned, when runs read the branches.
+// branch returns the branch for a label. It returns nil after New has returned, since runs may then read the branches.
 func (c Choice[K]) branch(label string) *Block {
 	if c.src == nil || c.src.block.in.build.over(c.src.id) {
 		return nil

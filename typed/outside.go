@@ -43,9 +43,9 @@ func Root[T any](b *Block, name string) Val[T] {
 	return Val[T]{src: src}
 }
 
-// Gate adds a gate: a node that waits for a signal from outside, and has its value. The last arguments, if any, are values that may help to
-// answer: the gate opens for signals once their nodes have completed. They must come from nodes: a [Root] is an error.
-// Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
+// Gate adds a gate: a node that waits for a signal from outside, and whose value is the signal's. The last arguments, if any, are values
+// that may help to answer: the gate opens for signals once the nodes of these values have completed. They must come from nodes: a [Root]
+// is an error. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //

@@ -155,9 +155,10 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 	return plan.Start(ctx, nil, p.options(opts)...)
 }
 
-// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
-// with the errors of at most five failed nodes. If the run is suspended, it matches [kahn.ErrSuspended]: a run that has not ended has no
-// result, even if the node has completed. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
+// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue]
+// and says why, with the errors of at most five failed nodes. If the run is suspended, the error matches [kahn.ErrSuspended]: a run that
+// has not ended has no result, even if the node has completed. If test mode or a store supplied a value of another type, the error
+// matches [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
 	switch {
@@ -202,9 +203,9 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 // Run runs a pipeline and returns its result. opts are options of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to
 // continue from.
 //
-// It calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did
-// not begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet: the
-// error, from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// It calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run
+// did not begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet:
+// the error, from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {
