@@ -22,12 +22,12 @@ const (
 	announceTime  = 10 * time.Second // how long storing an announcement may take
 )
 
-// Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has
-// stopped. So [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program starts the
-// client itself, it performs runs, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails,
-// the client is stopped, and Start returns the error. Later announcements that fail are logged, and repeated after 10 s. The error matches
-// [machine.ErrBadValue] if the client or the Performer cannot be started. It matches [store.ErrOwnerInUse] if a Performer of this process
-// that has not stopped has the same lease owner, see [kahn.Lease].
+// Start starts the client of River. Until the client has stopped, this process announces to the store that it performs the runs of the
+// Workflows. So [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program starts the
+// client itself, the client performs runs, but the queues count as unclaimable. The first announcement is stored when Start returns; if
+// it fails, the client is stopped, and Start returns the error. A later announcement that fails is logged, and repeated after 10 s. The
+// error that Start returns matches [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse] if
+// another Performer of this process has the same lease owner, see [kahn.Lease], and has not stopped.
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:
@@ -71,8 +71,8 @@ var owners = struct {
 	of map[owner]bool
 }{of: map[owner]bool{}}
 
-// claimOwner claims the owner that is set in the options of the Workflows, see [kahn.Lease], until release is called. Two Performers with one owner
-// would take each other's runs.
+// claimOwner claims the lease owner that the options of the Workflows set, see [kahn.Lease], until release is called. Two Performers with
+// the same owner would take each other's runs.
 func (p *Performer) claimOwner() (release func(), err error) {
 	if p.owner == "" {
 		return func() {}, nil

@@ -62,7 +62,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
-	// The end of ctx must not reach Start: it would leave the run, and interrupt its steps.
+	// Start must not see that ctx ends: Start would leave the run, and interrupt its steps.
 	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step)
 	if err != nil {
 		return err
@@ -87,7 +87,8 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	return nil
 }
 
-// rests waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. After a while it returns false.
+// rests waits, for about half a schedulerInterval, until the run has ended, or has nothing to do for longer than River needs to begin a
+// due job. It reports whether that is so.
 func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
 	calls := work.calls.Load()
 	round, cancel := context.WithTimeout(ctx, schedulerInterval/2)

@@ -170,7 +170,7 @@ func (p *Performer) client(ctx context.Context) Client {
 	return Client{Store: p.Store, River: river.ClientFromContext[pgx.Tx](ctx)}
 }
 
-// enter records a run that begins. It leaves a run that begins after Stop at once.
+// enter records a run that begins. After Stop, enter makes the process leave the run at once.
 func (p *Performer) enter(run *kahn.Run) {
 	p.mu.Lock()
 	p.atWork[run] = true
@@ -189,8 +189,8 @@ func (p *Performer) leave(run *kahn.Run) {
 
 // Stop stops the client of River, and leaves the runs in flight: running steps end, no further one begins, and other processes continue the
 // runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause.
-// The client's own Stop waits until the runs come to rest, and its StopAndCancel interrupts them, as Stop does under a context that has
-// ended.
+// The client's own Stop waits until the runs come to rest. The client's StopAndCancel interrupts the runs, as Performer.Stop does if ctx
+// has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)

@@ -75,8 +75,8 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs, or steps, one transaction recovers.
 	recoverBatch = 100
-	// strayRounds is how many searches for lost runs there are for each search for runs without a job. The latter is rarer since it reads all
-	// due runs.
+	// strayRounds is how many searches for lost runs there are for each search for runs without a job. A search for runs without a job is
+	// rarer since it reads all due runs.
 	strayRounds = 12
 )
 
@@ -89,8 +89,8 @@ ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds due runs that have neither a holder nor a job that will begin: the job was cancelled, discarded or deleted, or the run
 // became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan:
-// such a run continues with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. It finds no run whose job the
-// program has moved into a queue of its own.
+// such a run continues with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. It does not find a run whose job
+// the program has moved into a queue whose name does not begin with kahn_.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR

@@ -37,7 +37,8 @@ func (stepArgs) Kind() string { return "kahn_step" }
 // River, and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see
 // [Server]. Meanwhile a run that has nothing else to do rests.
 //
-// The job has everything that the step sees as JSON, see [kahn.Call]. Large values go by reference if the codec of the run is a [store.Blobs].
+// The job has, as JSON, everything that the step sees, see [kahn.Call]. Large values go by reference if the codec of the run is a
+// [store.Blobs].
 type Remote struct {
 	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it the step sees only the results of its
 	// predecessors.

@@ -29,7 +29,7 @@ type Server struct {
 	Kinds map[string]int
 	// Codec is the runs' codec, see [kahn.Encoding]. Nil means nil [kahn.Types].
 	Codec kahn.Codec
-	// RecoverEvery and Queue are as in a [Performer]: while River has elected its client, a Server also looks for lost runs. If a Performer
+	// RecoverEvery and Queue are as in a [Performer]: a Server whose client River has elected also looks for lost runs. If a Performer
 	// was registered before with the same configuration, the Performer's values count.
 	RecoverEvery time.Duration
 	Queue        string
@@ -142,7 +142,7 @@ type attempt struct {
 }
 
 const (
-	// awaitStart is how long a job waits until the store has the commit by which the run waits for the job's reply.
+	// awaitStart is how long a job waits for the commit that makes the run wait for the job's reply.
 	awaitStart = 2 * time.Second
 	startPause = 10 * time.Millisecond
 	// answerPause is the pause before a reply is posted again.

@@ -19,8 +19,8 @@ import (
 )
 
 // Admin is a [Store] whose runs can be created before a process performs them, listed, copied and removed. [Memory], store/sqlite and
-// store/postgres implement it; other stores need not. The error matches [machine.ErrBadValue] if a value makes no sense, such as a negative limit
-// or an invalid cursor.
+// store/postgres implement it; other stores need not. The error of a method matches [machine.ErrBadValue] if an argument makes no sense,
+// such as a negative limit or an invalid cursor.
 type Admin interface {
 	Store
 	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if the store
@@ -31,12 +31,12 @@ type Admin interface {
 	List(ctx context.Context, q Query) (Page, error)
 	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out numbers that are zero.
 	Count(ctx context.Context, f Filter) ([]Count, error)
-	// ListNodes returns a page of the nodes of a run, in the order in which they were first written, and of anything else that has a record. The
-	// error matches ErrUnknownRun if the run is not stored.
+	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. What else the engine records, such
+	// as a compensation, is listed like a node. The error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
-	// Insert stores a whole run, as Load of this store or another one returns it, and its Events, if the store is an EventStore. The error
-	// matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been loaded, or has a LastEvent
-	// but not the Events up to it.
+	// Insert stores a whole run, as Load of this or another store returns it. If the store is an EventStore, Insert also stores the run's
+	// Events. The error matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been
+	// loaded, or has a LastEvent but not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
 	// Prune removes runs that have ended and match, with all that is stored for them; the runs that ended first go first. It leaves out runs
 	// whose lease lasts, since the process that performed them is about to release it; runs for which a redrive waits, see [Inbox]; and the
@@ -76,7 +76,8 @@ const (
 	// Replace replaces a run that has not begun. The error matches [ErrExists] if it has begun, and [ErrLeased] if it is leased, since its owner
 	// is about to begin it.
 	Replace
-	// ReplaceUnasked is Replace for a run for which no request was posted, see [Inbox]. If one was, the error matches [ErrExists].
+	// ReplaceUnasked is Replace for a run for which no request was posted, see [Inbox]. If a request was posted, the error matches
+	// [ErrExists].
 	ReplaceUnasked
 
 	policyCount
@@ -288,8 +289,8 @@ type Page struct {
 	Next string
 }
 
-// Cut shortens the list of Runs to the length `most`. A store that has read one run more than that has a next page: then Cut sets Next. unit
-// is the unit in which the store keeps the time of creation, such as time.Time.UnixMilli. It is for implementations of [Admin].
+// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. So a store reads one run more than a page may have. unit
+// converts a time of creation to the number that the store keeps, such as time.Time.UnixMilli. Cut is for implementations of [Admin].
 func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	if len(p.Runs) > most {
 		p.Runs = p.Runs[:most]
@@ -334,8 +335,8 @@ type NodePage struct {
 	Next  string // the NodeQuery.After for the next page, "" if this is the last one
 }
 
-// Cut shortens the list of Nodes to the length `most`. A store that has read one node more than that has a next page: then Cut sets Next. The
-// parameter first is the number of the first node in the list. It is for implementations of [Admin].
+// Cut shortens Nodes to the length `most`, and sets Next if Nodes was longer. So a store reads one node more than a page may have. The
+// parameter first is the number of the first node in Nodes. Cut is for implementations of [Admin].
 func (p *NodePage) Cut(first int64, most int) {
 	if len(p.Nodes) > most {
 		p.Nodes = p.Nodes[:most]

@@ -13,10 +13,10 @@ import (
 // run. The store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
 // implement it; other stores need not.
 //
-// The store posts the answer in the transaction that ends the awaited run, whatever ends it. It posts the answer with the awaiting commit if the
-// awaited run has ended already, is not stored, as after Prune, or awaits this run, directly or through others. Two commits that would close a
-// cycle together are judged one after the other, so that the second one finds the cycle. A run that was created anew under its id, see [Replace],
-// is still awaited.
+// The store posts the answer in the transaction that ends the awaited run, whatever ends it. It posts the answer in the transaction that
+// begins the await if the awaited run has ended already, is not stored (for example after Prune), or itself awaits the awaiting run,
+// directly or through others. Two commits that would close a cycle together are judged one after the other, so that the second one finds
+// the cycle. A run that was created anew under its id, see [Replace], is still awaited.
 //
 // An answer ends the wait. If the awaiting run or the node ends first, the await stays: the process that performs the run withdraws awaits that
 // are no longer needed. The store posts no answer to an awaiting run that has ended.
@@ -95,8 +95,8 @@ var _ Awaiter = (*Memory)(nil)
 // awaiting is a node of a run in memory that awaits another run.
 type awaiting struct{ run, node string }
 
-// await keeps the awaits of a commit, and returns the runs for which it has posted requests: the runs that awaited this one if the commit has
-// ended it, and this one if an await has an answer at once.
+// await keeps the awaits of a commit of the run r, and returns the runs for which it has posted requests: the runs that awaited r if the
+// commit has ended r, and r itself if an await has an answer at once.
 func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	for _, a := range c.Awaits {
 		m.withdraw(r, a.Node)
@@ -138,7 +138,7 @@ func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	return append(posted, m.endAwaits(r)...)
 }
 
-// endAwaits answers the nodes that await a run, if it has ended, and returns their runs.
+// If the run r has ended, endAwaits answers the nodes that await r, and returns the runs of these nodes.
 func (m *Memory) endAwaits(r *memoryRun) (posted []string) {
 	if !r.Status.Terminal() {
 		return nil

@@ -113,8 +113,8 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 		return err
 	}
 	if now := time.Now(); os.Chtimes(file, now, now) == nil {
-		// The process that put it may not have synced its name yet. A Sweep that moved the file aside before may have missed the new time: then
-		// the file is gone now.
+		// The process that put the blob may not have synced the file's name yet. A concurrent Sweep may have moved the file aside without
+		// seeing the new time: then the file is gone now.
 		if _, gone := os.Stat(file); gone == nil {
 			return d.sync(file)
 		}
@@ -194,7 +194,7 @@ func (d Dir) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// Sweep implements [BlobSweeper]. It moves the file aside before it reads its time: a concurrent Put writes another file.
+// Sweep implements [BlobSweeper]. It moves the file aside before it reads the file's time: a concurrent Put writes another file.
 func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
 	file, err := d.file(key)
 	if err != nil {

@@ -223,7 +223,8 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	}
 }
 
-// BlobKeys returns the keys of the blobs to which records or values refer, in the form in which a [Store] keeps them; sorted, each once.
+// BlobKeys returns the keys of the blobs to which data refers, sorted, each once. data has records or values in the form in which a
+// [Store] keeps them.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
 	if !slices.ContainsFunc(data, func(d json.RawMessage) bool { return bytes.Contains(d, []byte(blobMark)) }) {
 		return nil // most data refers to no blob and needs no parsing

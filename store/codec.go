@@ -26,7 +26,7 @@ func CheckCodec(c Codec) error {
 }
 
 // CheckEvents returns an error if the events of runs with a codec must not be stored: events are in the clear, and the codec is, or wraps, a
-// [Sealed] without EventsInClear. A host's codec that wraps another one returns it from a method Unwrap() Codec.
+// [Sealed] without EventsInClear. A host's codec that wraps another codec must return the wrapped codec from a method Unwrap() Codec.
 func CheckEvents(c Codec) error {
 	for c != nil {
 		switch x := c.(type) {
@@ -46,8 +46,9 @@ func CheckEvents(c Codec) error {
 	return nil
 }
 
-// wrapped returns the members of an object that a codec of this package has written: it has exactly the given members, all of them texts. looks
-// reports whether plain data resembles such an object, so that it must not be written as it is.
+// wrapped returns the members of an object that a codec of this package has written: the object has exactly the given members, all of
+// them texts. looks reports whether data has the member mark: a codec must not write such a value as it is, since a reader could take it
+// for an object of the codec.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false

@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a run that
-// another process performs, with the ids of all its lives. Use one EventLog for one stream: Status and EventRange return what its last request to
-// the store found, without a new request.
+// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a
+// run that another process performs. The ids of the events go on through all lives of the run. Use one EventLog for one stream: Status
+// and EventRange return what its last request to the store found, without a new request.
 type EventLog struct {
 	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs the run does
 	// not wait if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.

@@ -24,8 +24,8 @@ type EventStore interface {
 // they ask again.
 type EventNotifier interface {
 	EventStore
-	// NotifyEvents returns a channel that is closed when this value has stored more events of the run. The caller must call stop when it no
-	// longer waits.
+	// NotifyEvents returns a channel that is closed when this store value has stored more events of the run. The caller must call stop
+	// when it no longer waits.
 	NotifyEvents(run string) (changed <-chan struct{}, stop func())
 }
 

@@ -76,9 +76,9 @@ func loadLog(ctx context.Context, s Store, r *Run) error {
 	return nil
 }
 
-// Import stores a run that [Export] has written, and returns its id: kahn.Execute continues the run, and kahn.ReadResult reads it. The error
-// matches [ErrExists] if a run of this id is stored already, and [machine.ErrBadValue] if Export cannot have written the text, or the form has
-// another version.
+// Import stores a run that [Export] has written, and returns its id: kahn.Execute continues the run, and kahn.ReadResult reads it. The
+// error matches [ErrExists] if a run of this id is stored already, and [machine.ErrBadValue] if Export cannot have written the text, or
+// the text is of another version of the format.
 func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -30,7 +30,7 @@ type GrantStore interface {
 // values.
 type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
-	Most  int    // how many slots all holders together may have; 0 means that the limit has none
+	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
 	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards it has from
 	// Keep to Want slots; or fewer than Keep if its lease ran out and others took them, or if Most was lowered.
 	Keep, Want int
@@ -46,7 +46,7 @@ type GrantRequest struct {
 // Granted is the answer to a GrantRequest.
 type Granted struct {
 	Held int // the slots that the holder has now
-	// Fair is the holder's part while others want slots, too: a holder with more slots gives back slots as its steps return.
+	// Fair is the holder's share while others want slots, too: a holder with more slots than that gives back slots as its steps return.
 	Fair   int
 	Tokens int // how many tokens were taken
 	// Next is the time until there is a token; zero if there is one now.

@@ -20,19 +20,20 @@ import (
 // requests in the order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken. So a crash
 // neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
 //
-// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The requests behind it are performed,
-// and their answers are stored with its answer: until then their Status is RequestWaiting, too. A transaction that ends the run refuses all
-// requests that still wait. A run that has begun and has a waiting request is due, whatever its last commit says: its WakeAt, as Acquire, Load
-// and List return it, is not later than now. Only a KindCancel makes a run due that has not begun; signals do not make it begin before
-// [NewRun].NotBefore. A run that replaces another one, see [Replace], gets none of its requests. A run that has ended takes only redrives, and a
-// run that has not ended refuses them. While a redrive waits the run is due, and Prune does not remove it. Only the store bounds the sizes and
-// the number of requests; a run keeps its requests until it is pruned.
+// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The run performs the requests
+// behind this signal, but stores their answers together with the answer to the signal: until then their Status is RequestWaiting, too. A
+// transaction that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its
+// last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. Of the requests for a run that has not begun,
+// only a KindCancel makes the run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see
+// [Replace], gets no requests of the replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them.
+// While a redrive waits the run is due, and Prune does not remove it. Only the store bounds the sizes and the number of requests; a run
+// keeps its requests until it is pruned.
 type Inbox interface {
 	Store
-	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under this id
-	// already, whatever its status. The error matches ErrRequestConflict if another request has this id, ErrUnknownRun if the run is not stored,
-	// ErrEnded if it has ended, ErrNotEnded if the request is a redrive and the run has not ended, and [machine.ErrBadValue] if the request makes
-	// no sense, see Request.Check.
+	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under
+	// this id already, whatever the status of that request. The error matches ErrRequestConflict if another request has this id,
+	// ErrUnknownRun if the run is not stored, ErrEnded if it has ended, ErrNotEnded if the request is a redrive and the run has not
+	// ended, and [machine.ErrBadValue] if the request makes no sense, see Request.Check.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
 	// LoadRequests returns at most limit requests of a run with numbers above after, in order, answered ones among them. limit is from 1 to
 	// MaxPage. The error matches ErrUnknownRun if the run is not stored.
@@ -41,9 +42,9 @@ type Inbox interface {
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
 	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever a request is posted.
-	// It reports a request of this process at once, and a request of another process within the interval at which the store polls, which the
-	// store documents. An empty run means any run. arrived may be called without need, and from several goroutines; it must not block or call
-	// stop. stop ends the watch; a call of arrived may still be running then.
+	// A request of this process is reported at once. A request of another process is reported within the interval at which the store
+	// polls, which the store documents. An empty run means any run. arrived may be called without need, and from several goroutines; it
+	// must not block or call stop. stop ends the watch; a call of arrived may still be running then.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 

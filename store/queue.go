@@ -49,8 +49,8 @@ type DueNotifier interface {
 type TurnStore interface {
 	QueueStore
 	// AcquireTurn is Acquire of a stored run with the key t.Key, and makes this the latest turn of the key. The error matches [ErrKeyFull] if
-	// t.Most is above zero and at least t.Most other unended runs of the key are leased. Of two concurrent calls the second sees the lease of
-	// the first. It matches [ErrUnknownRun] if the run has another key or is not stored.
+	// t.Most is above zero and at least t.Most other unended runs of the key are leased, and [ErrUnknownRun] if the run has another key
+	// or is not stored. Of two concurrent calls the second sees the lease of the first.
 	AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error)
 	// LeasedKeys returns for each key how many of its unended runs are leased. The key "" is left out.
 	LeasedKeys(ctx context.Context) (map[string]int, error)
@@ -71,8 +71,8 @@ func KeyFull(t Turn) error {
 // this one opened the store. The process may finish the runs that it has, but takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
-// ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this process.
-// If an error of Acquire of store/sqlite matches it, it matches [ErrLeased], too.
+// ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this
+// process. An error of store/sqlite's Acquire that matches ErrOwnerInUse also matches [ErrLeased].
 var ErrOwnerInUse = errors.New("another process, or another Serve of this one, has an owner of the same name")
 
 // OwnerInUse returns the error that refuses an owner because another process uses its name. It is for implementations of [Store] and
@@ -135,9 +135,9 @@ type DueRun struct {
 	Turn int64         // a number that grows with each turn of the run's key; 0 if the key has had no turn
 }
 
-// Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. If the
-// store has read at most each+1 runs of every part of the list, in the order in which they are due, the page has at most `each` runs of a key;
-// an `each` of 0 means that the list is complete. It is for implementations of [QueueStore].
+// Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. An `each` of 0
+// means that the list is complete. Otherwise the store has read at most each+1 runs of each key and priority, those that become due
+// first, and the page has at most `each` runs of a key. Fill is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {
 	slices.SortFunc(list, func(a, b DueRun) int {
 		if a.Wait > 0 || b.Wait > 0 { // runs that are not due yet come last
@@ -225,8 +225,8 @@ func (a *Announcement) Check() error {
 	return nil
 }
 
-// QueueState describes a queue's runs, those that have not ended and those that wait for a redrive: how many there are, when they are due,
-// and whether a process performs them.
+// QueueState describes the runs of a queue that have not ended, or for which a redrive waits: how many there are, when they are due, and
+// whether a process performs them.
 type QueueState struct {
 	Queue
 	Runs int // how many runs of the queue have not ended, or have a waiting redrive

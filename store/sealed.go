@@ -23,7 +23,7 @@ var ErrSealed = errors.New("the value cannot be opened")
 // a nonce with a probability of about n²/2⁹⁷.
 //
 // A value does not say to which node or run it belongs: a writer to the store can replace one value by another unnoticed. The results of
-// sqlite.Once do not pass through the codec, and are not encrypted.
+// sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
 	// Keys are the keys by name, of 32 bytes each. Each value names the key under which it was written. To replace a key, add the new one, make

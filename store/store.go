@@ -16,10 +16,10 @@ import (
 // storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the newest, or has expired,
-// with [ErrFenced]. Otherwise a store answers a write with an [Applied]; after an error the write may or may not have happened. The engine then
-// repeats it until the lease runs out, except for the first write of a life, and the store must recognise the repeated write. The engine does not
-// repeat a write after [ErrRejected], for its data, or [ErrUnusable], for the store: an implementation returns these for permanent errors, and
-// only for them.
+// with [ErrFenced]. Otherwise a store answers a write with an [Applied]. After another error the write may or may not have happened: the
+// engine repeats it until the lease runs out, except for the first write of a life, and the store must recognise the repeated write. The
+// engine does not repeat a write after [ErrRejected], if the data is at fault, or [ErrUnusable], if the store is: an implementation
+// returns these two for permanent errors, and only for them.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
@@ -36,7 +36,7 @@ type Store interface {
 	// Stale, higher: Conflict) or was completed before (Conflict); if an attempt in Started does not follow the last one recorded (lower: Stale,
 	// higher: Conflict); if Started or Nodes names a node that is stored as terminal (Conflict); if the run has ended and Reopen is not set
 	// (Conflict), unless the commit only refuses requests; or if there is a Reset without Reopen (Conflict). The error matches
-	// ErrReadinessOverflow if a readiness counter would exceed what it requires. Commit.Judge decides all of this.
+	// ErrReadinessOverflow if a readiness counter would exceed the node's Required. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading only. The error matches ErrUnknownRun if the run is not stored.
 	Load(ctx context.Context, run string) (*Run, error)
@@ -57,8 +57,8 @@ type Commit struct {
 	// again.
 	Reopen bool `json:"reopen,omitempty"`
 	// Reset are the nodes that a redrive takes back, terminal ones among them. Afterwards each is as if no commit had named it: it has no record,
-	// no attempt, and a counter of zero. The rest of the transaction applies to this state. A store may return it as the zero Node, or not at
-	// all.
+	// no attempt, and a counter of zero. The rest of the transaction applies to this state. A store may return such a node as the zero
+	// Node, or not at all.
 	Reset []string `json:"reset,omitempty"`
 	// Completed are the attempts that have ended. An attempt whose start was never written has no end here.
 	Completed []Attempt `json:"completed,omitempty"`
@@ -73,30 +73,31 @@ type Commit struct {
 	// Events are the next events of the run's log, in order. Only an [EventStore] gets any. If they do not follow the end of the stored log, see
 	// [Commit.EventsFollow], nothing changes (Conflict).
 	Events []EventRecord `json:"events,omitempty"`
-	// Taken answers requests: the run has refused each, or this transaction stores its effect. Only an [Inbox] gets any. If they are not the next
-	// requests of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run refuses all other requests. A
-	// transaction that only refuses redrives of a run that has ended leaves the run and its time of end as they are.
+	// Taken answers requests: this transaction stores the effect of each request, or the run has refused it. Only an [Inbox] gets any. If
+	// they are not the next requests of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run
+	// refuses all other requests. A transaction that only refuses redrives of a run that has ended leaves the run and its time of end as
+	// they are.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets any. A transaction that ends the run begins no
 	// awaits.
 	Awaits []Await `json:"awaits,omitempty"`
-	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and when the run
-	// continues with other inputs, under another plan or with other labels.
+	// Spec, if not nil, replaces what the run was asked to do. It is set in the first commit of a run that was created without a Spec,
+	// and when the run continues with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`
 	// Run, if not nil, replaces the run's record.
 	Run json.RawMessage `json:"run,omitempty"`
 	// Compensation, if not nil, replaces how far the run has come with undoing what its nodes did.
 	Compensation *machine.Compensation `json:"compensation,omitempty"`
-	// Usage replaces what the run has used, unless it is empty.
+	// Usage, if not empty, replaces what the run has used.
 	Usage map[string]float64 `json:"usage,omitempty"`
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
 	// status changes, else RunPending.
 	Status machine.RunStatus `json:"status"`
 	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or the first deadline of
-	// its gates, of its nodes over all attempts, or of the run itself passes. For a run that was left with work to do it is the time at which it
-	// was left. The zero time means never. WakeAt replaces the stored one, even if it is zero: a run whose WakeAt has passed and that is not
-	// leased is due. A store keeps it at least to the millisecond, and refuses a time outside the years 1 to 9999, which JSON cannot express,
-	// with ErrRejected.
+	// its gates, of its nodes over all attempts, or of the run itself passes. If the process left the run with work to do, WakeAt is the
+	// time at which it left the run. The zero time means never. WakeAt replaces the stored one, even if it is zero: a run whose WakeAt
+	// has passed and that is not leased is due. A store keeps it at least to the millisecond, and refuses a time outside the years 1 to
+	// 9999, which JSON cannot express, with ErrRejected.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
@@ -251,8 +252,9 @@ var (
 
 // ValueChecker is a [Store] that knows beforehand which values it would reject. The engine asks before a node completes: a refused value fails
 // its node with [machine.CauseStoreRejected], and the run continues. If the store is no ValueChecker, or only the transaction shows that a value
-// is too large, Commit returns [ErrRejected] for a commit with such a value. The engine then finds the rejected output by commits with one output each and leaves the run,
-// and the node fails when the run continues. If no output is to blame, the run fails.
+// is too large, Commit returns [ErrRejected] for a commit with such a value. The engine then commits the outputs one by one to find the
+// rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame, the run
+// fails.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded. After any other
 	// error the value is written, and the commit shows whether the store accepts it. CheckValue is called from several goroutines, and must not

@@ -10,7 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// replacedBlobs: no blob stays to which a run once referred, in a reference that was replaced since, or in an event.
+// replacedBlobs: Prune also removes the blobs to which a run referred before a commit or a new run replaced the reference, and the blobs
+// to which an event referred.
 func replacedBlobs(ctx context.Context, s store.Admin) error {
 	blobs := new(store.MemoryBlobs)
 	ref := func(key string) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"x": {"$blob": %q}}`, key)) }

@@ -79,7 +79,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 }
 
 // Killed is the main function of a process that [Kill] has started: it performs the run of the folder over the store, until it is killed or the
-// run has ended. A store that keeps the leases of a killed process needs an owner, see [kahn.Lease].
+// run has ended. If the store keeps the leases of a killed process until they run out, opts must set an owner, see [kahn.Lease].
 func Killed(ctx context.Context, dir string, db store.Store, opts ...kahn.Option) error {
 	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -279,8 +279,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, first the consequences and a moment later the ends.
-// A test must notice the state that a process leaves if it is killed between the parts.
+// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the consequences and a moment later the
+// ends. A test must notice the state that a process leaves if it is killed between the two.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {

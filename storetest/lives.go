@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, each graph in many lives of its run: a process crashes after every write of a run (after some, if
-// there are many), after some write of a continued run, over a store that occasionally fails, and after every write of a run that was redriven.
-// In further lives answers arrive at any depth, between lives and during them. These lives end by themselves, by shutdowns and by kills, and no
-// node asks again for an acknowledged answer. All these runs have the same outcome as a run without a store. The last kind of lives has no known
-// outcome: runs are signalled, left, shut down and stopped at any time. Each of these lives ends in time, its store has the same status, and the
-// events of all its lives form one stream.
+// Lives performs random graphs over stores, each graph in many lives of its run. A process crashes after every write of a run (after
+// some, if there are many), after some write of a continued run, and after every write of a redriven run. In other lives the store
+// occasionally fails. In further lives answers for nodes at any depth arrive between lives and during them. These lives end by
+// themselves, by shutdowns and by kills, and no node asks again for an acknowledged answer. All these runs have the same outcome as a run
+// without a store. The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each of
+// these lives ends in time, its store has the same status, and the events of all its lives form one stream.
 //
 // The seed of the first graph is the parameter first, and each further seed is one higher; a failure names its seed. The function open returns
 // a new and empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and

@@ -18,11 +18,12 @@ import (
 // sees what other transactions have committed before the statement. These rules ensure that of two concurrent commits one always sees
 // the other:
 //
-//   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The end of a marked run is not written by the
-//     statement of a batch, see commitText, but here, by a statement after the one that has locked its row.
+//   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement of a batch
+//     does not end a marked run, see commitText. The end is written here, by a later statement than the one that has locked the row.
 //   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle sees all
 //     other waits of the cycle.
-//   - Apart from that lock, which a commit takes before it locks any row, no commit waits for a lock: it is rolled back, and tries again after a pause.
+//   - A commit waits for no lock but the advisory lock, which it takes before it locks any row: if a row is locked, the commit is rolled
+//     back, and tries again after a pause.
 
 var _ store.Awaiter = (*Store)(nil)
 
@@ -33,8 +34,9 @@ func (p *parts) lockAwaits(list []store.Await) {
 	}
 }
 
-// settleAwaits keeps and answers the awaits that a commit changes; the transaction has written the commit's run before. It returns the runs for
-// which it has posted requests, and errLocked if another transaction has locked one of them.
+// settleAwaits keeps and answers the awaits that a commit changes; the transaction has written the commit's run before. It returns the
+// runs for which it has posted requests. The error is errLocked if another transaction has locked the row of a run that settleAwaits must
+// change.
 func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -241,7 +243,8 @@ func (s *Store) LoadAwaits(ctx context.Context, run string) (list []store.Await,
 	return list, about("load awaits of", run, err)
 }
 
-// insertEnded inserts a run that has ended, and answers the nodes that await the id, under which nothing was written yet.
+// insertEnded inserts a run that has ended, and answers the nodes that await its id. There may be such nodes if the id was acquired
+// before, and nothing was written for it.
 func (s *Store) insertEnded(ctx context.Context, r *store.Run) error {
 	for pause := minLockPause; ; pause = min(2*pause, maxLockPause) {
 		err := s.tryInsertEnded(ctx, r)

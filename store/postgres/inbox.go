@@ -18,9 +18,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is the expression for the WakeAt of a run: its wake, or, if it has begun and a request waits, at the latest the time at which that
-// request was posted. A cancel counts even before the run has begun. The expression uses the status to see whether it has: the column sequence
-// changes with each commit, so it must not be in an index.
+// wakesAt is the expression for the WakeAt of a run: its wake, but if the run has begun and a request waits, no later than the time at
+// which that request was posted. A cancel counts even before the run has begun. The expression finds out from the status whether the run
+// has begun: the column sequence changes with each commit, so it must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows are answers to requests, by columns.
@@ -48,8 +48,9 @@ func lastTaken(c *store.Commit) *int64 {
 }
 
 // postText is the statement that posts a request. It returns the run's status, the request that is stored under the id, and whether the statement
-// has written the new request. This third column is NULL if it has not, since pg_notify is called only for a written request. Posts for one run
-// wait for one another. If two posts have the same id at the same moment, they collide and one of them repeats the statement.
+// has written the new request. The third column is NULL if nothing was written, since pg_notify is called only for a written request.
+// Posts for one run wait for one another. If two posts have the same id at the same moment, they collide and one of them repeats the
+// statement.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
@@ -91,9 +92,9 @@ func collides(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "23505"
 }
 
-// PostTx is Post in the program's own transaction in the database of the store. When the transaction is committed the request is stored;
-// listening stores are notified then, and all others, this one included, find it within [Options].Poll. After an error of [store.Inbox] the
-// transaction remains usable.
+// PostTx is Post in the program's own transaction in the database of the store. When the transaction is committed, the request is stored,
+// and the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll, even if it is
+// this Store. After an error of [store.Inbox] the transaction remains usable.
 //
 // PostTx locks the row of the run until the transaction ends; commits of the run and renewals of its lease wait meanwhile, so keep the
 // transaction shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for
@@ -150,7 +151,7 @@ func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Reques
 	return false, err
 }
 
-// requestsQuery reads a part of the requests of a run. It has one row without a request if there is none.
+// requestsQuery reads a part of the requests of a run. If the part has no requests, the result has one row without a request.
 const requestsQuery = `SELECT r.taken, q.number, q.posted, q.request, q.answer
 FROM $S.runs r LEFT JOIN LATERAL (SELECT * FROM $S.requests q WHERE q.run = r.run AND %s) q ON true WHERE r.id = $1 ORDER BY q.number`
 

@@ -226,7 +226,7 @@ func (s *Store) performRenewals(batch []*call[renewal]) {
 	s.settle(batch, false, s.texts.renew, &renewed, renewed.ttls)
 }
 
-// settle renews or releases leases, and answers the calls of the batch for which it did.
+// settle renews leases, or releases them if release is set, and sets the errors of those calls of the batch that asked for it.
 func (s *Store) settle(batch []*call[renewal], release bool, text string, rows *leaseRows, more ...any) {
 	done, lasting, err := s.changeLeases(context.Background(), text, rows, more...)
 	for _, c := range batch {

@@ -17,8 +17,8 @@ const (
 	fewPruned     = 2000
 )
 
-// Prune implements [store.Admin]. It removes runs in statements of 16 to 512, by the number of their nodes, and leaves out runs that another
-// transaction is writing.
+// Prune implements [store.Admin]. A statement removes 16 to 512 runs, the more the fewer nodes they have. Prune leaves out runs that
+// another transaction is writing.
 func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pruned, err error) {
 	if err := q.Check(); err != nil {
 		return pruned, err

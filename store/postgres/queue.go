@@ -29,7 +29,8 @@ const (
 )
 
 // partsOf returns a table of the parts of the queue q. A part has the runs of one key and one priority that have not ended, in the order of
-// runs_due; its column due is when the first run is due. The query jumps from one part to the next, so its time does not grow with the parts.
+// runs_due; its column due is when the first run is due. The query jumps from one part to the next, so its time does not grow with the
+// number of runs in a part.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -46,7 +47,8 @@ func partsOf() string {
 }
 
 // plainText selects runs of some queues by the time at which they are due, the earliest first, provided that no unended run in the queues has a key
-// or a priority. If one has, the statement returns one row without an id: then dueText must be used, which takes the server longer.
+// or a priority. If a run has a key or a priority, the statement returns one row without an id: then dueText must be used, which takes
+// the server longer.
 func plainText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended

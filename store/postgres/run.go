@@ -78,7 +78,7 @@ func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r
 	return stored, r, held, err
 }
 
-// read adds a node to the run, unless it has none.
+// read adds the node of a row to the run, unless the row has no node.
 func (r *run) read(n *nodeRow, stored *store.Run) error {
 	if n.node == nil {
 		return nil

@@ -33,7 +33,7 @@ type node struct {
 	staged int   // the node's place among the changes of the stage, from 1
 }
 
-// stage is a commit that is being judged. The run changes only once it is written.
+// stage is a commit that is being judged. The run changes only once the commit is written.
 type stage struct {
 	run     *run
 	changes []change

@@ -14,8 +14,9 @@
 // statement runs form the next statement; acquisitions, renewals and releases of leases are batched in the same way. None of these transactions
 // stays open between two statements, so a process that is stopped at any moment holds none of their locks. [Store.Announce] has a transaction of
 // two statements, in which processes of one owner wait for one another. A commit of more than 16 MiB, such as the cancel of a run of 100,000
-// nodes, is a transaction of several statements, the last of which checks the lease and writes the row of the run. If the process is stopped
-// between two of them, the server ends the transaction after [Options].Timeout; until then it locks only the run's nodes.
+// nodes, is a transaction of several statements, the last of which checks the lease and writes the row of the run. If the process is
+// stopped between two of them, the server ends the transaction after [Options].Timeout; until then the transaction locks only the run's
+// nodes.
 //
 // [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the
 // row of the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction
@@ -32,9 +33,9 @@
 // A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout; the engine repeats the call
 // until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable] are
 // permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows hold data that this package has not written
-// ([ErrDamaged]). The store refuses what PostgreSQL cannot hold with [store.ErrRejected]: a value of more than 250,000,000 bytes; a run's id, an
-// owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a label or a name
-// that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
+// ([ErrDamaged]). With [store.ErrRejected] the store refuses what PostgreSQL cannot hold: a value of more than 250,000,000 bytes; a run's
+// id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a
+// label or a name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
 //

@@ -57,9 +57,9 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText returns the statement of a batch of commits. It locks the rows of the runs that no other transaction has locked, whose leases hold,
-// whose sequences directly precede the commits, and whose requests that the commits answer were posted. It writes these runs and their nodes,
-// and returns their numbers.
+// commitText returns the statement of a batch of commits. The statement locks the row of a run if no other transaction has locked it, the
+// lease holds, the stored sequence is the one before the commit's, and the requests that the commit answers were posted. The statement
+// writes these runs and their nodes, and returns the numbers of the runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:
 // LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, which is the number of rows, gives the generic plan

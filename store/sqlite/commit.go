@@ -120,7 +120,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 	return store.AppliedNow, nil, nil
 }
 
-// stage is a commit that is being judged. The nodes of the run change only once it is written.
+// stage is a commit that is being judged. The nodes of the run change only once the commit is written.
 type stage struct {
 	run     *run
 	sums    *summer

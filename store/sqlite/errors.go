@@ -23,7 +23,7 @@ var (
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// conditions say what codes of SQLite mean after which the call may succeed later.
+// conditions says what some codes of SQLite mean. After these codes the same call may succeed later.
 var conditions = map[int]string{
 	lib.SQLITE_FULL:     "there is no space for the database",
 	lib.SQLITE_IOERR:    "the file system has failed",
@@ -32,7 +32,7 @@ var conditions = map[int]string{
 	lib.SQLITE_LOCKED:   "another connection is writing to the database",
 }
 
-// lasting maps codes of SQLite that no repetition cures to errors.
+// lasting maps codes of SQLite to errors. Repeating the call cures none of them.
 var lasting = map[int]error{
 	lib.SQLITE_CORRUPT:  ErrDamaged,
 	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", store.ErrUnusable),

@@ -237,8 +237,8 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. Every [Options].Poll one goroutine looks for requests that other processes have posted for the watched
-// runs; as long as the file has not changed it reads nothing else.
+// WatchRequests implements [store.Inbox]. Every [Options].Poll one goroutine looks for requests that other processes have posted for the
+// watched runs. It reads the runs only if the database has changed since the last look, or a new watch has begun.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }

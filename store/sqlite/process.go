@@ -79,7 +79,7 @@ func (s *Store) enter() error {
 		if err != nil {
 			return err
 		}
-		// Before the transaction is committed: a process without a lock counts as dead.
+		// The process takes the lock before the transaction is committed, since a registered process without a lock counts as dead.
 		s.lock, _, err = lockProcess(lockPath(s.path, s.process), "rwc")
 		return err
 	})

@@ -58,7 +58,7 @@ const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHER
 const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
 	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
-// askedAt is the expression for when such a run is due.
+// askedAt is the expression for when a run is due that has ended and for which a redrive waits.
 const askedAt = "max(wakes, CASE owner WHEN '' THEN created ELSE expires END)"
 
 // part has the runs of one key and one priority of a queue.
@@ -68,8 +68,8 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns the parts of queues that have due runs, in the order of the turns of their keys, and the time of the database. As next
-// it returns when the first of the other parts is due.
+// readParts returns those parts of the queues that have due runs, in the order of the turns of their keys, and the time of the database.
+// next is when the first of the other parts becomes due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
@@ -248,8 +248,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead: Announce tests the process's
-// lock instead of waiting for its TTL.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead: Announce tests the
+// lock of that process instead of waiting until the TTL of the announcement has passed.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err

@@ -99,7 +99,7 @@ func (w *writer) writeAside(number int64, c *store.Commit) error {
 	return writeBlobs(w.in, number, keys)
 }
 
-// writeLabels writes the labels of a run. If replaced is set the run may have other labels, which it removes.
+// writeLabels writes the labels of a run. If replaced is set, the run may have other labels, and writeLabels first removes them.
 func writeLabels(do execution, number int64, labels map[string]string, replaced bool) error {
 	if replaced {
 		if err := do("DELETE FROM kahn_labels WHERE run = ?", nil, number); err != nil {

@@ -17,7 +17,7 @@ import (
 
 // writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader: it performs
 // all requests of the line in one transaction, and then hands the lead to a request that came meanwhile. So all runs of the process share
-// transactions, and the longer one takes, the more requests the next one has. There is no goroutine that only writes.
+// transactions, and the longer a transaction takes, the more requests the next one has. There is no goroutine that only writes.
 type writer struct {
 	mu     sync.Mutex // guards the line
 	line   []*request

@@ -18,7 +18,7 @@ var ErrNoServer = errors.New("there is no PostgreSQL server")
 // NoSync is a setting with which a server does not wait for the disk: its data survives the end of the server, but not a crash of the machine.
 const NoSync = "fsync=off"
 
-// ServerURL is the environment variable with the URL of a server, of a role that may create databases.
+// ServerURL is the environment variable with the URL of a server. The role in the URL must be allowed to create databases.
 const ServerURL = "KAHN_POSTGRES"
 
 // WithDatabase makes a database and calls f with its URL. The database is on the server that the environment variable [ServerURL] names, or else
