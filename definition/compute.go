@@ -44,8 +44,8 @@ func expressionField(key string) field[node] {
 	}
 }
 
-// unlessComputed returns a field that Encode leaves out for a node with an expression, since it follows from the
-// expression.
+// unlessComputed returns a field that Encode leaves out for a node with an expression, since the value of the field
+// follows from the expression.
 func unlessComputed(f field[node]) field[node] {
 	show := f.show
 	f.show = func(e *encoder, from *node) (Value, bool) {
@@ -115,7 +115,7 @@ func (d *decoder) compute(v *Value, n *node) {
 }
 
 // checkMembers returns the problems of the members of assignments. The graph's evaluator reads each member alone; a member that is an
-// expression only together with others is a problem. If a member has one, Compile's problem of the whole text is left out.
+// expression only together with others is a problem. If a member has a problem, Compile's problem with the whole text is left out.
 func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	c := memberChecker{parts: parts, wrong: map[string]bool{}}
 	c.graph("", g, nil)

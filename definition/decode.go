@@ -52,7 +52,7 @@ func tooLong(limits Limits) error {
 
 // FromTree is Decode for a document that was read from another format into a tree. The reader of the format must check
 // Limits.Bytes and that strings are valid UTF-8; FromTree checks everything else. Parts of the tree may be shared: each use
-// counts. FromTree checks the document's schedule but does not return it; [NewDocument] does.
+// counts against the limits. FromTree checks the document's schedule but does not return it; [NewDocument] does.
 func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	d := decoder{limits: limits.Resolved(), values: 1}
 	g := d.document(root)
@@ -71,7 +71,7 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is NewDocument but also returns a document with problems, without the parts that could not be read. Its graph is nil if a problem
+// partOf is NewDocument, but for a document with problems it also returns the parts that could be read. The graph is nil if a problem
 // ended the search.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
@@ -176,8 +176,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// records reads the items of a list of objects. For an object in place of the list, the message depends on what the author probably
-// meant: items as members of the object, by name, or a single item.
+// records reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably meant:
+// an object whose members are the items, by name, or a single item without a list around it.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {
@@ -318,8 +318,8 @@ func nodeIDs(v *Value) map[string]bool {
 	return ids
 }
 
-// members returns the members of an object that have the key. Several such members are reported as a mistake
-// elsewhere.
+// members returns the members of an object that have the key. There may be several: record.read reports a key that
+// occurs twice.
 func members(v *Value, key string) (found []*Value) {
 	if v.Type != Object {
 		return nil

@@ -42,12 +42,12 @@
 // source, it is in "next", or in "branches" by the label of the branch. Or it is in the graph's list of "edges". In a node, an edge is the
 // id of the other node, or an object with the fields of an edge that do not follow from its place. A single edge needs no list around it.
 //
-// The order of edges decides the order of fan-in. First come the edges written in nodes, node by node: the edges of its "after", of its
-// "next", and of its "branches" in the order of their labels (byte by byte). Then comes the list of "edges". So the order of a list matters
-// and the order of an object's keys never does: tools may sort keys.
+// The order of edges decides the order of fan-in. First come the edges written in nodes, node by node: for each node the edges of
+// "after", then of "next", then of "branches" in the byte order of their labels. Then come the edges of the list "edges". So the order of
+// a list matters and the order of an object's keys never does: tools may sort keys.
 //
-// [Encode] writes one spelling: "after", and a list of "edges" that begins with the first edge that "after" could not hold without changing
-// the order.
+// [Encode] writes edges in "after" as long as this keeps their order. The first edge for which it would not, and all edges after that
+// one, are in the list "edges".
 //
 // # Safety
 //

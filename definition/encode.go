@@ -54,7 +54,8 @@ type encoder struct {
 	schedule *Schedule
 }
 
-// tooDeep reports a place that is nested too deeply, as a problem.
+// tooDeep reports whether the encoding has ended. If the current place is nested too deeply, tooDeep adds a problem and ends the
+// encoding.
 func (e *encoder) tooDeep() bool {
 	if len(e.path) > maxShown {
 		e.stop(Position{}, ErrNotData, "nested deeper than %d levels, or it contains itself", maxShown)

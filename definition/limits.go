@@ -1,6 +1,6 @@
 package definition
 
-// Limits bound the size of a document. The error matches [ErrLimit] for a larger document. The zero value of a field
+// Limits bound the size of a document. For a larger document the error matches [ErrLimit]. The zero value of a field
 // means its default, a negative value no limit. The limits apply to a document with all its sub-graphs.
 //
 // Memory is bounded by Bytes and Values: a document is kept as text, as a tree of about 120 bytes per value, and as the

@@ -7,8 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Loader reads documents and compiles their graphs, so that a host rejects a document that cannot run when it reads it. The zero value
-// reads JSON.
+// Loader reads documents and compiles their graphs: a document that cannot run is rejected when it is read. The zero value reads JSON.
 //
 //	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
 //	var all *definition.Error

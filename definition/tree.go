@@ -37,8 +37,8 @@ type Value struct {
 	// Key is the key of a member of an object.
 	Key string
 	// Problem is a problem that the reader of the format found in the value, or nil. Its Kind, Position and Message are set. FromTree
-	// reports the problem with the value's path, and does not read the value. A syntax problem is attached to the root; its Path may say where in the
-	// document it is. An ambiguous value keeps its Text.
+	// reports the problem with the value's path, and does not read the value. A syntax problem is attached to the root; its Path may say
+	// where in the document the problem is. An ambiguous value keeps its Text.
 	Problem *Problem
 	// At is where the value begins, and KeyAt where a member's key begins.
 	At, KeyAt Position

@@ -23,8 +23,9 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// If there is a browser, browse opens a link in it. The link has a token, and other users of the machine can see the arguments of programs.
-// So browse writes a file that only this user can read and that redirects to the link, and opens the file. end removes the file.
+// If there is a browser, browse opens a link in it. The link has a token, and other users of the machine can see the arguments of
+// programs. So browse writes a file that redirects to the link and that only this user can read, and opens that file. end removes the
+// file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)

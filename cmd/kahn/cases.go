@@ -76,7 +76,7 @@ type nodeExpectation struct {
 	Calls            *int
 }
 
-// UnmarshalJSON implements json.Unmarshaler: a text is a status alone.
+// UnmarshalJSON implements json.Unmarshaler. A text stands for an object that has only this status.
 func (e *nodeExpectation) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, &e.Status)

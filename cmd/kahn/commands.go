@@ -86,7 +86,7 @@ func (t *terminal) printf(format string, args ...any) {
 // manyFiles is the upper bound on the arguments of a command that takes any number of files.
 const manyFiles = 1 << 20
 
-// action performs a command with its arguments, flags aside, and returns the exit code.
+// action performs a command and returns its exit code. args has the arguments without the flags.
 type action func(ctx context.Context, t *terminal, args []string) int
 
 // command is a subcommand. Usage texts and completions are made from it.
@@ -101,7 +101,8 @@ type command struct {
 	register func(*flags) action
 }
 
-// commands returns the subcommands, in the order of the help. It is a function because two of the commands call it.
+// commands returns the subcommands, in the order of the help. It is a function and not a variable, because two of the commands call it: a
+// variable would refer to itself.
 func commands() []command {
 	return []command{vetCommand, drawCommand, runCommand, serveCommand, listCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }

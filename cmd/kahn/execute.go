@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// execute runs the graph until the run has ended, or until it waits for an answer and neither a flag nor a user gives one. It returns the exit
-// code.
+// execute runs the graph until the run has ended, or until it waits for an answer and neither a flag nor a user gives one. It returns the
+// exit code.
 func (h *host) execute(ctx context.Context) int {
 	stored, err := h.open(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ type line struct {
 // an answer that the gate refuses. After the end of the input it asks no more.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // the timeout of a gate has passed, or will be noticed soon
+		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // drop gates whose timeout has passed: the run is about to notice it
 			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
 		})
 		if len(waiting) == 0 {

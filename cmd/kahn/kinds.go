@@ -18,8 +18,8 @@ type kind struct {
 	name     string
 	step     kahn.StepFunc
 	verbatim bool // the texts of its config are not templates
-	// check finds a defect in a text of the config that the schema cannot express. It returns the field, the offset in the text or -1, and
-	// what is wrong. May be nil.
+	// check finds a defect that the schema cannot express, in a text of the config. It returns the field, the offset in the text or -1, and
+	// what is wrong with the text. It may be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run
 	contract func() kahn.Contract // its schema

@@ -43,7 +43,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value of a flag that selects all runs.
 const anyRun = "any"
 
-// undoWords are the single words for the compensation of a run.
+// undoWords has one word for each state of a run's compensation.
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
 }

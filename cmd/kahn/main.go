@@ -13,8 +13,8 @@
 // The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
 // are expressions of package expression, contracts are JSON Schemas.
 //
-// A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a case
-// lists under real, and with missing: real the steps without a mock. Commands other than run, serve and test run no step.
+// A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a
+// case lists under real, and with missing: real also the steps without a mock. Commands other than run, serve and test run no step.
 //
 // Start reading at commands in commands.go, which is the table of commands and flags.
 package main

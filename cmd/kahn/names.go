@@ -51,7 +51,7 @@ func namesUsed(g *kahn.Graph) names {
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	fed := map[string]bool{} // nodes with parameters from edges; other nodes take them from the inputs
+	fed := map[string]bool{} // nodes with parameters from edges; the other nodes take their parameters from the inputs
 	for _, e := range g.Edges() {
 		fed[e.To] = true
 	}

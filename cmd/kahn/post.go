@@ -36,8 +36,8 @@ func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	return ids, nil
 }
 
-// replies returns nil while the process that performs the run has not taken all answers. Then it returns an error that matches errRefused
-// if an answer was refused, and errPosted otherwise.
+// replies returns nil until the process that performs the run has taken all answers. From then on its error matches errRefused if that
+// process has refused an answer, and errPosted otherwise.
 func (s *storedRun) replies(ctx context.Context, ids posted) error {
 	if len(ids) == 0 {
 		return nil

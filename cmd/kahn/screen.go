@@ -31,7 +31,8 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// follow passes the run to the display, which asks the run what it did in earlier lives. It is a function for kahn.Around.
+// follow passes the run to the display, which asks the run what it did before this process continued it. It is a function for
+// kahn.Around.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

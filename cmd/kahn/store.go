@@ -31,7 +31,7 @@ type storedRun struct {
 	labels map[string]string
 	lease  time.Duration
 	file   string
-	info   os.FileInfo    // describes the file at the time at which it was opened
+	info   os.FileInfo    // describes the file as it was when it was opened
 	goesOn bool           // the store has the run, and it has not ended or is redriven
 	asked  bool           // a redrive of the run was posted
 	again  bool           // this command redrives the run
@@ -182,8 +182,9 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. If another process performs the run, start waits for a while, and moves the answers to the store, for that process
-// or the next one. Once the process has taken them, start returns an error that matches errPosted or errRefused.
+// start starts the run. If another process performs the run, start posts the answers to the store, for that process or the next one, and
+// tries again until one and a half times the lease has passed. If there were answers and they were taken or the time has passed, the
+// error matches errRefused if one of them was refused, and errPosted otherwise.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {

@@ -9,7 +9,7 @@ import (
 	"text/template/parse"
 )
 
-// maxTurns bounds how often the bodies of loops and templates are executed. Each byte that a template writes allows one more.
+// maxTurns bounds how often the bodies of loops and templates are executed. Each byte that a template writes allows one more execution.
 const maxTurns = 100_000
 
 // errBound is matched by the error of a template that exceeds a limit.
@@ -62,8 +62,8 @@ func (b *bounded) functions() template.FuncMap {
 	return all
 }
 
-// countTurns adds an empty text at the beginning of each body of a loop or a template. Each turn then calls the
-// writer, which can so end an execution that writes nothing else.
+// countTurns adds an empty text at the beginning of each body of a loop or a template. Each turn then calls the writer,
+// whose error ends the execution, even if the template writes nothing else.
 func countTurns(t *template.Template) {
 	for _, t := range t.Templates() {
 		if t.Tree != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// checkConfigs checks the configs of nodes, and of their compensations, against the schemas of their kinds, also in documents that definition.Load refuses
-// with an error.
+// checkConfigs checks the configs of nodes, and of their compensations, against the schemas of their kinds. It also checks a document
+// that definition.Loader refuses: the parameter refused is the Loader's error, or nil.
 func (c *checker) checkConfigs(root *definition.Value, refused error) {
 	scopes := scopesOf(refused)
 	for at, n := range nodesOf(root) {

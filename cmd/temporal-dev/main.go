@@ -1,5 +1,5 @@
-// Command temporal-dev is a Temporal service in one process, with SQLite, for development, for the example distributed and for the tests of module
-// temporal that have the tag server. It prints its address and its namespace, and runs until it is interrupted.
+// Command temporal-dev is a Temporal service in one process, with SQLite. It is for development, for examples/distributed, and for the
+// tests of module temporal with the build tag server. It prints its address and its namespace, and runs until it is interrupted.
 //
 //	cd cmd/temporal-dev && GOWORK=off go run . -port 7233 -db temporal.db
 package main

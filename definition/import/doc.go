@@ -22,16 +22,16 @@
 //     required may be null.
 //   - A step in "next" is an id, or an object with "target" and the ports that the edge connects, "sourceHandle" and "targetHandle". An id
 //     connects the ports that have the same name on both sides.
-//   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the "group" in its config: until "until" is true, at
-//     most "maxIterations" times, or once for each item of the parameter named by "over". It becomes a node with a graph and a loop, or a
-//     map.
+//   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the "group" in its config. It repeats the group until
+//     "until" is true, at most "maxIterations" times, or performs it once for each item of the parameter named by "over". The step becomes
+//     a node with a graph, and with a loop or a map.
 //
 // # Playbooks
 //
 // This format has a "workflow". A "step" has a "tool", a "desc", a "retry", and transitions in "next". The kind of the tool becomes the
-// kind of the node, and its other fields become the config. A step without a tool becomes an empty graph: it only leads to others. The
-// values of the "workload" become inputs with defaults. A failure stops the steps that follow it; the run fails at its end node, which
-// always runs.
+// kind of the node, and the tool's other fields become the config. A step without a tool becomes an empty graph: it only leads to others.
+// The values of the "workload" become inputs with defaults. A failure stops the steps that follow it; the run fails at its end node,
+// which always runs.
 //
 //   - A transition with a condition goes through a condition node: from a to b through a.b?. All transitions whose conditions are true are
 //     taken.
@@ -43,9 +43,9 @@
 //
 // This format has "nodes" with a "lens_id", or "edges" with "source_node_id" and "target_node_id". A node becomes a node of kind "lens",
 // with lens_id and version_id in its config. Nodes are ordered by their "ordinal". Their config has "retry", "timeout_ms", "moderation",
-// "merge" and "on_parent_failure". The cause provider_error becomes step_error, and contract_violated becomes contract_violated_output. The
-// other keys of a config stay as they are, unless they are almost spelled like one of these keys. Array and json_object merges are rendered
-// as JSON text. The ids of edges are dropped.
+// "merge" and "on_parent_failure". The cause provider_error becomes step_error, and contract_violated becomes contract_violated_output.
+// The other keys of a config stay as they are, but a key that is spelled almost like one of these is reported. Array and json_object
+// merges are rendered as JSON text. The ids of edges are dropped.
 //
 // # All formats
 //

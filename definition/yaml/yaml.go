@@ -1,15 +1,15 @@
-// Package yaml reads and writes the documents of package definition as YAML. Fields, checks and limits are the same: both formats are read
-// into the same tree and decoded by the same code.
+// Package yaml reads and writes the documents of package definition as YAML. Fields, checks and limits are the same as for JSON: both
+// formats are read into the same tree and decoded by the same code.
 //
 // # What is YAML here
 //
-// This package accepts only YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number as
-// JSON writes it, or text. The error matches [definition.ErrAmbiguous] for a plain scalar that some readers take for something else; it
-// must be quoted. Examples are yes, no, on, off, y and n; other cases of true, false and null; numbers such as 0x1f, 017, 1_000, +1, .5 or
-// .inf; 12:30 and 2024-01-31. Keys follow the same rules, and must be text.
+// This package accepts only YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number
+// as JSON writes it, or text. The error matches [definition.ErrAmbiguous] for a plain scalar that some readers take for something else;
+// such a scalar must be quoted. Examples are yes, no, on, off, y and n; true, false and null with capital letters, such as True; numbers
+// such as 0x1f, 017, 1_000, +1, .5 or .inf; 12:30 and 2024-01-31. Keys follow the same rules, and must be text.
 //
-// Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time. The error matches
-// [definition.ErrUnsupported] for tags, merge keys, directives and several documents in one text.
+// Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time the alias is used.
+// The error matches [definition.ErrUnsupported] for tags, merge keys, directives and several documents in one text.
 //
 // The parser takes up to 200 bytes of memory for a byte of text, so Limits.Bytes bounds memory here.
 package yaml
