@@ -140,7 +140,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 		return "", nil, false, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // look for the run only without a kept response: the run may no longer be known
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // with a kept response do not look for the run: it may no longer be known
 		if err := c.findRun(); err != nil {
 			return "", nil, false, err
 		}
@@ -282,7 +282,7 @@ func (x *replies) has(key string) bool {
 	return x.byKey[key] != nil
 }
 
-// drop forgets the response for a key: the request may be repeated with it.
+// drop forgets the response for a key, so that a request with this key is performed again.
 func (x *replies) drop(key string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -417,8 +417,8 @@ func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 
 var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
 
-// decisionID identifies an answer or a posted request, so that an action that is repeated with its key counts as the same one in every life
-// of the run.
+// decisionID identifies an answer or a posted request, so that an action that is repeated with its key counts as the same one, also after
+// the run has continued in another process.
 func (c *call) decisionID() string {
 	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
 	return "inspector-" + hex.EncodeToString(sum[:16])

@@ -84,8 +84,8 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them may end the first part of the
-// path: find tries only parts that are the id of a node.
+// find returns the place of the node at a path. An id may contain slashes and brackets, so each slash or bracket in the path may end its
+// first part: find tries the parts that are the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -300,7 +300,7 @@ type nodeRow struct {
 
 type nodesReply struct {
 	Nodes []nodeRow `json:"nodes"`
-	// Next is the value of the parameter after for the next page; 0 on the last page.
+	// Next is the value of the parameter "after" for the next page; 0 on the last page.
 	Next int `json:"next,omitempty"`
 }
 

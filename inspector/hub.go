@@ -20,14 +20,14 @@ type hub struct {
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page leaves; nil without pages
-	ready chan struct{} // closed when the goroutine has listed the runs for the first time, so that it notices changes
-	steps int64         // the number of events read and rows made, for tests that the work does not grow with the number of pages
+	ready chan struct{} // closed when the goroutine has listed the runs for the first time; from then on it notices changes
+	steps int64         // the number of events read and rows made, for tests which check that the work does not grow with the number of pages
 }
 
 // page is one open stream.
 type page struct {
 	run  string
-	from cursor // the run's cursor when the page joined, which was before it read anything
+	from cursor // the run's cursor when the page joined, before the page had read anything
 	wake chan struct{}
 	sees func(*kahn.Run) bool // reports whether the client may know of a run; nil if the client may know of all runs
 

@@ -57,9 +57,9 @@ type Options struct {
 	// Runner has the runs that are shown live and to which actions apply: its unfinished runs, and the runs that it remembers.
 	Runner *kahn.Runner
 	// Store has runs of other processes, and runs that the Runner has forgotten. Such runs are shown in the state that the store has. If the
-	// Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the snapshot has the state.
-	// For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox; if it is a
-	// [Controller], the handler calls its methods instead. Nil: none.
+	// Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the state
+	// from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox;
+	// if it is a [Controller], the handler calls its methods instead. Nil: none.
 	Store store.Admin
 	// Workflows has the workflows of the Store's runs: their plans, and how this process performs them. A run without a
 	// Workflow is shown without edges, and this process does not continue it.
@@ -67,19 +67,21 @@ type Options struct {
 	// Codec reads the values of the Store's runs and writes the answers posted for them. It should be the codec of those runs. A value that
 	// it cannot read is shown as stored. Nil means kahn.Types{}.
 	Codec store.Codec
-	// Authorize decides whether a request may do something; for an error the response is 403, without the error's text. The handler calls
-	// it with View for each request, and with every further Action that the request needs. In the request's query, run is the id of the
-	// run, and path the path of the node. The body of a redrive may name further nodes of that run. For a list Authorize is called once
-	// for all its runs: see Visible. For a stream it is called again every Reauthorize. Nil allows everything to requests with the Token.
+	// Authorize decides whether a request may do something. If Authorize returns an error, the response is 403, without the error's text.
+	// The handler calls it with View for each request, and with every further Action that the request needs. In the request's query, run is
+	// the id of the run, and path the path of the node. The body of a redrive may name further nodes of that run. For a list Authorize is
+	// called once for all its runs: see Visible. For a stream it is called again every Reauthorize. Nil allows everything to requests with
+	// the Token.
 	Authorize func(*http.Request, Action) error
 	// Visible decides whether a client may know of a run, such as another tenant's. Hidden runs are missing in lists, counts and streams,
 	// and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without workers are not
 	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should
 	// be fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
-	// Token is the secret that clients need if Authorize is nil: behind a proxy on this machine, nothing else identifies the user. The page
-	// takes the token from a link that ends in #token=TOKEN, or asks for it, and keeps it in a cookie. Programs send the header
-	// "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If it is empty, Handler generates a token and writes it to Log.
+	// Token is the secret that clients need if Authorize is nil, also on this machine: behind a proxy here, nothing else identifies the
+	// user. The page takes the token from a link that ends in #token=TOKEN, or asks for it, and keeps it in a cookie. Programs send the
+	// header "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If it is empty, Handler generates a token and writes it
+	// to Log.
 	Token string
 	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
 	Actor func(*http.Request) string

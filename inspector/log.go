@@ -27,10 +27,10 @@ type logLine struct {
 
 type logReply struct {
 	Lines []logLine `json:"lines"`
-	// After is the value of the parameter after for the next page. More means that the next page already has lines.
+	// After is the value of the parameter "after" for the next page. More means that the next page already has lines.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
-	// Before is the value of the parameter before for the preceding page, if the request had this parameter; 0 if there is no preceding
+	// Before is the value of the parameter "before" for the preceding page, if the request had this parameter; 0 if there is no preceding
 	// page.
 	Before uint64 `json:"before,omitempty"`
 	// First and Last are the ids of the first and the last kept event.
@@ -354,8 +354,9 @@ type span struct {
 }
 
 type timelineReply struct {
-	// Start is the time from which the other times count: when the run began, or the beginning of an earlier life if its events are kept.
-	// Now is the end if the run has ended.
+	// Start is the time from which the other times count: when the run began, or the time of the first kept event if that is earlier. Now is
+	// the current time; for a run that has ended, the time of its end; for a stored run that has lost its process, when that process was
+	// last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	Spans []span  `json:"spans"` // in the order of their starts
@@ -381,8 +382,8 @@ func (c *call) timeline() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// period returns when the run began and when it ended. If events of an earlier life are kept, the period begins with the first
-// of them. If the run has not ended, the period ends now.
+// period returns when the run began and when it ended. If a kept event is earlier than the beginning, the period begins with the first
+// kept event. If the run has not ended, the period ends now, or, if the run has lost its process, when that process was last heard of.
 func (c *call) period() (zero, end time.Time) {
 	zero, end = c.target.Started(), time.Now()
 	first, last := c.target.EventRange()

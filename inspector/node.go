@@ -38,7 +38,7 @@ type nodeReply struct {
 	Actions   []string     `json:"actions"`            // possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks
-	// Gone is set if a stored run should be running and no process performs it: it is when the run's process was last heard of.
+	// Gone is when the run's process was last heard of. It is set only if a stored run should be running and no process performs it.
 	Gone string `json:"gone,omitempty"`
 }
 

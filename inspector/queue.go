@@ -152,8 +152,8 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// unended returns those of the given statuses that unfinished runs have. If no statuses are given, it returns all statuses of unfinished
-// runs.
+// unended returns the given statuses that an unfinished run can have. If no statuses are given, it returns all that an unfinished run can
+// have.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
 		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {

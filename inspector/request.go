@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is a Controller, like temporal.Store, its
-// methods answer gates and stop runs in place of Workflow.Perform. Each method returns when the run has done or refused what it
-// asks for. The errors are those of kahn.Run's Signal, Cancel, AbortAll and CancelNode; Abort has the errors of AbortAll. The error matches kahn.ErrUnknownRun if the run does not
-// exist, and kahn.ErrFinished if it has ended.
+// Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is a Controller, like temporal.Store,
+// its methods answer gates and stop runs in place of Workflow.Perform. Each method returns when the run has done or refused what the
+// method asks for. The errors are those of kahn.Run's Signal, Cancel, AbortAll and CancelNode; Abort has the errors of AbortAll. The
+// error matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
 type Controller interface {
 	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
@@ -41,8 +41,8 @@ func (d demand) judged() error {
 	return d.judge()
 }
 
-// ask performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process performs
-// the run, or this one cannot, ask posts a request to the store.
+// ask performs a demand on a stored run: through the store if the store is a Controller, otherwise in this process. If another process
+// performs the run, or this process cannot perform it, ask posts a request to the store.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
 	if x, ok := c.h.Store.(Controller); ok {
 		return accepted, c.control(x, s, d)
@@ -245,8 +245,7 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	return list
 }
 
-// pathOf returns the path of the node with the given path, or with a wait that has the given token. It returns "" if there is no such node
-// yet.
+// pathOf returns the path of a node that is named by its path or by the token of its wait. It returns "" if there is no such node yet.
 func (s *storedRun) pathOf(name string) string {
 	for _, wait := range s.Waiting() {
 		if wait.Token == name {

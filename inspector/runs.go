@@ -64,14 +64,14 @@ type runRow struct {
 	Cause    string         `json:"cause,omitempty"`
 	// Compensation is the progress of undoing the run's nodes: running, done or failed; empty for none.
 	Compensation string `json:"compensation,omitempty"`
-	// Usage is what the steps used in all lives of the run, by name. For a stored run it lacks running attempts.
+	// Usage is what the steps have used since the run first began, by name. For a stored run it lacks running attempts.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"`
 	Ended   string     `json:"ended,omitempty"`
 	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Gone is set if a stored run should be running and no process performs it: it is when the run's process was last heard of.
+	// Gone is when the run's process was last heard of. It is set only if a stored run should be running and no process performs it.
 	Gone string `json:"gone,omitempty"`
 	// Counts has the number of the graph's nodes in each status, Nodes is the number of all, and Done the number of
 	// ended nodes.
@@ -367,8 +367,9 @@ type gate struct {
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
-	// Compensations are ended runs with a failed compensation: an operator must repeat it, or undo the effects by hand. Failed counts all
-	// such runs, or at least all in the store.
+	// Compensations are ended runs with a failed compensation: an operator must repeat it, or undo the effects by hand. Failed counts such
+	// runs. If the store has more than a page of them, runs that only the Runner has are not counted, and with Options.Visible only those on
+	// the first page are.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
 	Note          string     `json:"note,omitempty"` // what the response lacks

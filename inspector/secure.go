@@ -95,7 +95,7 @@ func loopbackName(host string) bool {
 // below returns the part of the request's path below the mount: "" for the page itself. It returns false if the slash after the mount is
 // missing. An http.ServeMux leaves the path as it is. An http.StripPrefix inside the ServeMux removes the pattern or a part of it; one
 // around the ServeMux removes another prefix. The function below cannot always tell the two apart. It assumes a StripPrefix inside the
-// ServeMux if the parameter known accepts the part that follows from that, and otherwise a StripPrefix around the ServeMux.
+// ServeMux if known accepts the path that follows from this assumption, and otherwise a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

@@ -59,7 +59,8 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 	}
 }
 
-// load loads a run for all requests that wait for it. The context of the first request may end before the contexts of the other requests.
+// load loads a run for all requests that wait for it. It does not stop when ctx, the context of the first request, ends: the other
+// requests may wait longer.
 func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()

@@ -29,13 +29,13 @@ type storedRow struct {
 	// Waiting are the first few nodes that wait for a signal; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
-	// Gone is set for a running run that no process performs: it is when the run's process was last heard of.
+	// Gone is when the run's process was last heard of. It is set only for a running run that no process performs.
 	Gone string `json:"gone,omitempty"`
 }
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
-	// Next is the value of the parameter after for the next page; empty on the last page.
+	// Next is the value of the parameter "after" for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
 	// Unclaimable are the first few queues that no live process serves; UnclaimableRuns counts the runs of all such queues.
 	Unclaimable     []*queueRow `json:"unclaimable,omitempty"`

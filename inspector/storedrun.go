@@ -96,7 +96,7 @@ type storedPlace struct {
 	nodes  []*storedPlace
 }
 
-// jsonValue is a value of a stored run in its codec's form.
+// jsonValue is a value of a stored run in the form in which the codec has written it.
 type jsonValue json.RawMessage
 
 func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*storedRun, error) {
@@ -273,7 +273,7 @@ func (s *storedRun) Inputs(string) (params map[string]any, open []string, err er
 
 var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
 
-// Waiting returns the waits of the run. Waits in a composite replace the composite's.
+// Waiting returns the waits of the run. The nodes that wait inside a composite stand for the composite, which has no wait of its own.
 func (s *storedRun) Waiting() []kahn.Wait {
 	if s.Status().Terminal() {
 		return nil
@@ -322,8 +322,8 @@ func (s *storedRun) due() bool {
 	return false
 }
 
-// Why explains the state of a node as far as the store shows it. Only the process that performs the run knows limits and
-// turns.
+// Why explains the state of a node as far as the store shows it. Only the process that performs the run knows whether a
+// ready node waits for a limit or for its turn.
 func (s *storedRun) Why(path string) (kahn.Why, error) {
 	x, err := s.place(path)
 	if err != nil {

@@ -79,8 +79,8 @@ func (h *handler) actionsOf(run subject) []string {
 	return list
 }
 
-// asksRedrive reports whether this process may post a redrive of a stored run as a request, without performing the run. It must have the
-// plan of the run, which shows what would run again.
+// asksRedrive reports whether this process may post a redrive of a stored run as a request, without performing the run. This process must
+// have the plan of the run, which shows what would run again.
 func (h *handler) asksRedrive(s *storedRun) bool {
 	_, controls := h.Store.(Controller)
 	_, asks := h.Store.(store.Inbox)
@@ -116,8 +116,8 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 
 var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
 
-// goOn makes this process perform a stored run. If this process performs the run already, goOn makes the Runner's run the target of the call,
-// and returns errHere.
+// goOn makes this process perform a stored run. If this process performs the run already, goOn makes the Runner's run the target of the
+// call, and returns errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // requests for one run take turns, so the second request finds the run in this process
 	if err != nil {
@@ -194,9 +194,8 @@ func (c *call) begun(run *kahn.Run) error {
 	return nil
 }
 
-// cancelStored cancels a run that no process performs. A run that has not begun ends without a step. Any other run continues here with
-// its cleanup nodes, which would not run if the run were cancelled before it continues. Steps that are ready may be called before the
-// cancellation.
+// cancelStored cancels a run that no process performs. A run that has not begun ends without a step. Any other run first continues here
+// and is then cancelled, so that its cleanup nodes run. Steps that are ready may be called before the cancellation.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {

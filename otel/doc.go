@@ -10,10 +10,10 @@
 // children of the attempt, and requests of the step propagate the trace as usual. The parent of the run's span is the span in the context
 // passed to Execute, Start or the Runner.
 //
-// A node's span begins when the node is ready to start, and ends with the node, so it may begin with a wait. The span of a node that began,
-// composites included, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span
-// without duration that says so. Retries are events of the node's span. Each attempt to undo a node has its own span, which is named
-// "compensate" and the node's id. It has the same parent as the node's span, and a link to it.
+// A node's span begins when the node is ready to start, and ends with the node, so it may begin with a wait. The span of a node that
+// began, composites included, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a
+// span without duration that says so. Retries are events of the node's span. Each attempt to undo a node has its own span, which is named
+// "compensate" and the node's id. The parent of this span is the parent of the node's span, and it links to the node's span.
 //
 // # Lives
 //

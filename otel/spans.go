@@ -134,9 +134,9 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// at returns the entry of a node, or nil if the run has ended. If the entry is new, the caller has to make its span. The parameter
-// first means that this is the node's first attempt. If the entry has had a first attempt already, the composite around the node
-// has begun another attempt, so a new entry is made.
+// at returns the entry of a node, or nil if the run has ended. If the entry is new, the caller has to make its span. The parameter first
+// means that this is the node's first attempt. If first is true and the entry has had its first attempt already, the composite around the
+// node has begun another attempt, so at makes a new entry.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -35,7 +35,7 @@ type Telemetry struct {
 	runs sync.Map // by run id: *runSpans
 }
 
-// New returns a Telemetry. It returns the error of a MeterProvider that did not make an instrument.
+// New returns a Telemetry, or the error of the MeterProvider if that cannot make an instrument.
 func New(o Options) (*Telemetry, error) {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()

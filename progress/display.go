@@ -79,8 +79,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. begin is called before the run begins, and end, the
-// function that begin returns, when this process no longer performs the run. Neither is called under d.mu.
+// options returns the options that pass the events of a run to the display. begin is called before the run begins. It returns the
+// function end, which is called when this process no longer performs the run. Neither is called under d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -96,8 +96,8 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// catchUp adds what a run did before e, the first of its events that the display got: in earlier lives, and in this life if the display
-// began in the middle of it. It does not hold d.mu while it reads the run.
+// If e is the first event of its run that the display got, catchUp adds what the run did before e: before it continued from a snapshot or
+// a store, and, if the display joined late, since then. It does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run

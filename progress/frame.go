@@ -36,11 +36,11 @@ type layout struct {
 	left                             int // how many lines are left for outputs
 }
 
-// layout divides the lines of a frame. It leaves one line of height for the cursor. Failures get the first half of the lines, and all lines
-// that running and waiting nodes do not need. The remaining lines are for running steps first. Warnings get the lines that running steps
-// leave free, and at least one line if two or more remain; then waiting nodes get lines by the same rule. The last frame of a run stays on the
-// screen and shows all failures and warnings. Lines that are still free show the last lines of outputs, beginning with the outputs of
-// failed nodes.
+// layout divides the lines of a frame. It leaves one line of height for the cursor. Failures get the first half of the lines, and all
+// lines that running and waiting nodes do not need. The remaining lines are for running steps first. Warnings get the lines that running
+// steps leave free, and at least one line if two or more remain; then waiting nodes get lines by the same rule. The last frame of a run
+// stays on the screen and shows all failures and warnings. Lines that are still free show the last lines of outputs, beginning with the
+// outputs of failed nodes.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)

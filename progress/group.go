@@ -45,7 +45,7 @@ func (g *Group) Options() []kahn.Option {
 	})
 }
 
-// member is one life of a run of a group.
+// member is one life of a run of a group: the run from its start or continuation in this process until it ends or is left.
 type member struct {
 	state
 	id, name string

@@ -23,8 +23,9 @@
 // If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs. Every 30
 // seconds it lists the steps that are still running.
 //
-// If a run was restored from a snapshot or a store, its events do not say how many nodes it has, or which ended before. [Progress.Options]
-// asks the run for both. With [Progress.Event] alone the header shows only the current life, [2/?], until the run has ended.
+// If a run continues from a snapshot or a store, its events do not say how many nodes it has, or which of them ended before. A Progress
+// with [Progress.Options] asks the run for both. With [Progress.Event] alone the header counts only nodes that have ended since the run
+// continued, as in [2/?], until the run has ended.
 //
 // A Progress is an io.Writer, too: it shows the host's own output above the picture. A [Group] shows several runs at once.
 //
@@ -78,7 +79,7 @@ func New(w io.Writer, mode Mode) *Progress {
 }
 
 // Options returns the options that make a run show its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], from which the
-// Progress learns what the run did in earlier lives.
+// Progress learns what the run did before it continued from a snapshot or a store.
 func (p *Progress) Options() []kahn.Option {
 	return p.options(func(r *kahn.Run) func(*kahn.Result) {
 		p.Follow(r)
@@ -87,5 +88,5 @@ func (p *Progress) Options() []kahn.Option {
 }
 
 // Follow sets the run that the Progress shows. At the next event the Progress asks the run when it began and what it has done. Follow is
-// for a Progress that begins in the middle of a life; Options includes it.
+// for a Progress that joins a run which has already begun or continued; Options includes it.
 func (p *Progress) Follow(r *kahn.Run) { p.locked(func() { p.run.source = r }) }

@@ -22,7 +22,7 @@ const maxFailures = 100
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
-	total   int                    // the number of nodes; 0 if no event had it, as in a later life of a run
+	total   int                    // the number of nodes; 0 if no event had it, as in a run that continues
 	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct them
@@ -166,9 +166,9 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 	s.undone[kahn.CompensationRunning]++
 }
 
-// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node. The
-// plan distinguishes them; without a plan the path is an item if the map is running. In a later life without a plan the map may have begun
-// before the first event, so every path that looks like an item counts as one.
+// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node.
+// The plan distinguishes the two; without a plan the path is an item if the map is running. If the run has also continued from a snapshot
+// or a store, the map may have begun before the first event, so every path that looks like an item counts as one.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -191,9 +191,10 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// around returns the innermost running composite around the node of an event, or nil if none is known. As a rule the start of the composite
-// came before the event. In a later life there is no such event for composites that were running when the preceding life ended: s.live has
-// these composites from the run. If s.before has a composite that ended only after the event, around makes the composite running again.
+// around returns the innermost running composite around the node of an event, or nil if none is known. As a rule an earlier event has
+// reported the start of the composite. If the run continued while the composite was running, no event reports it: inherit has put the
+// composite into s.live. If inherit has read the composite as ended, although it ended only after the event, around makes the composite
+// running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {

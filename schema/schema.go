@@ -4,9 +4,9 @@
 //
 //	kahn.Node{ID: "store", OutputSchema: map[string]any{"type": "object", "required": []string{"id"}}}
 //
-// A schema is any value whose JSON form is one, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7,
-// 2019-09 and 2020-12 are supported, the last one by default. The keyword format is only an annotation, as the later
-// drafts specify: values are not checked against it. Patterns have the syntax of package regexp.
+// A schema is any value whose JSON form is a JSON Schema, or JSON text as a string, a []byte or a [json.RawMessage].
+// Drafts 4, 6, 7, 2019-09 and 2020-12 are supported, the last one by default. The keyword format is only an annotation, as
+// the later drafts specify: values are not checked against it. Patterns have the syntax of package regexp.
 //
 // Values are judged by their JSON form, as package json encodes them, with integers of any size exact. A value without a
 // JSON form is a violation.
