@@ -31,7 +31,7 @@ type batch struct {
 	Calls  []call `json:"calls"`
 }
 
-// call is a task of the batch's plan.
+// call is a task without its plan, which is the batch's.
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
@@ -75,8 +75,8 @@ type child struct {
 const batchesVersion = "kahn.Batch"
 
 // lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large
-// maps and if they are few compared with the running attempts, whose ends let further attempts begin. Otherwise each end of a single
-// attempt would begin a batch of one.
+// maps and if they are few compared with the running attempts, whose ends let further attempts begin. If they did not wait, each attempt
+// that ends would begin a batch of one.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
@@ -188,7 +188,8 @@ func (x *interpreter) take(b *child, r report) {
 	}
 }
 
-// conclude takes the last report of a child workflow. Attempts without an outcome, of a child that was terminated, count as if their worker were lost.
+// conclude takes the last report of a child workflow. If the child ended without an outcome for some attempts, for example because it was
+// terminated, these attempts count as if their worker were lost.
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })

@@ -142,8 +142,8 @@ func (c *cache) keep(key string, data []byte) {
 }
 
 // watched returns the texts of a workflow. A replay reads the same blobs, since a key determines its blob; but whether the store answers
-// does not follow from the history. So the texts note the store's errors, the workflow fails its task if there is one, and Temporal repeats
-// the task.
+// does not follow from the history. So the texts note an error of the store, the workflow then fails its task, and Temporal repeats the
+// task.
 func (h *host) watched(ctx workflow.Context, note *error) texts {
 	if h.Blobs == nil {
 		return h.texts

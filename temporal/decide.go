@@ -38,7 +38,7 @@ func isText(n kahn.Node, field string) bool {
 }
 
 // record returns the recorded result of a call, or makes the call and records its result. An error of the called function is in the
-// reply. record returns an error if the SDK fails, which may also panic because the history differs.
+// reply. record returns an error if the SDK fails, or panics because the history differs.
 func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {

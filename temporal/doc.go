@@ -1,4 +1,5 @@
-// Package temporal runs graphs of package kahn on Temporal: the run is a workflow, and each attempt of a step is an activity, on any worker.
+// Package temporal runs graphs of package kahn on Temporal: the run is a workflow, and each attempt of a step is an activity, on any
+// worker.
 //
 // A worker has the plans and the step function:
 //

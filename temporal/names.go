@@ -97,7 +97,7 @@ func (o Options) workflowTypes() []string {
 }
 
 // isNamed reports whether a workflow was started by a version that names workflows and activities. A worker of a former version has not
-// registered the type of such a workflow, and never takes it, so its history needs no version markers.
+// registered the type of such a workflow and never performs one, so the history needs no version markers.
 func isNamed(ctx workflow.Context) bool {
 	switch workflow.GetInfo(ctx).WorkflowType.Name {
 	case WorkflowName, BatchName:

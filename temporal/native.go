@@ -30,8 +30,8 @@ func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	return Input{in}, err
 }
 
-// begun has the plan and the version that the first worker chooses for an execution that was started without Start. The history records it,
-// so that a replay does not depend on the worker.
+// begun has the plan and the version that the first worker chooses for an execution that was started without Start. The history records
+// this choice, so that a replay does not depend on the worker.
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`

@@ -94,8 +94,8 @@ func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
 	return d, err
 }
 
-// checkSignal returns an error if the run would refuse a signal, so that it never enters the history. It changes nothing. It accepts a
-// value that the BlobStore cannot read at the moment: signal then fails the workflow task.
+// checkSignal returns an error if the run would refuse a signal, so that a refused signal never enters the history. It changes nothing.
+// It accepts a value that the BlobStore cannot read at the moment: the method signal then fails the workflow task.
 func (x *interpreter) checkSignal(r signalRequest) error {
 	var silent error
 	d, err := r.decision(x.watched(x.ctx, &silent).Codec)

@@ -26,8 +26,8 @@ type Settings struct {
 	// Zero means 3, negative no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
 	// MapChildren is the number of items above which a map is large. Attempts of a large map's items that begin together are performed by
-	// child workflows, each with 4 to 100 attempts and at most MapChildren. Zero means 200. If it is negative or below 4, the workflow of
-	// the run performs all attempts.
+	// child workflows, each with 4 to 100 attempts and at most MapChildren. Zero means 200. If MapChildren is negative, 1, 2 or 3, the
+	// workflow of the run performs all attempts.
 	MapChildren int `json:"map_children,omitempty"`
 }
 

@@ -65,8 +65,9 @@ type Options struct {
 	DataConverter converter.DataConverter
 	// FailureConverter is the client's failure converter. Only Options.Replayer uses it. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
-	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is the time for running attempts to finish when the worker is stopped; then their
-	// contexts end with the cause kahn.ErrLeft, and other workers perform them again. A step that ignores this is left behind after 4 s.
+	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is how long running attempts may take to finish after the worker
+	// was stopped. Then their contexts end with the cause kahn.ErrLeft, and other workers perform the attempts again. A step that ignores
+	// the end of its context is left behind after another 4 s.
 	Worker worker.Options
 }
 
@@ -107,8 +108,9 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 // Register registers the workflows and the activities with a worker, which may also have the host's own. The error matches [ErrUnsupported]
 // if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
 //
-// On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. Its worker.Options.WorkerStopTimeout must
-// be longer than steps take to return after their contexts end: attempts that are not reported to Temporal by then count as crashes.
+// On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. That worker's
+// worker.Options.WorkerStopTimeout must be longer than steps take to return after their contexts end: attempts that are not reported to
+// Temporal in this time count as crashes.
 func (o Options) Register(r Registry) error { return o.register(r, -1) }
 
 // register is Register for a worker that leaves its attempts some time after it was stopped: the time in the parameter stopAfter. If

@@ -243,8 +243,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 	}
 }
 
-// The changes of the workflow's code since histories were recorded, before workflows had names. An execution that began before a change continues without
-// it.
+// The changes of the workflow's code that were made when histories already existed and workflows had no names yet, see isNamed. An
+// execution that began before a change continues without it.
 const (
 	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal is handled before results in the same workflow task
 	crashVersion  = "kahn.Crashes" // stopped workers do not count as crashes, and too many crashes fail the node with an error of their own
