@@ -19,7 +19,7 @@ import (
 )
 
 // Codec encodes the values of a run (outputs, inputs, the Info of suspended nodes) as JSON and decodes them, for snapshots
-// and stores. If Decode would not return the same value, Encode must return an error that matches [ErrNotEncodable].
+// and stores. For a value that Decode would not return unchanged, Encode must return an error that matches [ErrNotEncodable].
 // Several goroutines may call both methods at once.
 type Codec interface {
 	// Encode encodes a value.
@@ -28,17 +28,18 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// Types is the Codec that runs use. It maps names to values of the host's own types: Types{"order": Order{}, "orders": []*Order(nil)}. The nil
-// Types knows only the built-in types. As an option, Types are the codec of a run without [Encoding]; an output is then encoded when a store,
-// [EventOutputs] or the encoding of a snapshot needs it, not when its node completes. docs/durable.md says how each type is written.
+// Types is the Codec that runs use. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. The nil
+// Types knows only the built-in types. As an option, Types is the codec of a run without [Encoding]: the run then encodes an output when a
+// store, [EventOutputs] or an encoded snapshot needs it, not when the node completes. For the form of each type see docs/durable.md.
 //
-// Integers of every size keep their type and value; time.Time loses its monotonic reading. A registered type has its own JSON form: unexported
-// fields are lost. An error keeps its text and the sentinel errors of this package and of package context that it matches; [*NodeError],
-// [*UpstreamError] and [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error that names the type.
+// Integers of every size keep their type and value; time.Time loses its monotonic reading. A value of a registered type is written in its
+// own JSON form, without unexported fields. An error keeps its text and the sentinel errors of this package and of package context that it
+// matches; [*NodeError], [*UpstreamError] and [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error
+// that names the type.
 //
-// A type with two names is written with the first in alphabetical order. The option's error matches [ErrBadOption] if Types has a nil value or
-// one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict,
-// kahn.file and error.
+// A type with two names is written under the first in alphabetical order. The option's error matches [ErrBadOption] if Types has a nil
+// value or one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs,
+// verdict, kahn.file and error.
 type Types map[string]any
 
 // Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded fails its
@@ -292,7 +293,8 @@ func (t types) formOfError(err error, depth int) errorForm {
 	return errorForm{storedError: *storeError(err).text()}
 }
 
-// formOfItems returns nil for a MapError without a form: then only its text is stored.
+// formOfItems returns nil if the results cannot be encoded, or are nested too deeply: then the error is stored without its
+// items.
 func (t types) formOfItems(e *MapError, depth int) *itemsForm {
 	if e == nil || depth > maxValueDepth {
 		return nil
@@ -442,8 +444,8 @@ func (t types) value(data json.RawMessage, depth int) (any, error) {
 	return v, nil
 }
 
-// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Package json matches the field
-// of a struct in any case, but form writes one case only, so the exact map decides.
+// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Package json ignores upper and
+// lower case when it decodes into a struct. Only the exact key $type is a tag, so untag looks it up in a map.
 func untag(data json.RawMessage) (name *string, value json.RawMessage, err error) {
 	var seems struct {
 		Type json.RawMessage `json:"$type"`
@@ -593,8 +595,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. A value without a JSON form,
-// such as NaN, is encoded as for a store.
+// plainValue encodes a value for display: as plain JSON, or with the host's own codec, which may hide values. An error, and a value
+// without a JSON form, such as NaN, are encoded as for a store.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:

@@ -43,14 +43,14 @@ type labeler interface {
 	BranchLabels() []string
 }
 
-// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other label. A condition also runs
-// after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, failed ones included. By completing, the
-// condition handles every failure that reaches it, even if the test did not ask for it. With the node's Join set to [AllSucceeded] a failure
-// stops the condition instead.
+// If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other label. A condition
+// also runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, failed ones included. By
+// completing, the condition handles every failure that reaches it, even one that the test did not ask for. If the node's Join is
+// [AllSucceeded], a failure blocks the condition instead.
 //
-// A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch is taken: beside a
-// labelled edge, a plain edge delivers data only. A node that is to run whichever branch was taken follows the last node of the branch and, by
-// a plain edge, the condition, even if there is no "false" branch:
+// A node on a branch may also take data from any node, by a plain edge. Beside a labelled edge, a plain edge delivers data only, so the
+// node still runs only if the branch is taken. To run a node whichever branch is taken, let it follow the last node of the branch and, by a
+// plain edge, the condition. This works even if there is no "false" branch:
 //
 //	g.Add(kahn.If("big?", big), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}},
 //		kahn.Node{ID: "send", After: []string{"split", "big?"}})
@@ -344,9 +344,9 @@ func (unusedAnswer) Error() string {
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
 // checkAnswers warns of conditions, and of gates with declared choices, that have successors but whose answer is not used. An out-edge
-// uses the answer if it has a label or delivers data. The text of a guard or a test uses it if it names the node. A later guard or test
-// in Go may look at the answer, so there is no warning if one follows. An edge into the end node does not count as a successor, since the
-// end node sees all results.
+// uses the answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. A later
+// guard or test in Go may look at the answer, so there is no warning if one follows. An edge into the end node does not count as a
+// successor, since the end node sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
@@ -377,8 +377,8 @@ func (c *compiler) checkAnswers() {
 	}
 }
 
-// answers reports whether the output of the node is only the label of a branch. The TestExpr of a node of the host's own kind
-// computes a value, and so does a node that declares Outputs.
+// answers reports whether the output of the node is only the label of a branch. A node that declares Outputs computes a
+// value, and so does a node of the host's own kind with a TestExpr.
 func (n *node) answers() bool {
 	switch {
 	case len(n.Outputs) > 0 || n.composite():
@@ -436,12 +436,12 @@ type evaluator = interface {
 
 // Expression is a text that the Evaluator of a [Graph] has parsed. The Plan keeps it, and any number of runs may evaluate it at once.
 //
-// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Check is called before anything
-// runs. Compile reports the error of a condition, of a loop's test and, if the graph has StrictGuards, of a guard. The error of any other guard
-// is a warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the expression can
-// see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as with [View.Has], need
-// not pass the node's id to ancestor: then it does not count as naming the node. The function input returns nil for the name of a root input that
-// a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
+// An Expression may have a method Check(ancestor, input func(name string) error) error that finds errors in it. Compile calls Check. It
+// reports the error of a condition, of a loop's test and, if the graph has StrictGuards, of a guard. Without StrictGuards the error of a
+// guard is a warning, in [Plan.Warnings] and in the Result of every run. The function ancestor returns nil for the id of a node that the
+// expression can see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as
+// with [View.Has], need not pass the node's id to ancestor: the expression then does not count as naming the node. The function input
+// returns nil for the name of a root input that a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
 	// Evaluate returns the value of the expression; a guard passes it to [Truthy]. The View is the View of the
 	// expression's node: it shows only the node's ancestors. The context has the values of the run's context and a
@@ -672,9 +672,9 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value, a guard in Go fails its node, since defective
-// code must not run what it guards; a guard that is a text lets its node run. Under every policy the problem is in the log, in
-// NodeResult.GuardErr and in Result.Warnings.
+// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value, such a node fails if its guard is a Go
+// function, since defective code must not run what it guards, and runs if its guard is a text. Under every policy the problem is in the
+// log, in NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 
 // The policies for guards that fail.

@@ -22,7 +22,7 @@ type Contract interface {
 // Violation is one way in which a value breaks its contract.
 type Violation struct {
 	// Path is the place in the value, as a JSON pointer; empty for the whole value. The path of a missing field is the path that the field
-	// should have.
+	// would have.
 	Path string `json:"path"`
 	// Message says what is wrong there.
 	Message string `json:"message"`
@@ -50,7 +50,7 @@ type ContractError struct {
 	Violations []Violation
 }
 
-// Error lists the first violations.
+// Error lists at most five violations, and counts the others.
 func (e *ContractError) Error() string {
 	const most = 5
 	var parts []string

@@ -21,21 +21,21 @@ import (
 // timeouts, limits and gates. Given the same options, results and times in the same order, and the options [RunID] and [Random], a run behaves
 // the same each time.
 //
-// Only one goroutine at a time may call a Coordinator; a call during another one panics. Its methods call the functions of the graph, of options
-// and of codecs, and the sinks, which must not call the Coordinator. Any goroutine may call the methods of its [Run]; their effects happen in
-// the next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result]. [Run.Wait] waits for this
-// call: use it only on goroutines that do not call the Coordinator.
+// Only one goroutine at a time may call a Coordinator; a call during another one panics. Its methods call the functions of the graph, of
+// options and of codecs, and the sinks; none of these may call the Coordinator. Any goroutine may call the methods of its [Run]; their
+// effects happen in the next call of the Coordinator, see [Coordinator.Wake]. After [Run.Done] the host must call [Coordinator.Result].
+// [Run.Wait] waits for the call of Result, so use Run.Wait only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual
 }
 
 // NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and repeats the calls that were in
-// flight. Steps need no function of their own: the host calls them.
+// flight. The nodes need no Do: the host performs their steps.
 //
-// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for the options [Durable], [Idempotent], [*Memo] and [Use], which wait
-// for other work or wrap the calls of steps, and for [CancelWithContext]. The error also matches it for a time before the year 1 or after
-// 9999, which JSON cannot express.
+// NewCoordinator returns the errors of [Plan.Start]. The error also matches [ErrBadOption] for a time before the year 1 or after the
+// year 9999, which JSON cannot express, and for the options [CancelWithContext], [Durable], [Idempotent], [*Memo] and [Use]. The last
+// four wait for other work or wrap the calls of steps.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -210,10 +210,10 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	return c.run.timeAt(first.Due), true
 }
 
-// Wake returns a channel that receives a message when another goroutine has requested something of the run, such as a signal or a stop. The host
-// then calls any method of the Coordinator, which performs the requests and removes the message. Before it waits, a host whose last call was
-// [Coordinator.Due] calls [Coordinator.Next], since Due may have begun attempts. A message may also come without a reason. A host with one
-// goroutine does not need Wake.
+// Wake returns a channel that receives a message when another goroutine has requested something of the run, such as a signal or a stop. The
+// host then calls any method of the Coordinator, which performs the requests and removes the message. A host that has called
+// [Coordinator.Due] calls [Coordinator.Next] before it waits, since Due may have begun attempts. A message may also come without a reason.
+// A host with one goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
 // Advance sets the run's clock to now and does everything that has fallen due. A time before the clock changes nothing.
@@ -321,7 +321,7 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 // settle does everything that can be done without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // drain the channel before reading jobs and undos: the message about a change after that must stay in the channel
+	case <-h.wake: // drain the channel before reading jobs and undos, so that the message about a later change stays in it
 	default:
 	}
 	for {
@@ -378,16 +378,16 @@ func (h *manual) conclude(r *Run) {
 	}
 }
 
-// Values holds the values of a run beside a [machine.State], which has only the statuses. A Run keeps its own values. The methods of Plan that
-// take Values are the functions that runs use. They depend only on the plan, the State and the Values, except for the functions of the graph
-// that they call. For composites, use a [Coordinator].
+// Values holds the values of a run that a host drives with a [machine.State]: the State has only the statuses. A [Run] does not need
+// Values. The methods of Plan that take Values follow the rules of runs. Apart from the functions of the graph that they call, they depend
+// only on the plan, the State and the Values. For composites, use a [Coordinator].
 type Values struct {
 	// Root are the root inputs of the run.
 	Root map[string]any
 	// Outputs has the outputs of completed nodes, by id.
 	Outputs map[string]any
 	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each error as a [*NodeError]. A
-	// host that needs the number of the attempt stores a [*NodeError] itself.
+	// host that needs the number of the attempt in the error stores a [*NodeError] itself.
 	Errs map[string]error
 	// Merged are the parameters that [Plan.Check] has merged, by the id of the node.
 	Merged map[string]map[string]any
@@ -399,8 +399,8 @@ type Values struct {
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
-// Check performs the check of a node that the State has handed out: its guard, merges, required ports, key, input contract and the moderation of
-// its inputs, in this order. A panic in a function of any of these fails the node.
+// Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this
+// order. A panic in one of their functions fails the node, except that the policy for guards decides if the guard panics.
 //
 // Pass the verdict to [machine.State.Checked]. The error err says why the check fails the node, and guardErr says why the guard could not
 // decide. The map merged has the merged parameters of the node, for Values.Merged; it is nil if there are none.
@@ -432,7 +432,7 @@ func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machi
 	return res.verdict, res.merged, res.err, res.guardErr
 }
 
-// Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as in [Call]. If the node has a
+// Inputs returns the parameters of a node, by name, and the values that its predecessors delivered, by id, as in [Call]. If the node has a
 // check, call [Plan.Check] first.
 func (p *Plan) Inputs(st *machine.State, r machine.Ref, v *Values) (params, upstream map[string]any) {
 	of := kept{p, (*machine.Locked)(st), v}
@@ -729,7 +729,8 @@ func (a *asking) misses(id string) {
 	}
 }
 
-// asksFor records a question for the status or the error of a node. A View may ask after the evaluation has ended.
+// asksFor records that the function has asked for the status or the error of an ancestor that failed or was stopped. For a
+// View without an asking, a is nil.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -838,8 +839,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot distinguishes a condition that is known to have asked for no failure from a condition whose questions are not
-// known.
+// askedOrNot records that a condition has asked for no failure: its list asked is then empty, while nil means that the
+// questions are not known.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()

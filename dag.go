@@ -17,9 +17,10 @@ import (
 
 // Kinds that kahn itself interprets. Every other Kind belongs to the host.
 const (
-	// KindEnd marks the end node: it runs exactly once, after everything else is terminal, whatever happened.
+	// KindEnd marks the end node: it runs exactly once, after all other nodes are terminal, whatever happened.
 	KindEnd = "end"
-	// KindCondition marks a step whose output is the label of the branch to take, as for any step with Routes.
+	// KindCondition marks a step whose output is the label of the branch to take. Node.Routes does the same for a step of
+	// another Kind.
 	KindCondition = "condition"
 	// KindGate marks a node that waits for a signal. The signal's value is the node's output and the label of the
 	// branch to take: see [Gate]. A node of this kind with a Do is an ordinary step whose output is such a label.
@@ -91,8 +92,8 @@ type settings struct {
 	schemas      schemaCompiler
 }
 
-// Defaults are the values of node fields that a node leaves zero. The graph of a composite takes each field of its own
-// Defaults that is zero from the graph around it.
+// Defaults are the values of node fields that a node leaves zero. If a field in the Defaults of a composite's graph is zero,
+// the field of the graph around it applies.
 type Defaults struct {
 	SkipMode          machine.SkipMode
 	OnUpstreamFailure machine.UpstreamPolicy
@@ -173,9 +174,9 @@ type Node struct {
 	// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
 	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among
-	// them. If every choice is one of the words true, yes, false and no, in any case, all four words are choices. Otherwise such a word
-	// only adds its synonym: true and yes are synonyms, and so are false and no. [If] sets Choices. The choices of a gate are declared in
-	// Gate.
+	// them. If every choice is one of the words true, yes, false and no, in upper or lower case, all four words are choices. Otherwise such
+	// a word only adds its synonym: true and yes are synonyms, and so are false and no. [If] sets Choices. The choices of a gate are
+	// declared in Gate.
 	Choices []string
 
 	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have one. Nil: the gate waits forever.
@@ -194,30 +195,29 @@ type Node struct {
 	// WhenExpr.
 	GuardErrors GuardPolicy
 
-	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded], for a node with a
-	// Test [Boundary], for a Cleanup node [AllDone].
+	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded]; [Boundary] for a node with
+	// a Test; [AllDone] for a Cleanup node.
 	Join Join
 	// SkipMode says how skipped predecessors count. Default: [SkipCascade].
 	SkipMode machine.SkipMode
 	// OnUpstreamFailure says what happens when a failure upstream makes the join impossible. Default: [UpstreamAbort].
 	OnUpstreamFailure machine.UpstreamPolicy
-	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], where the edge has no Default
-	// of its own. Default: the empty string.
+	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], if the edge has no Default of its
+	// own. Default: the empty string.
 	Default any
 	// Handling says whether this node handles the failures that reach it when it runs, or only observes them. By default the end
 	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// CancelLosers stops unfinished nodes when an early join starts this node: each node whose paths all lead to nodes
-	// whose joins are decided already. Waiting nodes are skipped and running ones cancelled, with the cause superseded. A
-	// node that is stopped in this way does not make the run fail.
+	// When an early join starts this node, CancelLosers stops each unfinished node whose paths all lead to nodes with decided
+	// joins. Waiting nodes are skipped and running ones cancelled, with the cause superseded. A node that is stopped in this way
+	// does not make the run fail.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
 	// node continues.
 	CancelOnLateFailure bool
 
-	// ContinueOnFail lets the node's dependents continue without its value when it fails, and keeps its own failure from
-	// failing the run.
+	// When the node fails, ContinueOnFail lets its dependents continue without its value, and the failure does not fail the run.
 	ContinueOnFail bool
 	// Fallback produces the output when the step has failed permanently. OverallTimeout bounds it, too. It is not called for a node that
 	// was stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's
@@ -245,8 +245,8 @@ type Node struct {
 	// a [Memo] then takes the output from an earlier run, and a run without one adds a warning to its Result. For a sub-graph or a loop it is
 	// the version of everything inside, for a map the version of each item. If it is empty, every run calls the step.
 	Memo string
-	// MemoName replaces the node's path in the key of its output. So nodes of any graphs that do the same share outputs, and a node that is
-	// renamed or moved keeps them.
+	// MemoName replaces the node's path in the key of its output. So nodes that do the same share outputs, in whichever graphs they are,
+	// and a renamed or moved node keeps its outputs.
 	MemoName string
 	// MemoKey returns what the node's output depends on, as a text. The key of the output is made of this text, Memo, and MemoName or the path;
 	// without MemoKey it is made of the inputs, see [Memo]. MemoKey is called before each attempt, like a step, and its result must depend on
@@ -290,9 +290,9 @@ type Node struct {
 	// Merge is the strategy for edges that share a Param, if none of these edges names one: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
-	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. An edge
-	// whose Key is neither one of these ports, nor a path into one, nor "output", is then reported by Compile. By default an edge
-	// may have any Key.
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile
+	// then reports an edge whose Key is not "output", one of these ports or a path into one of them. By default an edge may have
+	// any Key.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
@@ -309,8 +309,8 @@ type Node struct {
 	Moderation Moderation
 }
 
-// CompensateBy makes the step function of a run undo a node: it gets a Step with this Kind and this Config. Its output is
-// dropped.
+// CompensateBy makes the step function of a run undo a node: the function gets a Step with this Kind and this Config. Its
+// output is dropped.
 type CompensateBy struct {
 	Kind   string
 	Config any
@@ -326,10 +326,10 @@ type Port struct {
 
 // Edge says that node To follows node From, and which value To takes from it.
 //
-// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only: it delays To, blocks To
-// when From fails, and delivers its value, but does not make To run, since that would make the labels pointless. The
-// exception is a plain edge that is another way in, because another label or outcome of a node that routes To leads to it:
-// this edge makes To run. See the package documentation; [Plan.Edges] distinguishes the two.
+// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only: it delays To, blocks To if
+// From fails, and delivers its value, but does not make To run, since the labels would then be pointless. There is one
+// exception: if another label or outcome of a node that routes To leads to the plain edge, the edge is another way in and
+// makes To run. See the package documentation; [Plan.Edges] distinguishes the two.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
@@ -610,8 +610,8 @@ func sameDefaults(a, b Defaults) bool {
 		a.Retry.equal(b.Retry)
 }
 
-// InputError reports root inputs of a run that differ from the inputs that its graph declares, see Graph.Inputs. It
-// matches [ErrUnknownInput] if Unknown names one and [ErrMissingInput] if Missing does.
+// InputError reports root inputs of a run that differ from the inputs that its graph declares, see Graph.Inputs. It matches
+// [ErrUnknownInput] if Unknown is not empty, and [ErrMissingInput] if Missing is not empty.
 type InputError struct {
 	Unknown  []string // inputs that were given but are not declared, sorted
 	Missing  []string // inputs that were not given, are not Optional and have no Default, in the order of declaration
@@ -652,8 +652,8 @@ func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs reports undeclared inputs in the map given, and required inputs that the map has lacks. The two maps differ if
-// the run continues from an earlier life.
+// checkInputs reports the keys of given that are not declared, and the required inputs that has does not contain. The two
+// maps differ if the run continues from an earlier life.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -848,8 +848,8 @@ func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	return given
 }
 
-// checkInputsOf compares a composite's parameters with the inputs that its graph declares: they become the inputs of the nested
-// runs. A composite with neither in-edges nor ports passes on the inputs of the run around it.
+// checkInputsOf compares a composite's parameters, which become the inputs of its nested runs, with the inputs that its graph
+// declares. A composite with neither in-edges nor ports passes on the inputs of the run around it.
 func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return

@@ -314,7 +314,7 @@ func (c *compiler) termsOf(i int32) *terms {
 	return c.terms[i]
 }
 
-// checkTerms validates the terms of an edge, by its index of declaration, and sets the flags of r accordingly.
+// checkTerms validates the terms of edge i of the graph, and sets the flags of r accordingly.
 func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	e := &c.g.edges[i]
 	from, to := int32(r.From), int32(r.To)
@@ -400,7 +400,7 @@ func (c *compiler) mergeNames() []string {
 	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, c.g.Merges()...)
 }
 
-// nodeInstead calls the function instead for an unknown node id.
+// nodeInstead calls the method instead for an unknown node id.
 func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
@@ -777,7 +777,7 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// instead calls the package's function instead for a problem to be added. It lists the choices only if the problem
+// The method instead calls the function of the same name for a problem to be added. It lists the choices only if the problem
 // is kept.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {

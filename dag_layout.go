@@ -309,7 +309,7 @@ func (c *compiler) group() {
 				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
 				p.lacks = append(p.lacks, name)
 			}
-			if !ok || p.lastMember(g) == r { // checkMembers reports both
+			if !ok || p.lastMember(g) == r { // checkMembers reports an undeclared group, and a group that is named twice
 				wrong = true
 				continue
 			}
@@ -534,8 +534,8 @@ func (c *compiler) bindPort(n *node, i int, in *inputs) {
 	c.ofNode(n.ID, fmt.Sprintf("Ports[%d]", i), "%w: %s has neither an edge nor a static value, a default or a root input", ErrUnboundPort, quoteID(port.Name))
 }
 
-// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). Runs
-// nested in its own run perform it, see run_nested.go. It holds no slot: the nodes inside it do.
+// A composite is a node that consists of other nodes: a sub-graph (Node.Sub), a map (Node.Map) or a loop (Node.Loop). Nested
+// runs perform the nodes inside it, see run_nested.go. A composite holds no slot: the nodes inside it do.
 
 // maxNesting bounds how deep sub-graphs may be nested: deeper than any graph in practice, and shallow enough for the few
 // functions that recurse over the nesting.
@@ -552,12 +552,12 @@ func (n *node) ownStep() bool {
 // nesting compiles a graph together with the sub-graphs of its nodes. A graph that is used more than once is compiled once.
 type nesting struct {
 	within []*Graph              // the graphs being compiled: each is a sub-graph of the previous one
-	plans  map[nestedKey]*Plan   // nil for a graph that does not compile, and whose problems have been reported
+	plans  map[nestedKey]*Plan   // nil for a graph that does not compile: its problems have been reported
 	top    *force                // the settings of the outermost graph
 	forces map[forceKey][]*force // the settings of all graphs compiled so far, each once
 	seen   []compiledGraph
 
-	outermost [1]*Graph // the method within uses this memory while the nesting has one graph
+	outermost [1]*Graph // the memory of within while a single graph is being compiled
 }
 
 // compileAll compiles a graph and all graphs in it.

@@ -248,10 +248,10 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // Edges yields all edges, those of Node.After and Node.In included, in the order of their declaration, then the implicit
 // edges into the end node.
 //
-// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a
-// catch edge of its target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is false for a plain edge that
-// counts only in runs that reach none of the nodes whose labels or failures route the target. Side follows from the graph;
-// documents, hashes and snapshots do not contain it.
+// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a catch edge of its
+// target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is also false for a plain edge
+// that makes the target run in some runs only: those in which none of the nodes whose labels or failures route the target is reached. Side
+// follows from the graph; documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -552,11 +552,12 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n.nodeExtras = &extras
 }
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes, the
-// graphs inside them, edges, defaults of inputs, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions,
-// which cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout,
-// CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop. Nor does it cover
-// the fields that only Compile reads: the Choices of a condition and the Outputs of a node.
+// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes,
+// the graphs inside them, edges, defaults of inputs, joins, policies, configuration as far as it has a JSON form, and the presence of Go
+// functions, which cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry,
+// Timeout, OverallTimeout, CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause
+// of a loop. Nor does it cover the Check of a [Gate], or the fields that only Compile reads: the Choices of a condition and the Outputs of
+// a node.
 //
 // Hash calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets
 // "".

@@ -14,9 +14,9 @@
 //
 // A [Graph] is nodes and edges, plain data. A [Plan] is a compiled Graph: validated, numbered, laid out flat, immutable. A [StepFunc]
 // is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers, its events. A
-// [machine.State] is the reactive core: every node's status, readiness and whether a failure blocks it. The reactive core drives: it
-// announces readiness, and workers, or a host, act on it, see [machine.State.Drive]. An [Event] is one fact about a run, in one total
-// order.
+// [machine.State] is the reactive core: for every node it has the status, and whether the node is ready or blocked by a failure. The
+// reactive core drives the run: it announces that nodes are ready, and workers or a host act on that, see [machine.State.Drive]. An
+// [Event] is one fact about a run, in one total order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
 //	                                   |  \
@@ -74,10 +74,10 @@
 //
 // # Edges resolve, nodes decide
 //
-// A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of
-// four classes: satisfied, neutral (the source was skipped), dead (routed past), or failed. A join rule, [AllSucceeded] by
-// default, decides once, from the counts of the classes: the node becomes ready, is skipped, or is blocked by failure.
-// Then its upstream policy says whether a blocked node is aborted, skipped, failed or run with defaults.
+// A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of four
+// classes: satisfied, neutral (the source was skipped), dead (routed past), or failed. A join rule, [AllSucceeded] by
+// default, decides once, from the counts of the classes: the node becomes ready, is skipped, or is blocked by failure. The
+// upstream policy of a blocked node says whether the node is aborted, skipped, failed or run with defaults.
 //
 //	            guard, inputs            slot free            returned
 //	idle/waiting ------------> ready -------------> running -----------> completed
@@ -103,20 +103,21 @@
 //
 // # Failure
 //
-// A failed node has failed itself; an aborted node was stopped by a failure elsewhere, a cancelled node by the host or the
+// A failed node failed by itself; an aborted node was stopped by a failure elsewhere, a cancelled node by the host or the
 // caller; a skipped node was not on the path taken. A failure is handled when a node that may see it has run: an error
-// boundary ([If], [Switch]), the target of a catch edge ([OnFailure]), a node whose join rule tolerates failure. A run
-// whose failures were all handled completes, and is Degraded; one failure that no node handled fails it. Cleanup nodes and
-// the end node run whatever happens and handle nothing.
+// boundary ([If], [Switch]), the target of a catch edge ([OnFailure]), a node whose join rule tolerates failure. A run whose
+// failures were all handled completes, and is Degraded; one failure that no node handled fails it. Cleanup nodes and the end
+// node run whatever happens and handle nothing.
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes the effects of its node. When the run is about to end failed or cancelled, it is called once all nodes have ended except
-// cleanup nodes and the end node, which run afterwards. It is called for the nodes that completed, and for the nodes that began and failed or
-// were stopped: their effect is unknown unless the step has returned [NoEffect]. The successors of a node are undone before it, independent nodes
-// at once. A run whose failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not end a
-// compensation; a second stop, by [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. Over
-// a store, a later life of the run continues the undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
+// Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, the nodes are undone when all of them
+// have ended except cleanup nodes and the end node, which run afterwards. Compensate is called for a node that completed. It is also called
+// for a node that began and failed or was stopped, since the node's effect is unknown unless the step has returned [NoEffect]. The
+// successors of a node are undone before it, independent nodes at the same time. A run whose failures were handled undoes nothing, except
+// in nested runs, iterations and items that failed. A stop does not end a compensation; a second stop, by [Run.AbortAll], does. A
+// compensation that fails permanently fails the run with [CauseCompensationFailed]. Over a store, a later life of the run continues the
+// undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //

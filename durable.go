@@ -19,16 +19,16 @@ import (
 
 // durable connects a run to its store. The run's lock guards it; no call of the store or a codec is made under that lock.
 //
-// The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
-// repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a worker of the
-// run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
-// completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until the transaction with its
-// start is written, an attempt does not call its step, a ready condition or trigger is not queued, the result of a nested run is not
-// evaluated, and events are hidden. Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state
-// in memory.
+// The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the
+// committer, repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a
+// worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same
+// transaction as the completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until a
+// transaction is written, an attempt that it starts does not call its step, a condition or trigger that it makes ready is not queued, the
+// result of a nested run that it ends is not evaluated, and its events are hidden. Steps and readers of events see a change only when it is
+// durable; Status, Node and Counts show the state in memory.
 //
-// All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all data
-// of its nested run. The start of a composite is stored not as an attempt but as a commit of its record: after a crash the composite continues.
+// All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all
+// data of its nested run. The start of a composite is stored in its record, not as an attempt: after a crash the composite continues.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
@@ -86,7 +86,7 @@ type transaction struct {
 	due     bool          // the transaction is written even if it has no entries
 	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
 	undos   []undoRecord  // the records of nodes that are being undone
-	emitted []place       // nodes of which only the number of deltas has changed: the next transaction replaces their records
+	emitted []place       // nodes of which only the number of deltas has changed: when the transaction is taken, it gets their records
 	back    *takenBack    // what a redrive removes from the store; nil if the transaction is not part of a redrive
 	bytes   int           // the bytes of the values in the entries
 	begins  int           // how many attempts and composites begin
@@ -317,7 +317,7 @@ func (d *durable) hasWork() bool {
 	return len(tx.entries) > 0 || len(tx.undos) > 0 || len(tx.ended) > 0 || tx.due || len(tx.commit.Taken) > 0
 }
 
-// outdate marks the record of the run, or of the composite that contains it, so that the next commit writes it again.
+// outdate makes the next commit write the record of the run again. For a nested run, that is the record of its composite.
 func (r *Run) outdate() {
 	d := r.durable
 	switch {
@@ -330,7 +330,7 @@ func (r *Run) outdate() {
 	}
 }
 
-// outdated marks the record of a node, so that the next commit writes it again.
+// outdated makes the next commit write the record of a node again.
 func (r *Run) outdated(ref machine.Ref) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.pending(place{r, ref}).change()
@@ -520,7 +520,7 @@ func (r *Run) lost(err error) {
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 
-// descendants returns the runs nested in this one whose composites have not ended, outer ones first.
+// descendants returns the runs nested in this one whose composites have not ended, outer runs before inner ones.
 func (r *Run) descendants() (runs []*Run) {
 	if !r.nests {
 		return nil
@@ -679,7 +679,7 @@ type ending struct {
 	granted  chan struct{} // closed when the attempt may end
 }
 
-// full reports whether the outbox has no room for an end that changes nodes without an entry.
+// full reports whether the outbox has no room for an end that would add entries.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
@@ -869,7 +869,7 @@ func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }
 
-// isFreshRoot reports whether a change makes a node ready that has no predecessors and no stored record.
+// isFreshRoot reports whether a change makes ready a node that has neither predecessors nor a stored record.
 func (r *Run) isFreshRoot(c machine.Change) bool {
 	return c.Status == Ready && !c.Blocked && c.Attempt == 0 && (!c.Quiet || r.recorder.latest[c.Ref].id == 0) && r.records[c.Ref].attempts == 0 && len(r.plan.net.In(c.Ref)) == 0 &&
 		!r.st.ParksNode(c.Ref) && r.extras[c.Ref] == nil

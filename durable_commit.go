@@ -83,8 +83,8 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 }
 
 // told puts an event that is not a transition into the outbox, with its node or with the run. The last event of a run comes
-// with the change of its status. Deltas and logs have no record: unless events are stored, nothing is written for them, and
-// a crash loses the unwritten ones.
+// with the change of its status. Deltas and logs have no record: they are written only if events are stored, and a crash
+// loses those that are not written yet.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -239,8 +239,8 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 
 // addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals for
 // everything inside. When a run is loaded, each node whose record shows it running is counted as crashed, except a node with nodes inside
-// and a node whose output the store refused. If the next life calls the step of such a node again, to return its graph, or calls the
-// Fallback for a refused output, addToRecord counts the crash beforehand.
+// and a node whose output the store refused. If this life calls the step of an excepted node again, to return its graph, or calls the
+// Fallback for a refused output, addToRecord counts the crash in advance.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -406,9 +406,9 @@ func (r *Run) written(tx *transaction) {
 	d.reuse(tx)
 }
 
-// lasting reports whether a write failed because of its content, so that the stored run contradicts the run in memory. After any other
-// error the run can continue elsewhere. Such an error may come from a codec whose service is unreachable, even if the codec has
-// encoded a value before.
+// lasting reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any
+// other error the run can continue elsewhere. A codec returns such an error if its service is unreachable, even if the codec has
+// encoded values before.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -446,8 +446,8 @@ func (r *Run) write(tx *transaction) (err error) {
 }
 
 // The method repeats waits before a failed write is repeated, and reports whether to repeat it. The first write of a life is not
-// repeated, nor any write after the lease has expired. If the lease is renewed meanwhile, repeats gives up after the length of one
-// lease.
+// repeated, nor any write after the lease has expired. Even if the lease is renewed meanwhile, repeats gives up when the length of
+// one lease has passed since the first try.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
@@ -605,14 +605,14 @@ func (r *Run) encodeHeader(tx *transaction) error {
 // reports, so the stored log fits the stored run, whenever the process dies: its ids have no gap and continue over all lives of the run. Any
 // process can read the log with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
 //
-// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they get a transaction of
-// their own, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and readers of the store see
-// an event only when it is written. So a crash loses the unwritten ones, which no reader has seen.
+// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they get a
+// transaction of their own, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and
+// readers of the store see an event only when it is written. So a crash loses only events that no reader has seen.
 //
 // The error matches [ErrBadOption], and nothing is run, if the store is no [store.EventStore] or the codec is a [store.Sealed] without
-// EventsInClear. A run whose events are stored continues to store them in later lives, with or without the option. If a run began without it, the
-// stored log begins with the first event of the first life with the option. Events are stored as JSON. They contain outputs as [EventOutputs]
-// says; signals, and what steps emit and log, are in the clear.
+// EventsInClear. A run whose events are stored continues to store them in later lives, with or without the option. If a run began without
+// the option, the stored log begins with the first event of the first life with it. Events are stored as JSON. They contain outputs as
+// [EventOutputs] says; signals, and what steps emit and log, are in the clear.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }

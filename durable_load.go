@@ -188,8 +188,9 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	return nil
 }
 
-// filler moves each record into the composite of its node. It needs no plans of composites, since a node may have been expanded. It leaves out
-// records of former attempts and iterations. All records share one slice: the nodes of a graph, and the items of a map, are a part of this slice.
+// filler moves each record into the composite of its node. It works without the plans of composites, since the graph of an expanded node is
+// not known. It leaves out records of former attempts and iterations. All records share one slice: the nodes of a graph, and the items of a
+// map, are a part of this slice.
 type filler struct {
 	nodes []nodeState
 	keys  []string // the keys of the nodes in the store, by the same index
@@ -558,7 +559,7 @@ func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back 
 	return back
 }
 
-// take adds the record with a key, unless the record is kept.
+// take adds the key of a record, unless the redrive keeps the record.
 func (back *takenBack) take(key string, n store.Node) {
 	if !back.takes(key) {
 		return

@@ -53,8 +53,8 @@ var (
 	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled,
 	// for example by a refund: see [DespiteHandlers].
 	ErrHandlers = errors.New("failures were answered")
-	// ErrTooEarly is returned for an input from a node that had not ended when an early join began the node that reads it. The error names the
-	// source node, its status and the join. It does not match ErrNoValue.
+	// ErrTooEarly is returned if a node reads an input whose source node had not ended when an early join started the reading node. The error
+	// names the source node, its status and the join. It does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")
 	// ErrSuspended is matched, like ErrNoValue, by the error of [Output] if the run is suspended and has no such output yet.
 	ErrSuspended = errors.New("run suspended")
@@ -73,7 +73,7 @@ var (
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
-	// ErrBadVerdict fails an end node whose Verdict has a status other than completed or failed.
+	// ErrBadVerdict fails an end node that returns an [EndVerdict] with a status other than completed or failed.
 	ErrBadVerdict = errors.New("bad verdict")
 	// ErrCallAborted, returned by a step, says that its remote call was aborted from outside, without a request to the
 	// engine to stop the node. The node is cancelled with [CauseExternal].
@@ -85,7 +85,7 @@ var (
 	ErrDuplicateGate = errors.New("duplicate gate")
 	// ErrAnswered rejects a signal for a node that has been answered: the first answer wins.
 	ErrAnswered = errors.New("answered already")
-	// ErrNotEncodable rejects a value that a codec cannot encode, or could not restore when decoding it.
+	// ErrNotEncodable rejects a value that a codec cannot encode, or that decoding would not restore.
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
@@ -94,12 +94,13 @@ var (
 	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
-	// ErrCyclicError replaces an error whose chain of causes never ends, and so could not be searched.
+	// ErrCyclicError replaces an error whose chain of causes never ends: no search of such a chain would return.
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// context.Cause of the context of an attempt reports why the engine stopped the attempt. If a caller's context ended, it
-// reports that context's cause. The timeouts also match [context.DeadlineExceeded].
+// Errors that context.Cause returns for the context of an attempt, except the last two: each says why the engine stopped the
+// attempt. If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match
+// [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
 	ErrNodeStopped       = errors.New("node cancelled")
@@ -225,8 +226,8 @@ func (e *UpstreamError) Error() string {
 }
 
 // PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that
-// panicked, as runtime/debug.Stack returns it. Its text is the text of the value, shortened to about a kilobyte, without the
-// stack. It unwraps to a value of type error.
+// panicked, as runtime/debug.Stack returns it. Its text is "panic: " and the text of the value, shortened to about a
+// kilobyte, without the stack. If Value is an error, PanicError unwraps to it.
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
@@ -277,7 +278,7 @@ func (e *RunError) Error() string {
 // Unwrap returns the errors.
 func (e *RunError) Unwrap() []error { return e.Errs }
 
-// Permanent wraps an error that no retry policy may retry. It returns nil if err is nil.
+// Permanent wraps an error so that no retry policy retries it. It returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -410,8 +411,8 @@ func inspectError(err error) (f errorFacts) {
 		case *noEffectError:
 			f.noEffect = true
 		default:
-			// Comparing interfaces panics only for two values of one uncomparable type, which these errors do not
-			// have.
+			// Comparing interfaces panics only for two values of the same uncomparable type, and the types of these two errors are
+			// comparable.
 			f.external = f.external || e == ErrCallAborted
 			f.deadline = f.deadline || e == context.DeadlineExceeded
 		}

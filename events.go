@@ -24,11 +24,11 @@ import (
 type Event = event.Event
 
 // Events yields the run's events in order, from the first whose id is greater than the argument after: first the past events,
-// then each event as it happens. Use 0 to begin with the first event of the run. It ends after the last one. Any number of
-// readers may read at the same time, each at its own pace and without delaying the run. A second loop over the sequence
-// begins again at the same event.
+// then each event as it happens. Use 0 to begin with the first event of the run. The sequence ends after the last event. Any
+// number of readers may read at the same time, each at its own pace and without delaying the run. A second loop over the
+// sequence begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events of earlier lives that this process has. It has them if the run
+// For a resumed or redriven run, Events first yields the events of earlier lives, if this process has them. It has them if the run
 // continues from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any
 // case. If the run has [StoreEvents], store.OpenEvents has the events of all its lives.
 //
@@ -206,7 +206,7 @@ type eventLog struct {
 	observers int    // the number of sinks that observe node ends; they are the last ones
 	released  uint64 // up to this id, entries no longer keep nested runs
 
-	waited once.Once // wait gives sinks that are stuck their time only once, however often the host waits for the end of the run
+	waited once.Once // wait waits for stuck sinks only once, however often the host waits for the end of the run
 }
 
 const blockSize = 64 // small enough for logLine.rest
@@ -265,8 +265,8 @@ func (l *eventLog) first() uint64 {
 }
 
 // goOn connects the log to the log of an earlier life of the run, so that a reader's cursor stays valid. Sinks see only the events of
-// this life. The earlier life must have ended, except at the risk of a host that continues from a run that is still running. If the
-// log of the earlier life does not have the events up to l.start, goOn does nothing.
+// this life. The earlier life should have ended; a host that continues from a run that is still running does so at its own risk. If
+// the log of the earlier life does not have the events up to l.start, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -349,8 +349,8 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries, hidden ones included, beginning with the id next. No entry has an id above last, but the result may end earlier. The
-// caller holds the run's lock: the log may forget hidden entries when it is released.
+// upTo returns entries, hidden ones included, beginning with the id next. No entry has an id above last, but the result may end earlier.
+// The caller holds the run's lock, since the log may forget hidden entries once that lock is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
 	defer l.mu.Unlock()

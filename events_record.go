@@ -64,7 +64,7 @@ func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
 func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
 func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
 
-// passing reports whether later events never name an event of this kind as their Parent.
+// passing reports whether no later event names an event of this kind as its Parent.
 func (k eventKind) passing() bool {
 	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
 }
@@ -277,8 +277,8 @@ func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	return r.recorder.latest[origin].id
 }
 
-// parentBySource returns the id of the last end of a predecessor that decided on a node: the end of a failed predecessor if failures decided. It
-// returns 0 if no predecessor has ended.
+// parentBySource returns the id of the event with which the last predecessor ended. If failures decided what happens to the node, only
+// failed predecessors count. parentBySource returns 0 if no predecessor has ended.
 func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
 	for _, i := range r.plan.net.In(e.ref) {

@@ -13,8 +13,9 @@ import (
 // Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned. The exceptions are
 // attempts and sinks that ignore their context for longer than [CancelGrace]: Execute leaves them behind, and the Result names them.
 //
-// step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Each step runs on a goroutine of its own, and all
-// ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled, or, if it is durable, left: see [Durable].
+// step performs the nodes that have neither a Do nor a Test; step may be nil if there are no such nodes. Each step runs on a goroutine of
+// its own, and all ready steps run at once unless [Limit] is given. When ctx ends, the run is cancelled, or, if it is durable, left: see
+// [Durable].
 //
 // The error is nil if the run completed or is suspended, see [Gate]. If the run failed or was cancelled, Execute returns its Result and a
 // [*RunError]. If the run was left because ctx ended, Execute returns its Result and an error that matches [ErrLeft] and the cause. If nothing
@@ -341,7 +342,7 @@ func (r *Run) discard() error {
 }
 
 // origin returns the state from which a run without a store continues, or nil if the run starts anew. It checks everything that does
-// not depend on the store before any lease is taken: Acquire creates a run that is not stored yet.
+// not depend on the store before any lease is taken, since Acquire would create a run that the store does not have.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err

@@ -18,10 +18,10 @@ import (
 const maxExpansions = 32
 
 // Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is the node's.
-// inputs are the root inputs of the graph; it does not get the node's own parameters. Only a step, or an item of a map of steps, can expand:
-// for a Test, a Fallback and the end node the result of Expand is an ordinary error. See docs/composites.md. The node's
-// OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
-// bound the step and the nested run together.
+// inputs are the root inputs of the graph; it does not get the node's own parameters. Only a step, or an item of a map of steps, can
+// expand: for a Test, a Fallback and the end node the result of Expand is an ordinary error. See docs/composites.md. The node's
+// OutputSchema, moderation, Routes, Memo, Retry and Fallback apply to the result of the nested run; Timeout and OverallTimeout bound the
+// step and the nested run together.
 //
 // Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the nested run has ended,
 // the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the same [Plan.Hash].
@@ -337,8 +337,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	})
 }
 
-// regains reports whether the step of a node must be called again to return its graph of an earlier life, because nodes inside may have to be
-// undone.
+// regains reports whether the step of a node must be called again, to return the graph of an earlier life, because nodes in that graph may
+// have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
@@ -358,8 +358,8 @@ func (in *insideState) isOpen() bool {
 	})
 }
 
-// regain calls the step of a node to return its graph of an earlier life, and restores the nested run. It calls user code; the caller does not
-// hold the run's lock.
+// regain calls the step of a node again, so that it returns the graph of an earlier life, and restores the nested run. It calls user code;
+// the caller does not hold the run's lock.
 func (u *undo) regain(step *Step) error {
 	r := u.run
 	do := r.plan.node(u.ref).Do
@@ -451,8 +451,8 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes returns the nodes inside an expanded node whose graph is not known, with everything that was undone of them since the step
-// was called for the graph.
+// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called to return the graph again,
+// so that the nodes could be undone, they have what was undone since then.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -462,7 +462,7 @@ func (x *extra) keptNodes() []nodeState {
 	return nodes
 }
 
-// addUndos adds to the nodes of a snapshot what the run has undone of them, and of the nodes inside them.
+// addUndos adds to the nodes of a snapshot, and to the nodes inside them, how far the run has undone each.
 func (r *Run) addUndos(nodes []nodeState) {
 	for i := range nodes {
 		n := &nodes[i]

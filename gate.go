@@ -15,10 +15,10 @@ import (
 // output, and routes like the value of a condition; approve and approved also mean true, reject and rejected false. [Plan.Hash] covers a Gate,
 // except its Check: a graph whose gate has another Timeout has another hash.
 //
-// A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If one of these is approved, approve, true or
-// yes, in any case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of the eight words, all
-// eight are choices. Any other answer is refused with a [*ChoiceError], and the gate continues to wait. A choice without an edge takes no branch.
-// A gate with an edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
+// A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If one of these is approved, approve, true
+// or yes, in upper or lower case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of
+// the eight words, all eight are choices. Any other answer is refused with a [*ChoiceError], and the gate continues to wait. A choice
+// without an edge takes no branch. A gate with an edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
 //
 // While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on it, and then returns a
 // Result in status [RunSuspended] with a [Snapshot]. A [Run] begun with [Start] stays in memory until [Run.Signal] answers, or until [Run.Leave].

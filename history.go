@@ -18,10 +18,10 @@ import (
 // first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It is an option, or the field
 // Learn of a [Runner]. Any number of runs and goroutines may share it. The zero value is an empty History. It encodes as JSON.
 //
-// Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a quarter;
-// the items of a map share one path, and so do the iterations of a loop. An unknown path has the mean of the node's Kind in the workflow, and an
-// unknown Kind the mean of all nodes. A declared Estimate, of the node or by Map.Estimate, takes precedence. With [Estimates] the History only
-// learns.
+// Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a
+// quarter; the items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean of the
+// node's Kind in the workflow, and for an unknown Kind the mean of all nodes. A declared Estimate, of the node or by Map.Estimate, takes
+// precedence. With [Estimates] the History only learns.
 //
 // When a run ends, the History learns the last attempts of the nodes that completed in it. A run uses the estimates of the moment when it
 // started, in all its lives. See docs/engine.md.
