@@ -23,9 +23,9 @@ import (
 //
 // One goroutine at a time takes the requests, in their order, and counts as a timer of the run; it ends when no request waits. The answer
 // to a request goes into the outbox in the same critical section in which the request takes effect. A life takes the waiting requests
-// before it calls steps. It takes signals before the run begins, since the codec decodes their values. It takes stops in the critical
-// section in which the run begins, since a continued run that is stopped must still run its cleanup nodes and its end node. A run that is
-// cancelled before it has ever begun ends at once.
+// before it calls steps. It takes signals before the run begins, since decoding their values calls the codec, which must not be called
+// under the run's lock. It takes stops in the critical section in which the run begins, since a continued run that is stopped must still
+// run its cleanup nodes and its end node. A run that is cancelled before it has ever begun ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value
 // needs may not have arrived. Later requests do not wait for the signal. But a store takes answers in the order of the requests, so it
@@ -47,7 +47,7 @@ type inbox struct {
 	unread map[uint64]error      // by number: why a request could not be read, until it is answered
 	passes int                   // how often in a row some request could not be read
 	again  *time.Timer           // retries the requests in aside; nil if there are none
-	ahead  []aheadState          // the answers to requests behind an unanswered one, in their order
+	ahead  []aheadState          // the answers to requests behind an unanswered request, in their order
 }
 
 // ErrUndecoded is matched by the error of a run that comes to rest with a request whose value its [Encoding] cannot read now. A key or a
@@ -530,7 +530,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 	in.unread[q.Number] = err
 	in.aside = append(in.aside, *q)
-	repeated := in.passes > 0 // after the first failure nothing is reported here: if the run comes to rest, its own error reports this one
+	repeated := in.passes > 0 // the first failure is not reported here: if the run comes to rest, the run's error reports it
 	if in.again == nil {
 		in.passes++
 		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
@@ -616,10 +616,10 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 	return q, q.Check()
 }
 
-// PrepareRedrive returns a request that redrives an ended durable run. Any process may store it with the Post of a [store.Inbox], without the
-// graph. The next process that has the graph and performs the run begins the redrive under the rules of [Redrive]: [Runner.Serve] finds the run
-// due, and so does [Execute] with its [RunID]. nodes are paths; if there are none, all nodes that failed, were aborted or were cancelled are
-// redriven. by says who asks. Of the options, only a [RedriveMode] matters.
+// PrepareRedrive returns a request that redrives an ended durable run. Any process may store it with the Post of a [store.Inbox], without
+// the graph. The next process that has the graph and performs the run begins the redrive under the rules of [Redrive]: [Runner.Serve]
+// finds the run due, and so does [Execute] with the run's [RunID]. nodes are paths; if there are none, all nodes that failed, were
+// aborted or were cancelled are redriven. by says who asks. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...

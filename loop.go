@@ -15,7 +15,7 @@ import (
 // whether another follows; there is at least one iteration. The output of the last iteration is the output of the node.
 //
 // The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, from 1. From the
-// second iteration on, "previous" is the output of the previous one. If an iteration fails, the node fails, with
+// second iteration on, "previous" is the output of the previous iteration. If an iteration fails, the node fails, with
 // [CauseSubrun]. A retry begins again with the first iteration; OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
 	// The loop continues while While is true, or Until is false. Exactly one of While, Until and UntilExpr must be set. The
@@ -23,8 +23,8 @@ type Loop struct {
 	// [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
-	// UntilExpr is an Until as a text, parsed by the graph's Evaluator. The loop ends on values for which [Truthy] returns
-	// true.
+	// UntilExpr is an Until as a text, which the graph's Evaluator parses. The loop ends on values for which [Truthy]
+	// returns true.
 	UntilExpr string
 	// MaxIterations bounds the loop. It must be set.
 	MaxIterations int
@@ -104,7 +104,7 @@ func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	}
 }
 
-// iterationRun makes the run of a loop's iteration from the output of the previous one.
+// iterationRun makes the run of a loop's iteration from the output of the previous iteration.
 func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
 	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
@@ -207,7 +207,7 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 }
 
 // stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If the run is not stopped,
-// the loop's word or its timeout decides the outcome. The caller holds the run's lock.
+// the loop's word in the State, or its timeout, decides the outcome. The caller holds the run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {

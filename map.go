@@ -19,11 +19,11 @@ import (
 // are independent: all are performed, even if some of them fail. The node's output is an []any of their outputs, in the
 // order of the list.
 //
-// A step gets its item from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the node, and the item
-// and the index as parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The node's Retry,
-// Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as a whole: guards and
-// ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output. The run sees
-// one node; the items are in NodeResult.Sub.
+// A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the
+// node, and the item and the index as parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs.
+// The node's Retry, Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as a
+// whole: guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its
+// output. The run sees one node; the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If the
 	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. Null, or any
@@ -48,7 +48,7 @@ type Map struct {
 	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit, the longest item
 	// begins first. It is called like Key.
 	Estimate func(item any) time.Duration `json:"-"`
-	// Compact drops items that failed or skipped themselves from the output; without it their outputs are null.
+	// Compact drops items that failed or skipped themselves from the output; without Compact their outputs are null.
 	Compact bool
 }
 
@@ -354,8 +354,8 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 	return c
 }
 
-// itemFailed counts the failure of an item, and stops the other items if the map tolerates no more failures. The
-// caller holds the run's lock.
+// itemFailed counts the failure of an item. Under FailFast it stops the other items if more have failed than the map
+// tolerates. The caller holds the run's lock.
 func (r *Run) itemFailed(ref machine.Ref, abortRun bool) {
 	x := r.items
 	x.failed++

@@ -28,7 +28,7 @@ import (
 //
 // The inputs of a node are its Config, its parameters and what its predecessors delivered; for an item, its value. What the step has read
 // counts, too: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item moves to another
-// index, the output is still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces it.
+// index, the output is still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces the key.
 //
 // A node whose output is found does not start: its Result says Memoized, from which run, and when. If the inputs have no JSON form, or the
 // Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
@@ -48,9 +48,9 @@ type Memo struct {
 	flights map[string]*flight // by key
 }
 
-// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan; but
-// DoChan calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. All waiters would also
-// get the error of that single call, whose run may have been cancelled or timed out.
+// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan. But
+// DoChan calls the function on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. All
+// waiters would also get the error of that single call, whose run may have been cancelled or timed out.
 
 // Refresh makes the run call the steps of all nodes, even if its [Memo] has their outputs, and replace these outputs.
 func Refresh() Option {
@@ -754,8 +754,9 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos drops the outputs that this run has given to the memo for a node that is about to be undone, and for the composites around it: no
-// later run may get the output of something undone. If the Cache fails, the node is undone nevertheless, and its log says so.
+// forgetMemos drops outputs that this run has given to the memo: those of a node that is about to be undone, and of the composites around
+// the node. No later run may get an output whose effects were undone. If the Cache fails, the node is undone nevertheless, and its log
+// says so.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {

@@ -105,8 +105,8 @@ func concat(in []Contribution) (any, error) {
 	return strings.Join(parts, "\n\n"), nil
 }
 
-// Outputs is an output with several ports. An edge delivers the port that its Key names; "output", unless a port has that
-// name, stands for the whole map.
+// Outputs is an output with several ports. An edge delivers the port that its Key names. The Key "output" stands for the
+// whole map, unless a port has that name.
 type Outputs map[string]any
 
 const outputKey = "output"
@@ -275,8 +275,8 @@ type source interface {
 	clone(any) any
 }
 
-// deliver returns the value that an in-edge delivers to a node that is being checked, or runs. The source node is terminal, so
-// its output does not change any more.
+// deliver returns the value that an in-edge delivers to a node that is being checked or is running. The source node is
+// terminal, so its output does not change any more.
 func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
 	e := p.edgeAt(i)
@@ -573,9 +573,9 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
-// convert converts v, a number or a list in the form that JSON and maps give it, and stores the result in the value named to. A whole
-// float64 or json.Number in range becomes an integer, a json.Number a float64, and a []any a list of its elements. convert returns false
-// for any other value, and for a named type such as time.Duration, which may count in another unit.
+// convert converts v, a number as JSON decodes it or a list as JSON or a map node makes it, and stores the result in the value named to.
+// A whole float64 or json.Number in range becomes an integer, a json.Number a float64, and a []any a list of its elements. convert
+// returns false for any other value, and for a named type such as time.Duration, which may count in another unit.
 func convert(v any, to reflect.Value) (ok bool, err error) {
 	if to.Type().PkgPath() != "" {
 		return false, nil

@@ -37,10 +37,10 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 // OnNode adds an observer of nodes. The observer is called once for every node that has ended. Unlike middleware, it also sees nodes that were
 // skipped or stopped before they started. The observer gets one result for each node, however often the node was retried.
 //
-// OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes in
-// one step of the run. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a
-// goroutine of its own, and with the same protection. Cause.Origins has the origins known when the node ended; the
-// Result has all of them. Nodes inside a composite are observed, too; their ID is their path, as in [Event].
+// OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes at
+// once. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a goroutine of
+// its own, and with the same protection. Cause.Origins has the origins known when the node ended; the Result has all of
+// them. Nodes inside a composite are observed, too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -278,7 +278,7 @@ func Kinds(of interface{ Kinds() []string }) Option {
 }
 
 // checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes do not need the
-// function. In test mode, the argument within is the double of the node that expands into the plan, if any.
+// function. In test mode, the argument within is the double of the composite whose nested run performs the plan, if any.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {

@@ -34,7 +34,7 @@ type config struct {
 	onSuspend      SuspendMode
 	codec          Codec
 	store          store.Store
-	spec           *store.Spec // the labels and the parent; nil if neither was given; immutable
+	spec           *store.Spec // the labels, the parent, the key and the priority; nil if none was given; immutable
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
@@ -216,8 +216,8 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if some node that sees its
-	// failure has run, or if the upstream policy of that node has skipped that node because of the failure. If some bad node was not
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if a node that sees its
+	// failure has run, or was skipped because of the failure under that node's own upstream policy. If some bad node was not
 	// handled, the run fails, or is cancelled if only cancellations were not handled.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
@@ -386,8 +386,8 @@ func Inputs(in map[string]any) Option {
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// The function is called on the goroutine that calls [Start] or applies the options in another way. A call need not lead to a run. The run
-// is refused with [ErrBadOption] if f is nil or panics.
+// f is called on the goroutine that calls [Start] or applies the options in another way. A call of f need not lead to a run. The run is
+// refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {

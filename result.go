@@ -27,8 +27,8 @@ type Result struct {
 	// ended, or because the run's lease ran out before the store answered. If the context ended, the error matches [ErrLeft]. If the
 	// store did not answer, the error matches [ErrStore], and the nodes are in their stored states.
 	Left bool
-	// Cause says why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run that failed only
-	// because of its nodes.
+	// For a run that did not complete, Cause says why it was stopped as a whole, or that its end node failed. It is zero for a run that
+	// failed only because of its nodes.
 	Cause Cause
 	// CancelRequested is true if the run was asked to stop, even if no node was left to stop.
 	CancelRequested bool
@@ -51,8 +51,9 @@ type Result struct {
 	//   - unknown triggers, and triggers that leave out a predecessor of a node that they lead to;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
-	// Abandoned are the ids, in composites the paths, of abandoned nodes: their steps ignored the end of their context, or their guards,
-	// merges or tests did not return when the node was stopped or the run was left. Their goroutines are still running.
+	// Abandoned are the ids of abandoned nodes, or the paths of those in composites. The step of such a node ignored the end of its
+	// context, or its guard, merge or test did not return when the node was stopped or the run was left. The goroutines are still
+	// running.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
@@ -372,7 +373,8 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 	return append(list, current)
 }
 
-// node makes a node's result. The run has ended, so it needs the lock only for the origins, which are computed on request.
+// node makes a node's result. The run has ended, so the lock is needed only for the origins, which are computed on
+// request.
 func (r *Result) node(ref machine.Ref) NodeResult {
 	run := r.run
 	s := &run.st

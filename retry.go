@@ -21,7 +21,8 @@ import (
 // As an option, a Retry is the policy of the run: it applies to nodes without a policy, if the Defaults of their graph have
 // none.
 type Retry struct {
-	// MaxAttempts is the total number of attempts, including the first. Zero means 1; [Plan.Warnings] reports it if another field is set.
+	// MaxAttempts is the total number of attempts, including the first. Zero means 1; [Plan.Warnings] reports a policy that sets only
+	// other fields.
 	MaxAttempts int
 	// InitialDelay is the delay after the first attempt. Zero means 500 ms, a negative value no delay.
 	InitialDelay time.Duration
@@ -201,7 +202,7 @@ func (r Retry) slip() (field, text string) {
 // 30*time.Second.
 func lacksUnit(d time.Duration) bool { return 0 < d && d < time.Microsecond }
 
-// warnOfRetry adds a warning about the policy of a node, or if id is empty about the default policy of the graph.
+// warnOfRetry adds a warning about the policy of a node or, if id is empty, about the default policy of the graph.
 func (c *compiler) warnOfRetry(id string, r Retry) {
 	field, text := r.slip()
 	switch {

@@ -82,7 +82,8 @@ type runNest struct {
 	touched  bool  // see tree
 	heldBack bool  // the run is in durable.heldBack
 	nests    bool  // some node is a composite or has been expanded
-	// lends maps each group of this graph or an outer one to the composites with expanded nodes whose graphs name the group.
+	// lends maps a group of this graph, or of a graph around it, to the nodes that have been expanded into graphs that name
+	// the group, and to the composites around such nodes.
 	lends map[string]map[machine.Ref]bool
 	*instance
 }
@@ -121,7 +122,7 @@ type runCrew struct {
 // runStops is the state of the stops of a run.
 type runStops struct {
 	requests     uint8                    // how often Cancel and AbortAll were called, at most 2
-	followed     bool                     // the run follows the caller's context, whose end stops it
+	followed     bool                     // the run follows the caller's context, whose end stops or leaves the run
 	cancelled    bool                     // Cancel was called or the caller's context ended
 	stopsAll     bool                     // a stop has asked all running attempts to stop
 	unfollowed   atomic.Bool              // the run no longer follows the caller's context, and callerEnded does nothing
@@ -213,7 +214,7 @@ func (o *runOutcome) warn(warnings ...error) {
 	}
 }
 
-// runIdentity holds the id and the trace of a run. No lock guards them: the first call makes them.
+// runIdentity holds the id and the trace of a run. No lock guards them; each is made when it is first asked for.
 type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }

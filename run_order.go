@@ -86,8 +86,8 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //     alarms of equal time in the order of arming, and all of them before the result of a step that returns at that time.
 //   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
 //     of the alarm: that result is put off until nothing comes before it.
-//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise it would be random which
-//     comes first.
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise the order of the two
+//     would be random.
 //   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that need one. When an
 //     item of a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that
 //     will wait are reached when nothing else can start.

@@ -126,8 +126,8 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 	return to
 }
 
-// runUsage is the usage of a run. The first field, live, includes running attempts. The second is the stored usage, by kind: attempts add
-// to it when they end. So an attempt that is repeated after a crash counts once.
+// runUsage is the usage of a run. The field live includes running attempts. The field by is the stored usage, by kind: an attempt adds to
+// it when the attempt ends. So an attempt that is repeated after a crash counts once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage

@@ -192,17 +192,17 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 // ErrSignalConflict is returned for a signal whose [Decision].ID was used before with another value.
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
-// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the node's id,
-// its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it. A value that is a
-// [Decision] also says who has answered; with an ID it may be repeated. On a durable run Signal returns when the answer is stored. The context
-// bounds only this wait: if it ends first, Signal returns its cause, and the answer may still be stored.
+// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the
+// node's id, its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it. A value
+// that is a [Decision] also says who has answered; a signal with an ID may be repeated. On a durable run Signal returns when the answer
+// is stored. The context bounds only this wait: if it ends first, Signal returns its cause, and the answer may still be stored.
 //
-// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, [ErrTransition] if the
-// node was stopped or skipped, [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used with
-// another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a [Gate] refuses
-// the value. It matches [ErrStore] if a durable run is left first: the answer may or may not be stored, and a repeated signal with the same ID
-// shows which. If the run came to rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the store is not a [store.Inbox].
-// See docs/people.md.
+// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and
+// [ErrTransition] if the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value,
+// [ErrSignalConflict] if the ID was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has
+// ended. The error is a [*ChoiceError] if a [Gate] refuses the value. It matches [ErrStore] if a durable run is left first: the answer
+// may or may not be stored, and a repeated signal with the same ID shows which. If the run came to rest, Signal posts the answer in the
+// store; the error matches [ErrAtRest] if the store is not a [store.Inbox]. See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -739,9 +739,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. The waiting run may be a fork or
-// come from another store, or the answer may have come before the node was known. If no store can answer, the step is entered again, and
-// AwaitRun returns the reason to it.
+// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. The store may not know of the
+// wait, since the waiting run may be a fork or come from another store; or the answer may have come before the node was known. If no
+// store can answer, the step is entered again, and AwaitRun returns the reason to it.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()
