@@ -21,7 +21,7 @@ const (
 	whyNothing  WhyKind = iota
 	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges decided it
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
-	WhyWaiting          // its join has not decided: Edges are open, and Nodes are their sources; for the end node, all nodes that have not ended
+	WhyWaiting          // its join has not decided: Edges are open, Nodes are their sources; for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes that the current tier waits for
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
@@ -31,7 +31,7 @@ const (
 	WhyRate             // a Bound has no token: Until is when the next one is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
 	WhyPaused           // a loop pauses between two iterations: Until is when the next one begins
-	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it will be abandoned, zero if it may finish or is a composite
+	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it is abandoned, zero if it may finish or is a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
 	WhyBackoff          // an attempt failed with Err, or its step returned SuspendUntil (no Err): Until is when the step is called again
 	WhySignal           // it waits for a signal: see Wait and Choices; a composite is in this state if Nodes inside it wait
@@ -65,8 +65,8 @@ type Why struct {
 	// Nodes are the paths of the first 20 of the other nodes concerned; More counts the remaining ones, as far as they are known.
 	Nodes []string
 	More  int
-	// Bound is the bound without a free slot or token. Runs are the ids of the first 20 of the [Runner]'s other runs that hold its slots.
-	// For [Shared] limits, Runs has a few runs of each other process, or the name of the process.
+	// Bound is the bound without a free slot or token. Runs are the ids of the first 20 of the [Runner]'s other runs that hold its slots. For
+	// [Shared] limits, Runs has a few runs of each other process, or the name of a process that does not name its runs.
 	Bound Bound
 	Runs  []string
 	// Wait is what the node waits for, with the node's path; Choices are the answers that a gate accepts, nil if it accepts any.

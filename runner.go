@@ -771,20 +771,21 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 }
 
 // same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that
-// continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if given none.
+// continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if none are
+// given.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
 }
 
-// Idempotent makes the run the only run of its key in the store. If the key's run is running, the caller joins it and waits for it; if it
-// has ended, the caller gets its Result, without events. The caller's own options and step are not used then. If the caller's context ends
-// while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is refused with [ErrKeyConflict] if the
-// key's run has another graph or other inputs.
+// Idempotent makes the run the only run of its key in the IdempotencyStore. If the key's run is running, the caller joins it and waits for
+// it; if it has ended, the caller gets its Result, without events. The caller's own options and step are not used then. If the caller's
+// context ends while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is refused with
+// [ErrKeyConflict] if the key's run has another graph or other inputs.
 //
 // If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. If a durable run was left
 // because the context of its caller ended, a caller that had joined it continues it, or else the next caller with this key does. Such a
-// caller must use the same store, and must not give another [RunID].
+// caller must give [Durable] with the same store, and must not give another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {

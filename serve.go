@@ -26,7 +26,7 @@ type Service struct {
 	// hash is performed by the first version.
 	Workflows []Workflow
 	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and
-	// when a request is posted. If the store is a [store.DueNotifier], it queries when another process has created a run, too. Zero means
+	// when a request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means
 	// 50 ms, or 10 s for a store that notifies; a negative Poll is refused. If the store does not notify, Serve may find a run that another
 	// process has created only when this time has passed.
 	Poll time.Duration
@@ -649,7 +649,7 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 // dueRun is a run to start, with the turn that its key takes.
 type dueRun struct {
 	store.Run
-	turn *keyTurn // nil if turns are not recorded and the key has no bound
+	turn *keyTurn // nil if turns are not recorded
 }
 
 // turnsOf gives runs the turns of their keys. keyed reports whether there are runs with keys; if not, turns make no difference and are not

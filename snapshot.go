@@ -18,8 +18,9 @@ import (
 // taken and wait; it also has the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process or in
 // another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 //
-// A Snapshot also holds the insides of composites, at any depth, without retried attempts and earlier iterations; a loop keeps the output
-// of the previous iteration. It holds the nodes inside an expanded node, but not the node's graph, see [Expand].
+// A Snapshot also holds the insides of composites, at any depth: those of the last attempt, and for a loop those of the current iteration
+// and the output of the previous one. It has earlier iterations only if their nodes may have to be undone. It holds the nodes inside an
+// expanded node, but not the node's graph, see [Expand].
 //
 // A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. Its JSON form
 // holds the values as the run's [Codec] writes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and
@@ -31,15 +32,15 @@ type Snapshot struct {
 	log   *eventLog // holds the file's events, for a run that continues in this process; nil if there is none
 }
 
-// snapshotVersion is the version of the JSON form. A reader accepts no other.
+// snapshotVersion is the version of the JSON form. A reader accepts no other, except undoVersion.
 const snapshotVersion = 1
 
 // undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone something: older readers would overlook
 // that.
 const undoVersion = 3
 
-// answersVersion is the version of a run's record in a store if there are records of signals with IDs, or answers to requests that the
-// store does not have yet. Older readers would overlook them and accept a repeated signal as a new one.
+// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered a request before an
+// earlier request. Older readers would overlook these signals and answers, and accept a repeated signal as a new one.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -352,7 +353,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] if data is not a snapshot of this version. The values are
+// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] if data is not a snapshot of a known version. The values are
 // decoded when a run resumes from the snapshot, by that run's codec.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if s == nil {

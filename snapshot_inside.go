@@ -347,7 +347,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // an attempt with inputs is in flight already
+	if h.continues() && c.rootInputs == nil { // otherwise the node was expanded, and its attempt is in flight already
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)

@@ -344,7 +344,7 @@ func (x *items) value() any {
 type nodeWriter struct{ jsonwrite.Writer }
 
 // node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would
-// write them. Package json writes the rare members.
+// write them. It leaves the rare members to package json.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)

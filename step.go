@@ -222,7 +222,7 @@ func (c *liveContext) make(base context.Context) {
 	c.Context, c.cancel = context.WithCancelCause(base)
 }
 
-// end ends the context. When end returns the context has ended, even if another goroutine ended it.
+// end ends the context. When end returns, the context has ended, even if another goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
 	if p := c.parent; p != nil {
 		p.once.Do(func() {

@@ -14,11 +14,11 @@ import (
 // View is the part of a run that a guard, a condition or a step may see: the node itself, root inputs, and the results of the node's
 // ancestors. Behind a join that decides early, an ancestor may still be running; the View then shows its current status.
 //
-// For a node that is not an ancestor, the methods return [Idle], nil and nil, and the guard or condition that asked fails with
-// [ErrNotAncestor]. A guard fails as its GuardErrors say; a condition or the test of a loop fails with [CauseConditionError]. [View.Has]
-// asks without an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails in the same
-// way, with [ErrUnknownInput]. To ask for a node that a trigger has pruned is no error. The View of a [Step] returns [Idle], nil and nil
-// without an error.
+// For a node that is not an ancestor, Status returns [Idle], Output, Err and Decision return nil, and the guard or condition that asked
+// fails with [ErrNotAncestor]. A guard fails as its GuardErrors say; a condition or the test of a loop fails with [CauseConditionError].
+// [View.Has] asks without an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails
+// in the same way, with [ErrUnknownInput]. To ask for a node that a trigger has pruned is no error. The View of a [Step] returns these
+// values without an error.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
 // ancestor without asking for the ancestor's status or error, too: see [View.Unread].
