@@ -127,8 +127,8 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 	return meant
 }
 
-// explain returns v, which the reader of the format rejected. If readers of the format disagree about v, explain returns a copy
-// whose message says what the field expects.
+// explain returns v, a value that the reader of the format has rejected, or, if readers of the format disagree about v, a copy of v whose
+// message says what the field expects.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
 		return v

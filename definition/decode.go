@@ -94,8 +94,8 @@ type decoder struct {
 	schedule             *Schedule         // the schedule of the document
 }
 
-// enter begins to read an item of a list or an object. It returns false if the item must be skipped; otherwise pop ends the
-// item.
+// enter begins to read an item of a list or an object. It returns false if the item must be skipped; otherwise the caller
+// ends the item with pop.
 func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.push(key, index)
 	d.values++

@@ -57,7 +57,8 @@ func (c *cache) tidy(ctx context.Context, t *terminal) {
 	}
 }
 
-// prepare returns the graph with memo keys that say what the outputs of nodes with a memo depend on. The hash of its plan is unchanged.
+// prepare returns the graph with memo keys that say what the outputs of nodes with a memo depend on. The hash of the graph's plan is
+// unchanged.
 func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
 	if c.dir == "" {
 		return g, nil

@@ -260,7 +260,8 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	}
 }
 
-// findDefinition reads the definition of a suite. Its problems belong to another file.
+// findDefinition reads the definition of a suite. It adds the definition's problems as they are, because their places are in the
+// definition's file.
 func (c *checker) findDefinition(s *suite) {
 	file, err := definitionOf(c.file, s.Definition)
 	if err == nil {

@@ -78,7 +78,7 @@ func compileQuery(query string) (*gojq.Code, error) {
 	return gojq.Compile(program)
 }
 
-// checkQuery returns the first defect of a program before it runs.
+// checkQuery returns the first defect that compiling a program finds.
 func checkQuery(config any) (field string, offset int, message string) {
 	object, _ := config.(map[string]any)
 	query, ok := object["query"].(string)

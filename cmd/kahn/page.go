@@ -24,7 +24,7 @@ type page struct {
 	browse       bool // open the browser, if the command runs on a terminal
 }
 
-// listen listens on the address. It must be a loopback address unless -ui-remote is given.
+// listen listens on the address, which must be a loopback address unless -ui-remote is given.
 func (p page) listen() (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.addr)
 	if err != nil {

@@ -75,7 +75,8 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// without returns the problems in ps that are not in others. Vetting the tests of a definition also reports the definition's problems.
+// without returns the problems in ps that are not in others. It removes the problems of a definition that were reported before its tests
+// were vetted, which reports them again.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {

@@ -32,7 +32,7 @@ func rootsOf(ctx context.Context) map[string]any {
 	return roots
 }
 
-// knowRoots is withRoots as an option of the run. A redrive on the page keeps the option.
+// knowRoots is withRoots as an option of the run. The option also applies when the run is redriven on the page.
 func (h *host) knowRoots(given map[string]any) kahn.Option {
 	return kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return withRoots(ctx, h.graph, given), nil

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// checkLabels warns about branches that are never taken, because the test of their node never yields their labels.
+// checkLabels warns about each branch that is never taken because the test of its node never yields its label.
 func (c *checker) checkLabels(root *definition.Value) {
 	answers := map[*definition.Value]map[string][]string{} // by graph and id
 	for at, n := range nodesOf(root) {
