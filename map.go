@@ -40,10 +40,10 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls for each host,
-	// tenant or account that the items name. If the key is empty, the item has none. Key is for maps of steps; the nodes of a Sub have
-	// their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot; a panic
-	// fails the node.
+	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls for each
+	// host, tenant or account that the items name. An item whose key is empty has no key. Key is for maps of steps; the nodes of a Sub
+	// have their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot; a
+	// panic fails the node.
 	Key func(item any) string `json:"-"`
 	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit, the longest item
 	// begins first. It is called like Key.

@@ -755,8 +755,7 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 }
 
 // forgetMemos drops outputs that this run has given to the memo: those of a node that is about to be undone, and of the composites around
-// the node. No later run may get an output whose effects were undone. If the Cache fails, the node is undone nevertheless, and its log
-// says so.
+// the node. No later run may get such an output. If the Cache fails, the node is undone nevertheless, and its log says so.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {

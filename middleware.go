@@ -254,8 +254,8 @@ func (m Mux) Kinds() []string {
 }
 
 // Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that the Mux
-// does not have. Each missing kind is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not
-// compile, Check returns the error of [Graph.Compile].
+// does not have. Each such field of a node is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does
+// not compile, Check returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {

@@ -275,10 +275,10 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // Per/Starts, the bucket holds at most Burst tokens and is full at the start of a run's life, and each attempt takes a token when it
 // starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
 //
-// An attempt that waits for a token holds nothing, like one that waits for a slot of [Limit]. Meanwhile only OverallTimeout and the run's
-// [Timeout] run. Nodes that do not call a step take no token: gates, triggers, conditions with a Test, composites, mocked nodes, nodes
-// whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup nodes and the end node take
-// no token either, so that the run ends soon.
+// An attempt that waits for a token holds nothing, like one that waits for a slot of [Limit]. Meanwhile only the clocks of OverallTimeout
+// and of the run's [Timeout] run. Nodes that do not call a step take no token: gates, triggers, conditions with a Test, composites,
+// mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup nodes
+// and the end node take no token either, so that the run ends soon.
 //
 // As an option, a Rate bounds the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate
 // is not positive or its burst is too large to count.
