@@ -43,8 +43,8 @@ type Event struct {
 	// TraceID is the same for all events of a run, see kahn.TraceID.
 	TraceID string
 	// Parent is the id of the event that led to this one, or 0. For the first event of a node, in each epoch, it is the end of the
-	// predecessor that decided the node, the start of the node's wave, or the failure that stopped the node. For later events of the node
-	// it is the node's last event, not counting deltas and logs. The parent may be an event of an earlier life of the run.
+	// predecessor that decided the node's join, the start of the node's wave, or the failure that stopped the node. For later events of
+	// the node it is the node's last event, not counting deltas and logs. The parent may be an event of an earlier life of the run.
 	Parent uint64
 	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id; inside a composite, the composite's path comes
 	// before it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L.

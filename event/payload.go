@@ -18,7 +18,8 @@ type Start struct {
 	Forked string
 }
 
-// StatusChange is the payload of run.status.changed: the run has nothing to do until a signal arrives, or a signal has arrived.
+// StatusChange is the payload of run.status.changed: either the run has nothing to do until a signal arrives, or it continues, for
+// example after a signal or a redrive.
 type StatusChange struct {
 	From, To machine.RunStatus
 	// Waiting lists the nodes that still wait and began to wait after the last event of this type, or after the run's start: their paths,
@@ -43,7 +44,7 @@ type RunEnd struct {
 	Status   machine.RunStatus
 	Degraded bool
 	Cause    machine.CauseKind
-	// TotalSteps is the number of nodes without the end node, FailedSteps the number of nodes in status failed.
+	// TotalSteps is the number of nodes, not counting the end node; FailedSteps is the number of nodes in status failed.
 	TotalSteps  int
 	FailedSteps int
 	Failed      []string // the ids of the failed nodes, in the order of declaration
@@ -185,8 +186,8 @@ type Output struct {
 	Err error
 }
 
-// NodeEnd is the payload of node.failed, node.aborted and node.cancelled. Origins are the origins known at that time; the Result has all of
-// them.
+// NodeEnd is the payload of node.failed, node.aborted and node.cancelled. Origins are the ids of the nodes that caused the end, as far as
+// they were known at that time; the Result has all of them.
 type NodeEnd struct {
 	Cause     machine.CauseKind
 	Origins   []string

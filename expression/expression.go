@@ -57,10 +57,10 @@
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists
-// and maps are equal if their members are. Values of different kinds are not equal. The error matches [kahn.ErrType] if an expression
-// orders them, or compares structs as a whole. Where a truth value is needed, [kahn.Truthy] decides. Check reports expressions that fail
-// whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared with anything but the name of a status,
-// or that is used as a truth value.
+// and maps are equal if their members are. Values of different kinds are not equal. If an expression orders values of different kinds, or
+// compares structs as a whole, the error matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides. Check reports
+// expressions that fail whatever the values are, such as $nodes.id.status + 1. It also reports a status that is compared with anything
+// but the name of a status, or that is used as a truth value.
 //
 // Arithmetic on integers yields an int64 if the result fits one, and otherwise a float64; a division yields an integer if it has no
 // remainder. The error matches [kahn.ErrType] if an expression divides by zero or a result is not a number.

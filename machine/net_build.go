@@ -489,8 +489,8 @@ func (p *Net) Groups(r Ref) []int32 {
 // IsLeaf reports whether a node has no successor but the end node.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
-// Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. A composite among them holds a slot
-// of the map.
+// Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. An item that is a composite holds a slot of
+// the map.
 func (p *Net) Repeat(names []string) Net {
 	n := len(names)
 	zeros := make([]int32, n+1)

@@ -81,7 +81,7 @@ type stateHolds struct {
 type setAside struct {
 	held  []Ref      // ready nodes that the hold passed over
 	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
-	again []Ref      // queued nodes that had started before, if the run has such holds
+	again []Ref      // queued nodes that had started before, which a hold of fresh nodes lets start; only if the run may have such holds
 }
 
 // stateStops records the stops of the run and of single nodes.
@@ -314,7 +314,7 @@ type Change struct {
 	Status  Status
 	Blocked bool // the join was blocked: the transition that the node's policy causes follows
 	Quiet   bool // the change has no event
-	Wave    int8 // +1: the tier that Ref begins starts; -1: it has completed
+	Wave    int8 // +1: the tier whose number is Ref starts; -1: it has completed
 }
 
 // wide holds the counters that do not fit into a node's word: for AtLeast, and for early rules with required ports.

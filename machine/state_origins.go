@@ -111,8 +111,8 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 }
 
 // originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of
-// each victim between the node and its origins once, and never again if all ancestors of the victim are terminal.
-// If some ancestor is not terminal, the result is valid until another node goes bad.
+// each victim (see Victim) between the node and its origins once, and never again if all ancestors of the victim are terminal. If some
+// ancestor is not terminal, the result is valid until another node goes bad.
 func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins
 	if x == nil {

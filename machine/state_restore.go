@@ -214,7 +214,7 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 }
 
 // HasEnded reports whether a node has ended and no call has reported that yet. Such nodes exist if a run in Waves mode continues
-// in the other mode: Rebuild decides the nodes that the run had put off to its next tier.
+// without waves: Rebuild decides the nodes that the run had put off to its next tier.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }

@@ -16,8 +16,8 @@ type Options struct {
 
 	// After lists nodes that must end before this one runs, without taking their values.
 	After []Handle
-	// Join decides, from the states of the preceding nodes, whether this one runs. In a branch only kahn.AllSucceeded is allowed, and
-	// in any block kahn.AnySucceeded for an [Either]. Rules that decide early are for nodes that take no values. A node that runs
+	// Join decides, from the states of the preceding nodes, whether this one runs. In a branch only kahn.AllSucceeded is allowed; for an
+	// [Either], kahn.AnySucceeded is allowed in any block. Rules that decide early are for nodes that take no values. A node that runs
 	// without one of its values skips itself.
 	Join                              kahn.Join
 	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute is an error: its defaults have no type
