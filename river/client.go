@@ -78,8 +78,8 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 
 // Adopt makes a run continue with another version of its graph, and moves its job into the queue of that version, since perhaps no process
 // serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies
-// before it has moved the job, or a program without River adopts the run, the job moves when the run is due: the process that looks for
-// runs without a job also looks for runs whose job is in the wrong queue.
+// before it has moved the job, or a program without River adopts the run, the job moves when the run is due. The process that looks for
+// runs without a job moves it.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {

@@ -49,7 +49,7 @@
 // [kahn.Lease] says otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any more.
 //
 // Every minute this process also looks for nodes whose [Remote] waits for a job that is gone, and for due runs without a job in the queue
-// of their plan: the job was cancelled or deleted, or the run became due without a [Client], for example by [postgres.Store.Post].
+// of their plan. Such a job was cancelled or deleted, or the run became due without a [Client], for example by [postgres.Store.Post].
 //
 // River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that a
 // program starts must be configured by [Server.Register] or [Performer.Register], if need be with a Performer without Workflows.

@@ -58,9 +58,9 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 }
 
 // Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it recovers runs
-// without a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks:
-// recoverSteps locks rows of runs and recoverRuns locks jobs of runs, while a process that posts a request locks the run first and then
-// its job.
+// without a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks. A
+// process that posts a request locks the row of the run first and then the run's job; recoverSteps locks rows of runs, and recoverRuns
+// locks jobs of runs.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {

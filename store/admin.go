@@ -284,8 +284,8 @@ func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 // Page is one page of a list of runs.
 type Page struct {
 	Runs []Run
-	// Next is the Query.After with which List returns the next page, "" if this is the last one. Runs that are created or removed between two
-	// pages do not move the others: each is on exactly one page.
+	// Next is the Query.After with which List returns the next page, "" if this is the last one. Runs that are created or removed between
+	// two pages do not move the other runs: every other run is on exactly one page.
 	Next string
 }
 
@@ -363,8 +363,8 @@ type PruneQuery struct {
 	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they were put
 	// less than Grace ago. Nil leaves all blobs; a later call with the blob store removes the blobs of runs that are gone by then.
 	Blobs BlobSweeper
-	// Grace has to be longer than the time between the end of a step and the commit that stores its output, so longer than leases
-	// last: a run may be about to refer to a blob that was put a moment ago. Zero means an hour, negative no time at all.
+	// A run may be about to refer to a blob that was put a moment ago. So Grace has to be longer than the time between the end of a step
+	// and the commit that stores its output, and thus longer than leases last. Zero means an hour, negative no time at all.
 	Grace time.Duration
 }
 

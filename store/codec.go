@@ -12,7 +12,8 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// CheckCodec returns an error if a codec is nil, or has a method Check() error, as [Sealed] and [Blobs] do, that returns one.
+// CheckCodec returns an error if a codec is nil. If the codec has a method Check() error, as [Sealed] and [Blobs] have, CheckCodec
+// returns its error.
 func CheckCodec(c Codec) error {
 	if c == nil {
 		return errors.New("there is no Codec")

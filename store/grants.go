@@ -31,8 +31,8 @@ type GrantStore interface {
 type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
-	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards it has from
-	// Keep to Want slots; or fewer than Keep if its lease ran out and others took them, or if Most was lowered.
+	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards the
+	// holder has from Keep to Want slots, or fewer than Keep if its lease ran out and others took the slots, or if Most was lowered.
 	Keep, Want int
 	// Every is the time between two new tokens, at least a nanosecond, and Burst the most tokens that wait; 0 means that the limit has no tokens.
 	Every time.Duration

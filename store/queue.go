@@ -29,7 +29,7 @@ type QueueStore interface {
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. The error matches [ErrOwnerInUse] if an announcement of another process with the same Owner still holds for
-	// more than half of a.TTL, and [ErrNewerSchema] if the schema is newer than the store knows; then nothing changes.
+	// more than half of a.TTL, and [ErrNewerSchema] if the schema is newer than the store knows. In both cases nothing changes.
 	Announce(ctx context.Context, a Announcement) error
 	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was
 	// acquired, but for which nothing was written yet, is in none.
@@ -67,8 +67,8 @@ func KeyFull(t Turn) error {
 	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
-// ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer program has upgraded the schema since
-// this one opened the store. The process may finish the runs that it has, but takes no others.
+// ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer program has upgraded the
+// schema since this program opened the store. The process may finish the runs that it has, but takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
 // ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this
@@ -136,8 +136,8 @@ type DueRun struct {
 }
 
 // Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. An `each` of 0
-// means that the list is complete. Otherwise the store has read at most each+1 runs of each key and priority, those that become due
-// first, and the page has at most `each` runs of a key. Fill is for implementations of [QueueStore].
+// means that the list is complete. Otherwise the store has read at most each+1 unended runs of each key and priority, those that become
+// due first, and the page has at most `each` runs of a key. Fill is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {
 	slices.SortFunc(list, func(a, b DueRun) int {
 		if a.Wait > 0 || b.Wait > 0 { // runs that are not due yet come last

@@ -21,9 +21,10 @@ type ScheduleStore interface {
 	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name, and the time by the clock of the
 	// store. It leaves out names that are not stored.
 	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
-	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged unless
-	// s.Revision is the stored revision, or 0 if the schedule is not stored; the call makes the stored revision one higher. Errors about the run
-	// are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, unless the store did not answer.
+	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged
+	// unless s.Revision is the stored revision, which counts as 0 if the schedule is not stored. The call makes the stored revision one
+	// higher. Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has
+	// changed, unless the store did not answer.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
 	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the revision is not the stored
 	// one.

@@ -10,16 +10,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Store keeps runs durably: after a crash the next process loads the run and continues from the last commit. It implements the readiness model:
-// every node has a counter of resolved predecessors, and is queued when the counter reaches their number; an attempt is recorded before its step
-// is called; all changes of a completion are in one transaction. A transaction may hold the starts and ends of any number of nodes. Package
-// storetest tests what every Store must satisfy.
+// Store keeps runs durably: after a crash the next process loads the run and continues from the last commit. It implements the readiness
+// model. Every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its predecessors. An
+// attempt is recorded before its step is called. All changes of a completion are in one transaction. A transaction may hold the starts
+// and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the newest, or has expired,
-// with [ErrFenced]. Otherwise a store answers a write with an [Applied]. After another error the write may or may not have happened: the
-// engine repeats it until the lease runs out, except for the first write of a life, and the store must recognise the repeated write. The
-// engine does not repeat a write after [ErrRejected], if the data is at fault, or [ErrUnusable], if the store is: an implementation
-// returns these two for permanent errors, and only for them.
+// with [ErrFenced]. Otherwise a store answers a write with an [Applied]. After another error the write may or may not have happened. The
+// engine then repeats the write until the lease runs out, except for the first write of a life, and the store must recognise the repeated
+// write. The engine does not repeat a write after [ErrRejected], if the data is at fault, or [ErrUnusable], if the store is: an
+// implementation returns these two for permanent errors, and only for them.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
@@ -31,12 +31,16 @@ type Store interface {
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
 	// Commit applies a transaction as a whole, or not at all: its fields in their order, and each list in its own order. Its Sequence must be one
-	// above the last applied Sequence; an equal one returns Duplicate, a lower one Stale, a higher one Conflict, and nothing changes. The store
-	// also changes nothing, and returns the answer in parentheses, if an attempt in Completed is not the last one recorded of its node (lower:
-	// Stale, higher: Conflict) or was completed before (Conflict); if an attempt in Started does not follow the last one recorded (lower: Stale,
-	// higher: Conflict); if Started or Nodes names a node that is stored as terminal (Conflict); if the run has ended and Reopen is not set
-	// (Conflict), unless the commit only refuses requests; or if there is a Reset without Reopen (Conflict). The error matches
-	// ErrReadinessOverflow if a readiness counter would exceed the node's Required. Commit.Judge decides all of this.
+	// above the last applied Sequence; an equal one returns Duplicate, a lower one Stale, a higher one Conflict, and nothing changes. Nor does
+	// anything change in these cases, in which the store returns the answer in parentheses:
+	//
+	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it, or was completed before (Conflict).
+	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
+	//   - Started or Nodes names a node that is stored as terminal (Conflict).
+	//   - The run has ended and Reopen is not set (Conflict), unless the commit only refuses requests.
+	//   - There is a Reset without Reopen (Conflict).
+	//
+	// The error matches ErrReadinessOverflow if a readiness counter would exceed the node's Required. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading only. The error matches ErrUnknownRun if the run is not stored.
 	Load(ctx context.Context, run string) (*Run, error)
@@ -93,11 +97,11 @@ type Commit struct {
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
 	// status changes, else RunPending.
 	Status machine.RunStatus `json:"status"`
-	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or the first deadline of
-	// its gates, of its nodes over all attempts, or of the run itself passes. If the process left the run with work to do, WakeAt is the
-	// time at which it left the run. The zero time means never. WakeAt replaces the stored one, even if it is zero: a run whose WakeAt
-	// has passed and that is not leased is due. A store keeps it at least to the millisecond, and refuses a time outside the years 1 to
-	// 9999, which JSON cannot express, with ErrRejected.
+	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or its first
+	// deadline passes. The deadlines are those of its gates, of its nodes over all attempts, and of the run itself. If the process left
+	// the run with work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored one,
+	// even if it is zero: a run whose WakeAt has passed and that is not leased is due. A store keeps it at least to the millisecond, and
+	// refuses a time outside the years 1 to 9999, which JSON cannot express, with ErrRejected.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 

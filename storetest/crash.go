@@ -249,8 +249,8 @@ func addOutcomes(m map[string]string, res *kahn.Result, prefix string) {
 	}
 }
 
-// checkEffects reads the log of effects: a step whose successor has begun is durable, and never begins again; and no step begins before its
-// predecessors have ended, except skipped ones.
+// checkEffects reads the log of effects. A step whose successor has begun is durable, and must not begin again. No step may begin before
+// its predecessors have ended, except skipped predecessors.
 func checkEffects(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The first statement removes pruneBatch runs, and each further one twice as many, up to maxPruneBatch, as long as it removes fewer than
-// fewPruned nodes.
+// The first statement removes pruneBatch runs. After a statement that has removed fewer than fewPruned nodes, the next one removes twice
+// as many runs, up to maxPruneBatch; after any other statement, the next one removes pruneBatch runs.
 const (
 	pruneBatch    = 16
 	maxPruneBatch = 512
 	fewPruned     = 2000
 )
 
-// Prune implements [store.Admin]. A statement removes 16 to 512 runs, the more the fewer nodes they have. Prune leaves out runs that
-// another transaction is writing.
+// Prune implements [store.Admin]. A statement removes 16 runs, or up to 512 runs that have few nodes. Prune leaves out runs that another
+// transaction is writing.
 func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pruned, err error) {
 	if err := q.Check(); err != nil {
 		return pruned, err

@@ -72,9 +72,9 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 }
 
 // dueText selects due runs of some queues, in the order of the turns of their keys, and the runs that become due next. It reads at most one
-// more run of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the last turn of
-// its key, the time until the run is due, how many runs of a key the page has, whether there are more keys, and two flags about the unended
-// runs of the queues: whether one has a key, and whether one has a key or a priority.
+// more run of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the last
+// turn of its key, and the time until the run is due. Each row also says how many runs of a key the page has, whether there are more
+// keys, and two things about the unended runs of the queues: whether a run has a key, and whether a run has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "
@@ -264,7 +264,7 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 		return errors.Join(describe(err), newerSchema(version))
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// If two processes with one owner announce themselves at once, the second one finds the first.
+		// If two processes with the same owner announce themselves at once, the second one finds the first.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}

@@ -57,7 +57,8 @@ func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.Sc
 	return list, now, nil
 }
 
-// putScheduleText returns a statement that writes a row if the stored revision is the previous one, and returns the stored revision otherwise.
+// putScheduleText returns a statement that writes a row if the stored revision is the given one. The statement returns whether it has
+// written the row, and the revision that was stored before.
 func putScheduleText() string {
 	return `WITH put AS (
 	INSERT INTO $S.schedules AS s (name, revision, paused, tick, active, definition) SELECT $1, $2::bigint + 1, $3, $4, $5, $6

@@ -62,8 +62,8 @@ const (
 // writes these runs and their nodes, and returns the numbers of the runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:
-// LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, which is the number of rows, gives the generic plan
-// the estimate of a custom plan, so that the server keeps the generic one.
+// LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The LIMIT, which is the number of rows, gives the
+// generic plan the estimate of a custom plan, so the server keeps the generic plan.
 func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {
