@@ -121,7 +121,7 @@ type types struct {
 	index *typeIndex
 }
 
-// typeIndex has the first name of each registered type. It is made when it is first needed.
+// typeIndex has the first name of each registered type. The map names is filled at its first use.
 type typeIndex struct {
 	once  sync.Once
 	names map[reflect.Type]string

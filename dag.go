@@ -53,9 +53,9 @@ type Graph struct {
 		Parse(text string) (Expression, error)
 	}
 	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without it, such a guard fails when it is
-	// evaluated, and GuardErrors applies. An Evaluator may list the names in an expression, see [Expression]: then a WhenExpr that
-	// names an undeclared input, or a node that is not an ancestor, is a problem with StrictGuards and a warning without. Recommended
-	// for new graphs.
+	// evaluated, and GuardErrors applies. If the Evaluator lists the names in an expression, see [Expression], a WhenExpr that names
+	// an undeclared input, or a node that is not an ancestor, is a problem with StrictGuards and a warning without. Recommended for
+	// new graphs.
 	StrictGuards bool
 	// Schemas compiles the schemas of nodes into contracts. A graph needs it if an InputSchema or OutputSchema is not itself a [Contract].
 	// Graph.Compile calls Schemas.Compile once for each schema; an error says what is wrong with the schema. The module kahn/schema compiles
@@ -72,7 +72,7 @@ type Graph struct {
 
 	version uint64 // counts changes
 
-	mu    sync.Mutex // guards the fields below; Compile may be called by concurrent runs
+	mu    sync.Mutex // guards the fields below; concurrent runs may call Compile
 	plan  *Plan
 	err   error
 	baked settings
@@ -252,8 +252,8 @@ type Node struct {
 	// without MemoKey it is made of the inputs, see [Memo]. MemoKey is called before each attempt, like a step, and its result must depend on
 	// the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log says why.
 	MemoKey func(s *Step) (string, error)
-	// Files are the names of files that the step reads. Their contents are part of the key of its output, also with a MemoKey. Each look-up reads
-	// them; if a file cannot be read, the step is called, and the node's log says why.
+	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, also with a MemoKey. Each
+	// look-up reads them; if a file cannot be read, the step is called, and the node's log says why.
 	Files []string
 
 	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
@@ -302,10 +302,10 @@ type Node struct {
 	// [CauseContractInput] and the step is not called.
 	InputSchema any
 	// OutputSchema is the contract of the node's output. An output that violates it fails the attempt with
-	// [CauseContractOutput], which is retried if RetryOn lists it.
+	// [CauseContractOutput]; the node is retried if RetryOn lists this cause.
 	OutputSchema any
 	// Moderation selects whether the run's moderator judges the node's inputs, its output or both: see [Moderate]. A refusal
-	// fails the node with [CauseModeration], which is never retried.
+	// fails the node with [CauseModeration]; the node is then not retried.
 	Moderation Moderation
 }
 
@@ -416,8 +416,8 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends the edge e, with the node named by the parameter to as its target. It stores the terms of the edge, if
-// any, in the first element of room, and returns the unused part of room.
+// connect appends the edge e. The parameter to is the id of the edge's target. connect stores the terms of the edge, if any,
+// in the first element of room, and returns the unused part of room.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
 	if e.hasTerms() {
@@ -727,7 +727,7 @@ func (c *compiler) indexInputs() {
 }
 
 // checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map
-// without ports and in-edges gets the root inputs, so there a root input is a source, too.
+// without ports and in-edges gets the root inputs, so for such a map a root input is a source, too.
 func (c *compiler) checkOver(r machine.Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {

@@ -32,7 +32,7 @@ func (p *Plan) compileInside(g *Graph) (*Plan, error) {
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node, which stands for the items of a map and has the map's inputs.
+// compileItem compiles a graph of one node. The node stands for an item of a map, and its inputs are those of the map.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}
 	return c.compile()
@@ -137,8 +137,8 @@ type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
 
-// named returns a message if a required name is empty or taken. what is the list's name for messages, and number the
-// place of the required name in the list, from 1.
+// named returns a message if a required name is empty or taken. The argument what is the name of the list in messages; number
+// is the place of the required name in the list, from 1.
 func named(what string, number int, name string, taken bool) (text string, ok bool) {
 	switch {
 	case name == "":
@@ -642,7 +642,7 @@ type Problem struct {
 	// cycle: the last one in the order of declaration.
 	Edge int
 	// Field is the Go field of the node, the edge or the graph, such as "Join", "Gate.Timeout" or "Groups[2].Limit". It is empty if
-	// several fields together have the problem. Its indices begin at 0.
+	// several fields together have the problem. Indices in Field begin at 0.
 	Field string
 	// Suggestion is the existing name that the author probably meant, or empty.
 	Suggestion string

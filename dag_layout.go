@@ -227,7 +227,7 @@ func (c *compiler) checkMembers() {
 
 // membership says that a node names a group.
 type membership struct {
-	path  string // the path, from the graph given to undeclared, of the composite whose graph has the node; empty for a node of the given graph
+	path  string // the path of the composite whose graph has the node, from the graph passed to undeclared; empty for a node of that graph
 	g     *Graph // the node's graph
 	node  string
 	index int // the index of the group in the node's Groups

@@ -462,7 +462,7 @@ func (r *Run) storeFailed(err error) {
 	}
 	r.stay(now)
 	r.collectStops()
-	for _, c := range runs[1:] { // a run that was already being stopped is not stopped again: its cleanup nodes were about to run
+	for _, c := range runs[1:] { // the stop above does not reach a run that was being stopped already, and was about to run its cleanup nodes
 		if !c.concluded() {
 			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, machine.StopAsking)
 			c.collectStops()

@@ -253,8 +253,8 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, such as one node of a chain needs: one object
-// instead of five.
+// fewChanges is the memory for the lists of a short transaction, for example for one node of a chain: one object instead of
+// five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -698,8 +698,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events up to the id last that no transaction has yet. The caller holds the run's lock: once it is released, a
-// failure of the store may undo the ends of nodes that these events report.
+// take drafts the events that no transaction has yet, up to the id last. The caller holds the run's lock: once it is released,
+// a failure of the store may undo the ends of nodes that these events report.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil

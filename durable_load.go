@@ -699,7 +699,7 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before it. A redrive
+// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before the redrive. A redrive
 // does not change their records in the store: the records of kept nodes are those written up to Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`

@@ -33,7 +33,7 @@ type Event = event.Event
 // case. If the run has [StoreEvents], store.OpenEvents has the events of all its lives.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the log no longer
-// keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext].
+// keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.
 func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		switch {

@@ -140,8 +140,8 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	return r.checkPerformers(p, within)
 }
 
-// warningsInside returns the warnings of the plan that a node expands into, as a graph that contains it would report
-// them: all items and iterations share the warnings of their node.
+// warningsInside returns the warnings of the plan that a node expands into. Their texts are those of a node with the plan's
+// graph as its Sub: all items and iterations share the warnings of their node.
 func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
 	for i := range warnings {

@@ -403,20 +403,20 @@ func (m SuspendMode) apply(c *config) error {
 // its start. It then gets the signal's value from [Step.Resumed] and its own state from [Step.SavedState]. The number of
 // the attempt is the same; its Timeout begins again.
 //
-// token is the name of the signal; if it is empty, the node's id is. It must be neither the id of another node nor a name
-// under which another node waits: else the step fails with an error that matches [ErrDuplicateGate]. info is for the person
-// or program that answers. Snapshots contain info and state.
+// token is the name of the signal; if token is empty, the name is the node's id. The step fails with an error that matches
+// [ErrDuplicateGate] if token is the id of another node, or a name under which another node waits. info is for the person or
+// program that answers. Snapshots contain info and state.
 //
 // The end node cannot wait: it fails. A node that was asked to stop stops instead.
 func Suspend(token string, info, state any) error {
 	return &suspendError{token: token, info: info, state: state}
 }
 
-// SuspendUntil, returned by a step, makes its node sleep until t. Then the step is called again from its start, in the same attempt, with its
-// own state in [Step.SavedState]; [Step.Resumed] reports that there was no signal. Meanwhile the node is [Retrying], as in a backoff: it holds
-// no slot, OverallTimeout continues, [Execute] waits for it, and [Run.RetryNow] wakes it. Timeout begins again afterwards. The date survives
-// lives: with a store the process may end, and under [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called again at
-// once.
+// SuspendUntil, returned by a step, makes its node sleep until t. Then the step is called again from its start, in the same attempt, with
+// its own state in [Step.SavedState]; [Step.Resumed] reports that there was no signal. Meanwhile the node is [Retrying], as in a backoff:
+// it holds no slot, OverallTimeout continues, [Execute] waits for it, and [Run.RetryNow] wakes it. Timeout begins again afterwards. The
+// time also holds in later lives of the run: with a store the process may end, and under [Runner.Serve] a long sleep costs nothing. If t
+// has passed, the step is called again at once.
 //
 // The end node cannot sleep: it fails. A node that was asked to stop stops instead.
 func SuspendUntil(t time.Time, state any) error {

@@ -14,9 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest remaining path
-// first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It is an option, or the field
-// Learn of a [Runner]. Any number of runs and goroutines may share it. The zero value is an empty History. It encodes as JSON.
+// History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest remaining
+// path first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. A History is an
+// option, or the field Learn of a [Runner]. Any number of runs and goroutines may share it. The zero value is an empty History. A History
+// encodes as JSON.
 //
 // Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a
 // quarter; the items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean of the
@@ -26,9 +27,9 @@ import (
 // When a run ends, the History learns the last attempts of the nodes that completed in it. A run uses the estimates of the moment when it
 // started, in all its lives. See docs/engine.md.
 type History struct {
-	// Limit bounds the number of paths of all workflows together. Above it, the workflow that has not learned for the longest time
-	// is forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. Limit must not be changed once the
-	// History is in use, and is not part of the JSON.
+	// Limit bounds the number of paths of all workflows together. If there are more, the workflow that has not learned for the
+	// longest time is forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. Limit must not be
+	// changed once the History is in use, and is not part of the JSON.
 	Limit int
 
 	mu        sync.Mutex // guards the fields below; a run that holds its own lock never takes this one
