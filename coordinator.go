@@ -237,8 +237,8 @@ func (c *Coordinator) Advance(now time.Time) {
 }
 
 // manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs. A worker is a job that the
-// Coordinator performs; a timer fires when the Coordinator sets the clock past it; and a worker that would call a step stops until the
-// host reports the result. Everything else is the same as in other runs.
+// Coordinator performs. A worker that would call a step stops until the host reports the result. A timer fires when the Coordinator
+// sets the clock past it. Everything else is the same as in other runs.
 //
 // The lock of the run guards jobs, timers and stops. Only the goroutine that calls the Coordinator uses the other
 // fields.

@@ -241,9 +241,9 @@ type Node struct {
 	// the nested run; see [AbortRun].
 	Critical bool
 
-	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs: a run with
-	// a [Memo] then takes the output from an earlier run, and a run without one adds a warning to its Result. For a sub-graph or a loop it is
-	// the version of everything inside, for a map the version of each item. If it is empty, every run calls the step.
+	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs. A run
+	// with a [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph or a loop
+	// it is the version of everything inside, for a map the version of each item. If it is empty, every run calls the step.
 	Memo string
 	// MemoName replaces the node's path in the key of its output. So nodes that do the same share outputs, in whichever graphs they are,
 	// and a renamed or moved node keeps its outputs.
@@ -326,8 +326,8 @@ type Port struct {
 
 // Edge says that node To follows node From, and which value To takes from it.
 //
-// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only: it delays To, blocks To if
-// From fails, and delivers its value, but does not make To run, since the labels would then be pointless. There is one
+// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. It delays To, blocks To if
+// From fails, and delivers its value, but does not make To run; otherwise the labels would be pointless. There is one
 // exception: if another label or outcome of a node that routes To leads to the plain edge, the edge is another way in and
 // makes To run. See the package documentation; [Plan.Edges] distinguishes the two.
 type Edge struct {
@@ -645,9 +645,8 @@ func (e *InputError) Is(target error) bool {
 // required reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
-// sameInput reports whether two declarations are equal. It does not notice that the host has changed an element of a
-// Default that is a map or a slice, since both declarations share the Default: the host must not change it after
-// Compile.
+// sameInput reports whether two declarations are equal. Both declarations share a Default that is a map or a slice, so
+// sameInput does not notice that the host has changed an element of it. The host must not change it after Compile.
 func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }

@@ -98,8 +98,8 @@
 // node. For example, in "if x: prepare; then store" the node store follows the branch "false" and, by a plain edge,
 // prepare, which is on the other branch. All join rules other than [AllSucceeded] and [Boundary] count every edge.
 //
-// Further down a branch the usual rules hold: if T follows X and A by plain edges, and X is on a branch that was not taken,
-// T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
+// Further down a branch the usual rules hold. Suppose that T follows X and A by plain edges, and X is on a branch that was
+// not taken: T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
 //
 // # Failure
 //

@@ -23,8 +23,8 @@ import (
 // committer, repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a
 // worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same
 // transaction as the completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until a
-// transaction is written, an attempt that it starts does not call its step, a condition or trigger that it makes ready is not queued, the
-// result of a nested run that it ends is not evaluated, and its events are hidden. Steps and readers of events see a change only when it is
+// transaction is written, its events are hidden, and an attempt that it starts does not call its step. Nor is a condition or trigger that
+// it makes ready queued, or the result of a nested run that it ends evaluated. Steps and readers of events see a change only when it is
 // durable; Status, Node and Counts show the state in memory.
 //
 // All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all

@@ -602,8 +602,8 @@ func (r *Run) encodeHeader(tx *transaction) error {
 }
 
 // StoreEvents keeps the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
-// reports, so the stored log fits the stored run, whenever the process dies: its ids have no gap and continue over all lives of the run. Any
-// process can read the log with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
+// reports, so the stored log fits the stored run, whenever the process dies. The ids in the log have no gap, and continue over all lives of
+// the run. Any process can read the log with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
 //
 // Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they get a
 // transaction of their own, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and

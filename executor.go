@@ -280,9 +280,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a
-// node inside it, as deep as possible: on each level the first node that the caller's function returns for the
-// plan of that level. In test mode deep is not set, since the composite may be mocked.
+// some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a node
+// inside it, as deep as possible. On each level, that is the first node that the function of returns for the plan of the
+// level. In test mode deep is not set, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {

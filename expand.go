@@ -49,8 +49,8 @@ type expansion struct {
 
 	warnings []error // the warnings of the plan, each with the path of the nodes around it
 
-	// The following fields are set for a node that was expanded in an earlier life: held has the nodes inside, as the
-	// snapshot has them, with the nested runs that continue them; answers is the number of signals answered so far.
+	// The following fields are set for a node that was expanded in an earlier life. held has the nodes inside, as the snapshot
+	// has them, with the nested runs that continue them. answers is the number of signals that have been answered.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
