@@ -24,7 +24,7 @@ type commit struct {
 	// The fields below are set while the commit is performed.
 	run   *run
 	stage *stage
-	apart bool     // the commit is written alone: another transaction has locked its run, or other runs await its end
+	apart bool     // another transaction has locked the run, or other runs await its end: a commit that ends the run is then written alone
 	told  []string // the runs for which the commit has posted requests
 	blobs []string // the keys of the blobs to which the commit refers
 }
@@ -85,8 +85,8 @@ func sizeOf(c *store.Commit) int {
 	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
-// errChanged answers a commit that was not written because its run, or its lease, has changed since the run was loaded. The
-// store then judges the commit again.
+// errChanged is the error of a commit that was not written because its run, or its lease, has changed since the run was loaded. The store
+// then judges the commit again, and returns the error after the third try.
 var errChanged = errors.New("the run has changed again and again")
 
 // performCommits performs commits of different runs.
@@ -179,8 +179,8 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 	}
 }
 
-// stage judges a commit. It returns true with staged changes if the commit must be written; otherwise the commit has its answer. stage gives any
-// answer other than AppliedNow only after it has loaded the run, not from memory.
+// stage judges a commit. It returns true with staged changes if the commit must be written; otherwise the commit has its answer. Before
+// stage gives any answer other than AppliedNow, it loads the run instead of relying on memory.
 func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {

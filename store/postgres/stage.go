@@ -48,8 +48,8 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// judge judges a commit, given the number of the last request that may have been posted. If the answer is AppliedNow the stage holds the changes,
-// for keep or drop; otherwise the run is as it was.
+// judge judges a commit. posted is the number of the run's last request, or a higher number if that is not known. If the answer is
+// AppliedNow, the stage holds the changes, for keep or drop; otherwise the run is as it was.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })

@@ -131,8 +131,8 @@ func fits() string {
 	return `r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased
 }
 
-// fittingText returns the statement that finds commits that would apply to their runs, see fits, but that commitText may have left out
-// because their runs were locked.
+// fittingText returns the statement that finds the commits that apply to their runs, see fits. If commitText has left out such a commit,
+// the run was locked.
 func fittingText() string {
 	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
 	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits() + " AND r.posted >= coalesce(w.answered, 0)"

@@ -243,8 +243,8 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection commits. The goroutine of
-// the Poller owns it.
+// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection commits. The
+// goroutine of the Poller owns the lookout.
 type lookout struct {
 	store *Store
 	conn  *sql.Conn

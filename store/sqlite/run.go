@@ -24,7 +24,7 @@ type run struct {
 	wake     int64  // in milliseconds since 1970; 0 if the time is not known
 	spec     uint32 // the checksum of the run's Spec; 0 if the Spec is blank
 	record   uint32 // the checksum of the run's record
-	rows     int64  // how many nodes were in the last commit that changed the run's row
+	rows     int64  // how many nodes the run had when the run's row was last written
 	event    uint64 // the id of the last stored event; 0 if there is none
 	nodes    map[string]*node
 }

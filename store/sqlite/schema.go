@@ -24,9 +24,9 @@ func Migrations() []Migration {
 // migrations are the steps without the statement that sets the version. A released step is never changed.
 //
 // The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to each
-// other, in the order in which the nodes were first written, and a commit changes the last page of its run and few others. Also to
-// change few pages, the sequence of the last commit is in the rows that the commit changes: the run's own row is written only when the run's record, status or
-// lease changes.
+// other, in the order in which the nodes were first written, and a commit changes the last page of its run and few others. Also to change
+// few pages, a commit writes its sequence into the rows that it changes, and the run's own row is written only when something of the run
+// itself changes, such as its record, status, WakeAt or lease.
 var migrations = []string{`
 CREATE TABLE kahn_schema (version INTEGER NOT NULL);
 INSERT INTO kahn_schema VALUES (0);
