@@ -91,7 +91,7 @@ var (
 	ErrFinished = store.ErrEnded
 	// ErrAtRest rejects a request to a run at rest if no [store.Inbox] can take the request for the run's next life. A run at rest has
 	// returned its Result because all that remains is to wait, or because it was left. It continues from its Snapshot, see [Resume].
-	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
+	ErrAtRest = errors.New("the run is at rest: it continues from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
 	// ErrCyclicError replaces an error whose chain of causes never ends: no search of such a chain would return.

@@ -83,7 +83,7 @@ func init() { // set in init, since the functions for openapi.json and info refe
 			{Name: "before", Note: "the cursor that a page has given for the next one"}, limitParam(50, 500),
 		}, reply: runsReply{}, serve: (*call).runs},
 		{method: "GET", path: "api/v1/run", summary: "One run.", params: []param{runParam}, reply: runRow{}, serve: (*call).run},
-		{method: "GET", path: "api/v1/graph", summary: "Nodes and edges of a run's graph, or of the inside of a composite.", params: []param{runParam, insideParam}, reply: graphReply{}, serve: (*call).graph},
+		{method: "GET", path: "api/v1/graph", summary: "Nodes and edges of a run's graph, or of the graph inside a composite.", params: []param{runParam, insideParam}, reply: graphReply{}, serve: (*call).graph},
 		{method: "GET", path: "api/v1/state", summary: "The statuses of all nodes of a graph, one letter each, in the order in which graph lists them.", params: []param{runParam, insideParam}, reply: stateReply{}, serve: (*call).state},
 		{method: "GET", path: "api/v1/nodes", summary: "The nodes of a graph as rows, in the order of declaration.", params: []param{
 			runParam, insideParam, {Name: "status", Many: true, Choices: nodeStatuses, Note: "only nodes in one of these statuses"}, textParam,
@@ -113,7 +113,7 @@ func init() { // set in init, since the functions for openapi.json and info refe
 		{method: "GET", path: "api/v1/redrive", summary: "What a redrive would run again; of a run that would continue, the nodes that have begun or are ready, or wait.", params: []param{
 			runParam, {Name: "node", Many: true, Note: "paths of nodes to begin with; without it all that failed, were aborted or cancelled"},
 			{Name: "compensations", Choices: []string{string(undoAgain), string(undoByHand)}, Note: "what would be done about compensations that have failed; no node runs again then"}}, reply: previewReply{}, serve: (*call).preview},
-		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended, or undoes what could not be undone; or continues a run of the store that somebody has left, or whose process has died.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: redriveReply{}, serve: (*call).redrive},
+		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended, or undoes what could not be undone; or continues a run of the store that was left, or whose process has died.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: redriveReply{}, serve: (*call).redrive},
 		{method: "GET", path: "api/v1/fork", summary: "What a fork would run. The other nodes keep their results.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes that run in any case"}}, reply: previewReply{}, serve: (*call).previewFork},
 		{method: "POST", path: "api/v1/fork", action: Redrive, summary: "Begins a new run with results of this one, which it does not change.", params: []param{runParam}, body: func() any { return &forkBody{} }, reply: runReply{}, serve: (*call).fork},
 		{method: "POST", path: "api/v1/signal", action: Signal, summary: "Answers a gate, or a step that waits." + orPosted, params: []param{runParam, pathParam}, body: func() any { return &signalBody{} }, reply: doneReply{}, serve: (*call).signal},

@@ -135,7 +135,7 @@ func (r *runs) began() time.Time { return r.start }
 
 func (r *runs) finished() bool { return false }
 
-// summary counts the runs: "3 runs at work, 2 completed, 1 failed".
+// summary counts the runs: "3 runs running, 2 completed, 1 failed".
 func (r *runs) summary() string {
 	waiting := 0
 	for _, m := range r.live {

@@ -67,17 +67,17 @@ func TestGroupOnATerminal(t *testing.T) {
 	failed := "order 2 [2/2] run failed: 1 faile… 00:01\nFAILED pack: step_error: no stock\n"
 	done := "order 1 [2/2] run completed 00:02\n"
 	for name, want := range map[string]string{
-		"520ms": "3 runs at work 00:00\norder 1 [0/2] 1 running 00:00\n=> pack                             0.5s\n" +
+		"520ms": "3 runs running 00:00\norder 1 [0/2] 1 running 00:00\n=> pack                             0.5s\n" +
 			"order 2 [0/2] 1 running 00:00\n=> pack                             0.5s\norder 3 [0/2] 1 running 00:00\n=> pack                             0.5s\n",
-		"1.52s": failed + "2 runs at work, 1 failed 00:01\norder 1 [0/2] 1 running 00:01\n=> pack                             1.5s\n" +
+		"1.52s": failed + "2 runs running, 1 failed 00:01\norder 1 [0/2] 1 running 00:01\n=> pack                             1.5s\n" +
 			"order 3 [0/2] 1 running 00:01\n=> pack                             1.5s\n",
-		"3.52s": failed + done + "0 runs at work, 1 waiting, 1 comp… 00:03\norder 3 [1/2] 1 suspended 00:03\n?? paid                             1.5s\n",
+		"3.52s": failed + done + "0 runs running, 1 waiting, 1 comp… 00:03\norder 3 [1/2] 1 suspended 00:03\n?? paid                             1.5s\n",
 	} {
 		if got := v.snapshots[name]; got != want {
 			t.Errorf("%s:\n%s", name, got)
 		}
 	}
-	if got := v.String(); got != failed+done+"from the host\norder 3 [2/2] run completed 00:04\n0 runs at work, 2 completed, 1 fa… 00:04\n" {
+	if got := v.String(); got != failed+done+"from the host\norder 3 [2/2] run completed 00:04\n0 runs running, 2 completed, 1 fa… 00:04\n" {
 		t.Errorf("at the end:\n%s", got)
 	}
 	if err := v.atRest(); err != nil {
@@ -124,10 +124,10 @@ func TestGroupOfLives(t *testing.T) {
 			})
 		})
 		left := "r [1/3] 1 suspended 00:01\n?? b                                0.0s\n"
-		if got := v.snapshots["left"]; pause > 0 && got != left+"0 runs at work, 1 suspended 00:01\n" {
+		if got := v.snapshots["left"]; pause > 0 && got != left+"0 runs running, 1 suspended 00:01\n" {
 			t.Errorf("left:\n%s", got)
 		}
-		if got := v.String(); got != left+"r [3/3] run completed 00:01\n0 runs at work, 1 suspended, 1 co… 00:02\n" {
+		if got := v.String(); got != left+"r [3/3] run completed 00:01\n0 runs running, 1 suspended, 1 co… 00:02\n" {
 			t.Errorf("after %v:\n%s", pause, got)
 		}
 	}
@@ -167,7 +167,7 @@ func TestGroupForgetsRuns(t *testing.T) {
 			time.Sleep(redrawEvery + time.Millisecond)
 			synctest.Wait()
 			r := &group.runs
-			want := "0 runs at work, 20 suspended, 20 completed"
+			want := "0 runs running, 20 suspended, 20 completed"
 			if len(r.byID)+len(r.live)+len(r.ended) > 0 || r.summary() != want {
 				t.Errorf("%v: %d runs, %d at work, %d ended: %s", mode, len(r.byID), len(r.live), len(r.ended), r.summary())
 			}
@@ -223,16 +223,16 @@ func TestGroupFitsTheHeight(t *testing.T) {
 	if got := text(r.frame(start, 60, 5)); !strings.HasSuffix(got, "\nr0 [0/9] 3 running 00:00\n... and 3 more runs\n") {
 		t.Error(got)
 	}
-	if got := text(r.frame(start, 60, 12)); !strings.Contains(got, "5 runs at work 00:00\n") {
+	if got := text(r.frame(start, 60, 12)); !strings.Contains(got, "5 runs running 00:00\n") {
 		t.Error(got)
 	}
-	if got := r.reminder(start); got != "5 runs at work: r0 [0/9], r1 [0/9], r2 [0/9], r3 [1/9], r4 [0/9]" {
+	if got := r.reminder(start); got != "5 runs running: r0 [0/9], r1 [0/9], r2 [0/9], r3 [1/9], r4 [0/9]" {
 		t.Error(got)
 	}
 	for _, id := range []string{"r0", "r1", "r2", "r4"} {
 		r.record(event.Event{RunID: id, Type: event.RunCompleted, Time: start, Payload: event.RunEnd{Status: kahn.RunCompleted}})
 	}
-	if got := r.reminder(start); got != "1 run at work, 4 completed: r3 [1/9]" {
+	if got := r.reminder(start); got != "1 run running, 4 completed: r3 [1/9]" {
 		t.Error(got)
 	}
 }

@@ -57,7 +57,7 @@ func TestSlips(t *testing.T) {
 				return typed.Do1(b, "last", same[int], inner)
 			})
 			return typed.Do1(b, "x", same[int], inner)
-		}, typed.ErrElsewhere, `node "x" takes "inner", a value of elsewhere: it is made inside of the sub-pipeline "S": let the function of that return it`},
+		}, typed.ErrElsewhere, `node "x" takes "inner", a value of elsewhere: it is made inside the sub-pipeline "S": let the function of that pipeline return it`},
 		"value of a branch": {func(b *typed.Block) typed.Val[int] {
 			then, _ := yes(b)
 			return typed.Do1(b, "x", same[int], typed.Do0(then, "y", ret(1)))

@@ -59,5 +59,5 @@ func (x *building) elsewhere(node, of *source) {
 		x.report("node %q takes %q, %w: it belongs to the pipeline %q", node.id, of.id, ErrElsewhere, of.block.in.build.name)
 		return
 	}
-	x.report("node %q takes %q, %w: it is made inside of %v: let the function of that return it", node.id, of.id, ErrElsewhere, of.block.in.top)
+	x.report("node %q takes %q, %w: it is made inside %v: let the function of that pipeline return it", node.id, of.id, ErrElsewhere, of.block.in.top)
 }

@@ -15,31 +15,31 @@ var runCommand = command{
 	text: `
 The definition decides which commands run: run only those that you would run as a script.
 
-With -store the run is kept in a file of SQLite, each step as it ends. The same command again goes on with the run of the definition that
-has not ended, after a crash or while it waits for an answer; the inputs are those that it began with. A step that was under way in the
-crash runs again. With -run the run has that id, and the command again goes on with it, or reports how it has ended. Two runs of one
+With -store the command keeps the run in an SQLite file, each step as it ends. After a crash, or while the run waits for an answer, the same command
+continues the definition's run that has not ended, with the inputs that the run began with. A step that was running when the process crashed
+runs again. With -run the run has that id, and the same command continues it, or reports how it ended. Two runs of one
 definition with different inputs do not disturb each other.
 
-A run that waits for an answer ends the command, unless -ask or -ui let somebody answer. Without -store its state is lost then.
+The command ends when the run waits for an answer, unless -ask or -ui lets people answer. Without -store the state of the run is lost then.
 
-The first Ctrl-C cancels the run: its cleanup steps still run. A second one kills the process. A run with -store is left instead: the steps
-that are at work are stopped, cleanup steps do not run, and the same command goes on with the run, which runs these steps again. With -cancel
-it is cancelled, too.
+The first Ctrl-C cancels the run: its cleanup steps still run. The second one kills the process. With -store the first Ctrl-C leaves the run instead:
+it stops the running steps, cleanup steps do not run, and the same command continues the run and runs these steps again. With -store and -cancel
+Ctrl-C cancels the run.
 
-With -redrive a run in a store that has ended runs again: what failed or was stopped, and all that follows it. Composites go on inside: of a map the
-items that failed. With -node only what is named runs again, with what follows it: by paths such as ship, ship[3] or sub/charge. With -dry it is
-shown what would run again. A path that leads nowhere is refused, and so is a redrive that would repeat what has been answered, such as a refund.
+With -redrive the nodes of an ended run that failed or were stopped run again, and all nodes after them. Composites continue inside: of a map only the
+failed items run again. With -node only the named nodes and the nodes after them run again; a name is a path such as ship, ship[3] or sub/charge. -dry
+shows what would run again. The command refuses a path that leads nowhere, and a redrive of a failure that a node has already handled, such as by a refund.
 
-With -cache a node that has a memo, the version of what it does, takes its output from an earlier run, of this definition or of another one, and is not
-run: if its id, memo and kind, its config with the inputs in the places of the templates, and the contents of its files were the same, and the command was
-called in the same folder. What a command or a request reads elsewhere is no part of that. A composite depends on its graph, and on the inputs that
-a node inside names; an item on its value. What was not used for 30 days goes, and so does what is beyond 1 GiB; the folder may be removed at
-any time.
+With -cache a node with a memo, which is the version of what the node does, does not run if an earlier run of this or another definition has its output:
+a run with the same id, memo and kind of the node, the same config after the templates were expanded, and the same contents of the node's files, called
+in the same folder. Other files and services that a command reads are not compared. The output of a composite depends on its graph and on the inputs that
+nodes inside name, and the output of a map's item on the item's value. The command removes outputs that were not used for 30 days, and the oldest ones above 1 GiB. You may
+remove the folder at any time.
 
-If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.
+If another process runs the run, the command posts the answers of -answer in the file for that process, and ends with code 3.
 
-The exit code is 0 if the run completed, 1 if it failed or the store did, 3 if it waits for an answer, also after one that was refused, 130 if it was
-cancelled or left by Ctrl-C, and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
+The exit code is 0 if the run completed, 1 if the run or the store failed, 3 if the run waits for an answer, also after a refused answer, 130 if Ctrl-C
+cancelled or left the run, and 2 if nothing ran because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
 	register: func(f *flags) action {
 		h := &host{inputs: pairs{}, answers: pairs{}}
 		f.Var(h.inputs, "input", "a root input of the run, as `name=value`, or name:=value for a value in JSON; may be repeated")

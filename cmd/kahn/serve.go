@@ -43,8 +43,8 @@ Runs and schedules are kept in a file of SQLite, each step as it ends. A command
 the latest tick that was missed meanwhile runs, unless the schedule says otherwise. Several commands may serve one file on one machine: each tick has one
 run. The page shows the runs and the schedules; there operators start runs, answer gates, and pause a schedule or run it now.
 
-The first Ctrl-C, or SIGTERM, ends the command: it takes no further run, lets the steps that are at work end, and stops those that have not ended after
--grace. Its runs go on when the command begins again, and a step that was stopped runs again then. A second Ctrl-C kills the process.
+The first Ctrl-C, or SIGTERM, ends the command: it takes no further run, lets running steps end, and stops the steps that have not ended after
+-grace. When the command is started again, it continues the runs, and repeats the stopped steps. A second Ctrl-C kills the process.
 
 A schedule whose definition is gone stays in the file, and is reported; -forget removes it.
 

@@ -55,7 +55,7 @@ var mistakes = []mistake{
 	{line: regexp.MustCompile(before + `(\{\{.*)`), message: quotedAs("begins with {{")},
 	{said: "expected ':'", at: atBegin, inText: true, above: true, message: belongsToText},
 	{said: "expected", inText: true, above: true, message: belongsToText},
-	{said: "expected ':'", at: atBegin, message: says("a line among keys has a colon and a space behind its key; a text that goes on is indented deeper than its key")},
+	{said: "expected ':'", at: atBegin, message: says("a line among keys has a colon and a space behind its key; the further lines of a text are indented deeper than its key")},
 	{said: noKey, line: regexp.MustCompile(before + `([^ "'{\[|>&*!%@#].*: .*)`), message: quotedAs("contains a colon and a space")},
 	{said: noKey, at: atPrevious, line: regexp.MustCompile(`^[ -]*([A-Za-z_$][A-Za-z0-9_$]*:[^\s/].*)`), message: func(f found) (string, string) {
 		key, value, _ := strings.Cut(strings.TrimRight(f.rest, "\r"), ":")

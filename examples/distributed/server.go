@@ -21,7 +21,7 @@ type server struct {
 func startServer(ctx context.Context) (*server, error) {
 	source, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "github.com/seed-c794f7ef/kahn/examples/distributed").Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w: run the command inside of the repository", err)
+		return nil, fmt.Errorf("go list: %w: run the command inside the repository", err)
 	}
 	s := &server{}
 	if s.dir, err = os.MkdirTemp("", "temporal-dev-"); err != nil {

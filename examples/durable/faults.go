@@ -77,11 +77,11 @@ func (c *crew) share(db database, workers int) (underWay int, err error) {
 	if err := c.kill(killed); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(c.out, "%s is stopped with %d orders at work, and %s is killed with %d\n", stopped, ofStopped, killed, ofKilled)
+	fmt.Fprintf(c.out, "%s is stopped with %d orders in flight, and %s is killed with %d\n", stopped, ofStopped, killed, ofKilled)
 	if _, err := awaitEnds(c.ctx, db, manyOrders.orders); err != nil {
 		return 0, err
 	}
-	fmt.Fprintf(c.out, "the others have ended all orders; %s goes on\n", stopped)
+	fmt.Fprintf(c.out, "the others have ended all orders; %s continues\n", stopped)
 	if err := resume(c.processes[stopped].Process); err != nil {
 		return 0, err
 	}
@@ -105,7 +105,7 @@ func (c *crew) stop(db database, name string) (orders int, err error) {
 		select {
 		case <-time.After(workerPause):
 		case <-c.ctx.Done():
-			return 0, fmt.Errorf("%s has no orders at work: %w", name, c.ctx.Err())
+			return 0, fmt.Errorf("%s has no orders in flight: %w", name, c.ctx.Err())
 		}
 	}
 }

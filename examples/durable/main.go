@@ -8,11 +8,11 @@
 // Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
 //
 //	$ go run ./examples/durable
-//	Four orders are served over a file of SQLite. The process is killed in the middle, and another one goes on.
+//	Four orders are served over a file of SQLite. The process is killed in the middle, and another one continues them.
 //	process 1 serves order-1, order-2, order-3, order-4
 //	process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago
 //	process 2 continues order-2, order-3, order-4
-//	repeated: order-2 ship, order-4 pay; their attempts were under way
+//	repeated: order-2 ship, order-4 pay; their attempts were running
 //	not repeated: 14 steps
 //	paid: 4 orders, each once
 //	As it should be: all orders have ended, and what was repeated had not been stored as ended.
@@ -33,8 +33,8 @@
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.
-//	performer-1 is stopped with 4 orders at work, and performer-2 is killed with 4
-//	the others have ended all orders; performer-1 goes on
+//	performer-1 is stopped with 4 orders in flight, and performer-2 is killed with 4
+//	the others have ended all orders; performer-1 continues
 //	performer-1 has lost 4 orders to others, since its leases had run out
 //	100 orders: 80 completed, 20 cancelled; 8 steps were called again, no order was paid twice
 //	358 nodes, recorded as ended 358 times; 366 calls; recorded twice: 0
@@ -130,7 +130,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "durable: -postgres: it needs the URL of a database, postgres://user:password@host/database, or \"local\", by which the program starts a server")
 		return 2
 	}
-	begins, ends := "Four orders are served over a file of SQLite. The process is killed in the middle, and another one goes on.",
+	begins, ends := "Four orders are served over a file of SQLite. The process is killed in the middle, and another one continues them.",
 		"As it should be: all orders have ended, and what was repeated had not been stored as ended."
 	does := func() error { return run(stdout) }
 	switch {

@@ -192,13 +192,13 @@ func judge(ctx context.Context, out io.Writer, p place) (err error) {
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "repeated: %s; their attempts were under way\n", strings.Join(repeated, ", "))
+	fmt.Fprintf(out, "repeated: %s; their attempts were running\n", strings.Join(repeated, ", "))
 	fmt.Fprintf(out, "not repeated: %d steps\n", len(single))
 	fmt.Fprintf(out, "paid: %d orders, each once\n", len(paid))
 	all := strings.Join(orders, ", ")
 	switch {
 	case strings.Join(repeated, ", ") != "order-2 ship, order-4 pay":
-		return errors.New("other steps were repeated than those that were under way")
+		return errors.New("the repeated steps are not the steps that were running")
 	case len(single) != 4*len(orders)-2:
 		return fmt.Errorf("%d steps were called once, expected %d", len(single), 4*len(orders)-2)
 	case strings.Join(paid, ", ") != all:

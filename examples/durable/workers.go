@@ -307,7 +307,7 @@ func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, underWa
 	case len(finished) < w.orders-cancelled:
 		return fmt.Errorf("%d orders have their mail", len(finished))
 	case len(repeated) > underWay:
-		return fmt.Errorf("more steps were called again than were under way: %s", strings.Join(repeated, ", "))
+		return fmt.Errorf("more steps were called again than were running: %s", strings.Join(repeated, ", "))
 	case len(twice) > 0:
 		return fmt.Errorf("paid twice: %s", strings.Join(twice, ", "))
 	}

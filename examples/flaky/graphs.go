@@ -68,7 +68,7 @@ func pageGraph() *kahn.Graph {
 			ID: "ads", Kind: "http", Config: request{method: "GET", path: "/ads", dead: true}, In: then("reviews"),
 			Retry:    kahn.Retry{MaxAttempts: 2, InitialDelay: firstDelay, Jitter: kahn.JitterNone},
 			Fallback: func(context.Context, error) (any, error) { return fallbackOfAds, nil },
-			Label:    "nobody listens: its Fallback makes up for it",
+			Label:    "no server listens: its Fallback gives the output",
 		},
 		kahn.Node{
 			ID: "ratings", Kind: "http", Config: get("/ratings"), In: then("ads"),

@@ -56,7 +56,7 @@ func describe(e kahn.Event, n kahn.Node) string {
 	case event.NodeEnd:
 		text := fmt.Sprintf("%s (%v)", strings.TrimPrefix(string(e.Type), "node."), p.Cause)
 		if e.Type == event.NodeFailed {
-			text = fmt.Sprintf("failed for good (%v), attempt %d of %d",
+			text = fmt.Sprintf("failed, no retry (%v), attempt %d of %d",
 				p.Cause, e.Attempt, cmp.Or(n.Retry.MaxAttempts, policy.MaxAttempts))
 		}
 		if err := errors.Unwrap(p.Err); err != nil { // the step's error, without kahn's words around it

@@ -32,12 +32,12 @@
 //	  1.910 s  reviews  attempt 1: GET /reviews
 //	  1.910 s  reviews  failed (step_error): 503 Service Unavailable; again in 150ms
 //	  2.061 s  reviews  attempt 2: GET /reviews (LastErr: 503 Service Unavailable)
-//	  2.062 s  reviews  failed for good (step_error), attempt 2 of 3: 503 Service Unavailable
+//	  2.062 s  reviews  failed, no retry (step_error), attempt 2 of 3: 503 Service Unavailable
 //	...
 //	  2.215 s  legacy   # ignores the end of its context: abandoned after CancelGrace
 //	  2.215 s  legacy   attempt 1: GET /legacy
 //	  2.516 s  legacy   time is up: 300ms for an attempt
-//	  2.916 s  legacy   failed for good (timeout), attempt 1 of 3: timed out: abandoned: the step ignored its context
+//	  2.916 s  legacy   failed, no retry (timeout), attempt 1 of 3: timed out: abandoned: the step ignored its context
 //	  2.916 s  page     # makes do with what there is
 //	  2.916 s  page     has order, stock, prices, ads, stars; misses coupon, reviews, legacy
 //	  2.916 s  page     completed

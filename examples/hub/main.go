@@ -47,7 +47,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "hub: unexpected argument %q\n", flags.Arg(0))
 		return 2
 	}
-	fmt.Fprintln(stdout, "A hub starts the calls of a graph's nodes by itself. thumbs is made to fail for good: publish cannot go on, and audit is aborted.")
+	fmt.Fprintln(stdout, "A hub starts the calls of a graph's nodes by itself. thumbs fails all its attempts: publish cannot run, and audit is aborted.")
 	if err := run(stdout, *seed); err != nil {
 		fmt.Fprintln(stderr, "hub:", err)
 		return 1

@@ -156,7 +156,7 @@ export const actions = {
 		await page.goto(link(run, "/graph?node=pay"))
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await panel.getByText("the bank does not answer", { exact: true }).waitFor()
-		await panel.getByText("nobody knows whether it had an effect").waitFor()
+		await panel.getByText("whether it had an effect is unknown").waitFor()
 		await act(panel, "Retry compensation", "they are back")
 		await panel.getByText("the account is closed", { exact: true }).waitFor()
 		await page.goto(base + "#/runs?undone=failed")

@@ -204,14 +204,14 @@ export const views = {
 		await context.close()
 	},
 
-	async "runs that no process works are marked, and say what helps"() {
+	async "runs that no process serves are marked, and say what helps"() {
 		const run = await stage("elsewhere")
 		const page = await open(base + "#/stored?q=elsewhere")
 		const row = page.getByRole("row", { name: run })
 		await row.getByText("no process").waitFor()
-		await row.getByText(/plan [0-9a-f]{12} never worked/).waitFor()
+		await row.getByText(/plan [0-9a-f]{12} never served/).waitFor()
 		await page.getByText("Start a process that has the plan").waitFor()
-		await page.getByLabel("Only runs that no process works").check()
+		await page.getByLabel("Only runs that no process serves").check()
 		await until("the filter in the address", () => /queue=unclaimable/.test(page.url()))
 		await page.reload()
 		await row.waitFor()
@@ -293,10 +293,10 @@ export const views = {
 		await page.waitForTimeout(2100) // the clock of the page ticks each second
 		assert.equal(await took(), before)
 		assert.equal(await page.getByRole("button", { name: "Redrive", exact: true }).count(), 0)
-		await page.getByRole("button", { name: "Go on here" }).click()
+		await page.getByRole("button", { name: "Continue here" }).click()
 		const dialog = page.getByRole("dialog")
 		await dialog.getByText("The run goes on in this process").waitFor()
-		await dialog.getByRole("button", { name: "Go on here" }).click()
+		await dialog.getByRole("button", { name: "Continue here" }).click()
 		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor()
 		await close(page)
 		const narrow = await open(link(await stage("died")), { width: 375, height: 700 })
