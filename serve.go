@@ -770,7 +770,7 @@ func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.report(r.ID, r.Queue(), err)
 }
 
-// warnOfPlans reports the warnings about the plans, and a bound of keys that no node has.
+// warnOfPlans reports the warnings about the plans, a bound of keys that no node has, and a Retention of a workflow that is not served.
 func (v *serving) warnOfPlans(list []Workflow) {
 	for _, w := range list {
 		p, _ := w.Graph.compiled() // add has checked the error
@@ -782,6 +782,13 @@ func (v *serving) warnOfPlans(list []Workflow) {
 	if v.limited && !v.keyed {
 		v.say("", store.Queue{}, fmt.Errorf("serve: warning: %w: KeyLimit or KeyRate bounds nothing, unless steps return graphs: no node of the workflows has a Key", ErrBadOption),
 			"a served workflow has a warning")
+	}
+	served := slices.Sorted(maps.Keys(v.loads))
+	for i, r := range v.service.Retention {
+		if r.Workflow != "" && !slices.Contains(served, r.Workflow) {
+			v.say("", store.Queue{}, fmt.Errorf("serve: warning: %w: Retention %d is for runs of workflow %s, which is not served%s", ErrBadOption, i+1, quoteID(r.Workflow),
+				didYouMean(r.Workflow, served)), "a retention has a warning")
+		}
 	}
 }
 

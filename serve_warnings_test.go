@@ -19,7 +19,7 @@ import (
 )
 
 // serveTwo serves two runs of a graph until both rest, and returns what OnError got.
-func serveTwo(t *testing.T, rn *kahn.Runner, g *kahn.Graph, opts ...kahn.Option) (told []error) {
+func serveTwo(t *testing.T, rn *kahn.Runner, g *kahn.Graph, retention []store.Retention, opts ...kahn.Option) (told []error) {
 	t.Helper()
 	db, mu := new(store.Memory), new(sync.Mutex)
 	for i := range 2 {
@@ -31,7 +31,7 @@ func serveTwo(t *testing.T, rn *kahn.Runner, g *kahn.Graph, opts ...kahn.Option)
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	over := make(chan error, 1)
 	go func() {
-		over <- rn.Serve(t.Context(), kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: g, Step: step, Options: opts}}, OnError: func(run string, q store.Queue, err error) {
+		over <- rn.Serve(t.Context(), kahn.Service{Store: db, Retention: retention, Workflows: []kahn.Workflow{{Graph: g, Step: step, Options: opts}}, OnError: func(run string, q store.Queue, err error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if run != "" || q != (store.Queue{}) && q.Workflow != "w" {
@@ -53,6 +53,7 @@ func TestServeWarnings(t *testing.T) {
 		keyLimit int
 		nodes    []kahn.Node
 		opts     []kahn.Option
+		keeps    []store.Retention
 		want     string // "" if there is no warning
 		is       error
 	}{
@@ -61,13 +62,16 @@ func TestServeWarnings(t *testing.T) {
 		"a key without a bound":      {nodes: []kahn.Node{{ID: "a", Key: "k"}}, want: "its Key bounds nothing", is: kahn.ErrBadOption},
 		"a bound without a key":      {keyLimit: 1, nodes: []kahn.Node{{ID: "a"}}, want: "no node of the workflows has a Key", is: kahn.ErrBadOption},
 		"a key with a bound":         {keyLimit: 1, nodes: []kahn.Node{{ID: "a", Key: "k"}}},
+		"a retention":                {nodes: []kahn.Node{{ID: "a"}}, keeps: []store.Retention{{For: time.Hour}, {Workflow: "w", For: time.Hour}}},
+		"a retention of another workflow": {nodes: []kahn.Node{{ID: "a"}}, keeps: []store.Retention{{For: time.Hour}, {Workflow: "W", For: time.Hour}},
+			want: `Retention 2 is for runs of workflow "W", which is not served; did you mean "w"?`, is: kahn.ErrBadOption},
 		"a gate that outlasts its run": {nodes: []kahn.Node{{ID: "a", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}}}, opts: []kahn.Option{kahn.Timeout(time.Hour - time.Minute)},
 			want: `warning: the deadline of the gate lies beyond the run's Timeout: node "a"`, is: kahn.ErrGateOutlasts},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				told := serveTwo(t, &kahn.Runner{KeyLimit: row.keyLimit}, (&kahn.Graph{Name: "w"}).Add(row.nodes...), row.opts...)
+				told := serveTwo(t, &kahn.Runner{KeyLimit: row.keyLimit}, (&kahn.Graph{Name: "w"}).Add(row.nodes...), row.keeps, row.opts...)
 				if row.want == "" {
 					require.Empty(t, told)
 					return
@@ -112,7 +116,9 @@ func TestServeWithoutUnits(t *testing.T) {
 	} {
 		s := kahn.Service{Store: new(store.Memory), Workflows: []kahn.Workflow{{Graph: (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Kind: kahn.KindGate})}}}
 		set(&s)
-		err := new(kahn.Runner).Serve(t.Context(), s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a Serve that does not refuse the time
+		err := new(kahn.Runner).Serve(ctx, s)
+		cancel()
 		require.ErrorIs(t, err, kahn.ErrBadOption, want)
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "is its unit missing?")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestStepInALaterLife compares the values of a Step with the events of the lives before its own.
@@ -142,6 +143,56 @@ func TestCutAttempt(t *testing.T) {
 				r.expect("A:ok", "completed")
 				if judged != row.judged || r.node("A").Attempts != row.attempt {
 					t.Errorf("judged %d times, %d attempts", judged, r.node("A").Attempts)
+				}
+			})
+		}
+	}
+}
+
+// TestNodeBeingStoppedOutlivesItsTimeout: the OverallTimeout of a composite that is being stopped does not fail it, also if the deadline passes between two lives.
+func TestNodeBeingStoppedOutlivesItsTimeout(t *testing.T) {
+	t.Parallel()
+	suspends := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
+	for _, stored := range []bool{false, true} {
+		for _, leaves := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("stored %v, leaves %v", stored, leaves), func(t *testing.T) {
+				s := subgraph("S", graph(kahn.Node{ID: "x", Do: untilStopped}, kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: suspends}))
+				s.OverallTimeout = time.Minute
+				l := &lives{t: t, g: graph(s, kahn.Node{ID: "late", In: []kahn.Edge{{From: "S", On: kahn.OnFailure}}}), step: takes(0), opts: []kahn.Option{kahn.CleanupTimeout(time.Hour)}}
+				if stored {
+					l.store = new(store.Memory)
+				}
+				answer := func(run *kahn.Run) {
+					if err := run.Signal(t.Context(), "S/c", "done"); err != nil {
+						t.Error(err)
+					}
+				}
+				res, err := l.next(10*ms, func(run *kahn.Run) {
+					if err := run.CancelNode("S"); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(10 * ms)
+					if leaves {
+						run.Leave()
+						return
+					}
+					time.Sleep(2 * time.Minute)
+					answer(run)
+				})
+				if leaves {
+					if n, _ := res.Node("S"); err != nil || n.Status.Terminal() {
+						t.Fatalf("%v: S is %v", err, n.Status)
+					}
+					time.Sleep(2 * time.Minute)
+					res, err = l.next(10*ms, answer)
+				}
+				if n, _ := res.Node("S"); n.Status != kahn.Cancelled || res.Status != kahn.RunCancelled {
+					t.Errorf("%v: S is %v, the run %v", err, n.Status, res.Status)
+				}
+				for _, e := range l.events {
+					if e.Type == event.NodeTimedOut {
+						t.Errorf("%s of %s", e.Type, e.Path)
+					}
 				}
 			})
 		}

@@ -8,7 +8,7 @@
 // Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
 //
 //	$ go run ./examples/hub
-//	A hub starts the calls of a graph's nodes by itself. thumbs is made to fail for good: publish cannot continue, and audit is aborted.
+//	A hub starts the calls of a graph's nodes by itself. thumbs fails and is not attempted again: publish cannot run, and audit is aborted.
 //	fetch    start call fetch#1
 //	fetch    completed
 //	parse    start call parse#1
@@ -47,7 +47,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "hub: unexpected argument %q\n", flags.Arg(0))
 		return 2
 	}
-	fmt.Fprintln(stdout, "A hub starts the calls of a graph's nodes by itself. thumbs fails all its attempts: publish cannot run, and audit is aborted.")
+	fmt.Fprintln(stdout, "A hub starts the calls of a graph's nodes by itself. thumbs fails and is not attempted again: publish cannot run, and audit is aborted.")
 	if err := run(stdout, *seed); err != nil {
 		fmt.Fprintln(stderr, "hub:", err)
 		return 1
