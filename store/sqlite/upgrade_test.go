@@ -168,11 +168,12 @@ func TestUpgrade(t *testing.T) {
 		before.command(t, "create", "many")
 		before.command(t, "create", "loop")
 		migrated := make(chan string, 1)
-		go func() { // in the middle of the runs that the former version performs
-			for {
-				if data, err := os.ReadFile(db + ".calls"); err == nil && strings.Count(string(data), "\n") >= 5 {
-					break
-				}
+		lines := func(ending string) int {
+			data, _ := os.ReadFile(db + ending)
+			return strings.Count(string(data), "\n")
+		}
+		go func() { // in the middle of the runs of the former version, once both of its processes have opened the file
+			for lines(".calls") < 5 || lines(".serving") < 2 {
 				time.Sleep(time.Millisecond)
 			}
 			out, err := exec.Command(now, db, "status", "many0").CombinedOutput()
