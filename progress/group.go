@@ -143,7 +143,7 @@ func (r *runs) summary() string {
 			waiting++
 		}
 	}
-	text := plural(len(r.live)-waiting, "run") + " at work"
+	text := plural(len(r.live)-waiting, "run") + " running"
 	if waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", waiting)
 	}
