@@ -19,7 +19,7 @@ var description []byte
 // asset reports whether a path names a file of the page.
 func asset(p string) bool { return strings.HasPrefix(p, "assets/") }
 
-// serveAsset responds with a file whose name changes with its content.
+// serveAsset responds with a file of the page. Clients may cache the file, since its name changes with its content.
 func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -40,7 +40,7 @@ func serveAsset(w http.ResponseWriter, r *http.Request, p string) error {
 	return nil
 }
 
-// page responds with the document that loads everything else.
+// page responds with the HTML document, which loads the scripts and styles.
 func (c *call) page() (any, error) {
 	data, err := dist.ReadFile("page/dist/index.html")
 	if err != nil {

@@ -35,7 +35,7 @@ func (f *fault) Error() string { return f.Message }
 // errNoToken rejects a request without the right token.
 var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "this needs the token of the page: the host has it from Options.Token, or from its log"}
 
-// passes reports whether the same request, with its key, may be accepted later.
+// passes reports whether the request may be accepted when the client repeats it later with the same Idempotency-Key.
 func (f *fault) passes() bool {
 	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")
 }
@@ -73,10 +73,10 @@ var refusals = []refusal{
 	{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
 }
 
-// errRefused stands for errors that match none of refusals: errors of the host's functions.
+// errRefused marks the refusal of an error that matches none of refusals, for example an error of a function of the host.
 var errRefused = errors.New("the service has refused it")
 
-// refusalOf finds the refusal that an error matches.
+// refusalOf returns the first refusal that an error matches.
 func refusalOf(err error) refusal {
 	for _, x := range refusals {
 		if errors.Is(err, x.match) {
@@ -106,7 +106,7 @@ func faultOf(err error) *fault {
 	return f
 }
 
-// refuse responds with an error.
+// refuse writes an error as the response.
 func refuse(w http.ResponseWriter, err error) {
 	f := faultOf(err)
 	w.Header().Set("Content-Type", jsonType)

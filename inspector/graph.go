@@ -12,8 +12,8 @@ import (
 
 // graphReply is a graph as the page draws it.
 type graphReply struct {
-	// Inside and Prefix say where the graph is: Inside is its composite, and the paths of its nodes are Prefix followed by
-	// their ids.
+	// Inside is the path of the composite that contains the graph; "" for the outermost graph. The path of a node is Prefix followed by
+	// its id.
 	Inside    string      `json:"inside,omitempty"`
 	Prefix    string      `json:"prefix,omitempty"`
 	Iteration int         `json:"iteration,omitempty"` // of a loop
@@ -56,7 +56,7 @@ type inside struct {
 	nodes     func(func(kahn.NodeResult) bool)
 }
 
-// look finds the graph in a composite, or the outermost graph of the run.
+// look returns the graph in the composite with the given path, or the outermost graph of the run if the path is empty.
 func look(run subject, path string) (inside, error) {
 	if path == "" {
 		return inside{plan: run.Plan(), known: true, nodes: run.Nodes()}, nil
@@ -84,8 +84,8 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// find returns the place of the node at a path. An id may contain slashes and brackets, so each slash or bracket in the path may end its
-// first part: find tries the parts that are the id of a node.
+// find returns the place of the node at a path. An id may contain slashes and brackets, so the id at the beginning of the path may end at
+// any slash or bracket: find tries each beginning that is the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -103,7 +103,8 @@ func find(run subject, path string) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn finds a path in the graph in the node parent.
+// findIn returns the place of the node with the given path, which is in the graph in or deeper. The graph in is inside the node with the
+// path parent.
 func findIn(run subject, in inside, parent, path string) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -217,15 +218,15 @@ func isItem(parent, path string) bool {
 // stateReply has the statuses of all nodes of a graph.
 type stateReply struct {
 	Run runRow `json:"run"`
-	// Prefix is the prefix of the graph, see graphReply: it changes when a composite begins, and with each iteration of a loop.
+	// Prefix is as in graphReply. It changes when the composite begins, and with each iteration of a loop.
 	Prefix string `json:"prefix,omitempty"`
-	// Event is the id of the last event before the nodes were read: the nodes include all changes up to it.
+	// Event is the id of the last event before the statuses were read. The reply includes all changes up to this event.
 	Event uint64 `json:"event"`
-	// Status has one letter for each node, see letters, in the order of the graph.
+	// Status has one of letters for each node, in the order of graphReply.Nodes.
 	Status string `json:"status"`
-	// Attempts has, by index, the attempts of nodes that had several.
+	// Attempts has the number of attempts of each node that had more than one, by the node's index in Status.
 	Attempts map[int]int `json:"attempts"`
-	// Insides has, by index, the node counts of composites that have begun.
+	// Insides has the node counts of each composite that has begun, by the composite's index in Status.
 	Insides map[int]insideCounts `json:"insides"`
 }
 
@@ -258,7 +259,7 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// Only Inside can say whether a running node was expanded.
+		// A step that still runs may have called kahn.Expand: only Inside says whether it did.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
@@ -336,10 +337,10 @@ func (c *call) nodeRow(n kahn.NodeResult, prefix string) nodeRow {
 
 // previewReply lists the nodes that a redrive or a fork would run.
 type previewReply struct {
-	// Nodes are the first paths, in declaration order; Total counts all.
+	// Nodes are the paths of the first such nodes, in declaration order. Total is the number of all such nodes.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
-	// Refused says why the action needs despite_handlers: it would repeat failures that other nodes have handled.
+	// Refused is set if the action needs despite_handlers, because it would repeat nodes whose failures other nodes have handled.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -348,7 +349,8 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
-// unended returns the nodes with which a run that was left continues: nodes that have begun, or are ready to begin.
+// unended lists the nodes with which a run that was left will continue: nodes that have begun and not ended, and nodes that are ready to
+// begin.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {
@@ -383,7 +385,7 @@ func (c *call) preview() (any, error) {
 	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
 }
 
-// previewed returns the reply for the nodes that a redrive or a fork would run, or for its error.
+// previewed returns the reply to a preview: list are the nodes that a redrive or a fork would run, and err is the error of the preview.
 func previewed(list []string, err error) (any, error) {
 	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
 	if errors.Is(err, kahn.ErrHandlers) {

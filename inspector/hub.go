@@ -12,8 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// hub keeps pages up to date. While there are pages, one goroutine looks at the Runner for all of them, several times a second. It
-// encodes each change once, so that further pages cost the runs nothing. Messages contain nothing that needs ViewData.
+// hub sends changes to the open pages. While a page is open, one goroutine reads the state of the Runner's runs for all pages, several
+// times a second. The goroutine encodes each change once, so further pages cost the runs nothing. The messages contain nothing for which
+// a client needs ViewData.
 type hub struct {
 	handler *handler
 
@@ -39,23 +40,24 @@ type page struct {
 const (
 	// tick is the interval at which the hub looks at the Runner.
 	tick = 200 * time.Millisecond
-	// maxPending is how many bytes may wait for a slow client before a reset makes it read everything again.
+	// maxPending is how many bytes may wait for a slow client before the hub sends a reset, after which the client reads everything
+	// again.
 	maxPending = 1 << 20
 	// maxChanges is how many nodes one message may name.
 	maxChanges = 4_000
 )
 
-// join adds a page that shows the list and, unless it is "", a run. It returns false if there are too many pages.
+// join adds a page that shows the list of runs and, if run is not empty, this run. join returns false if there are most pages already.
 func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool) {
 	p, ready := h.add(run, most, sees)
 	if p == nil {
 		return nil, false
 	}
-	<-ready // wait for the first list: then the goroutine reports all changes to what the page reads from now on
+	<-ready // wait for the goroutine's first list: after this list, the goroutine reports every change to what the page reads
 	return p, true
 }
 
-// add adds a page, and starts the goroutine for the first page.
+// add adds a page, and starts the goroutine if the page is the first.
 func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan struct{}) {
 	from := h.last(run)
 	h.mu.Lock()
@@ -76,7 +78,7 @@ func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan 
 	return p, h.ready
 }
 
-// last returns the last event of a run; zero if the Runner does not have the run.
+// last returns the cursor at the last event of a run; the zero cursor if the Runner does not have the run.
 func (h *hub) last(id string) (c cursor) {
 	if run, ok := h.handler.Runner.Run(id); ok {
 		c.run = run
@@ -96,7 +98,7 @@ func statusesOf(run *kahn.Run) string {
 	return text.String()
 }
 
-// differences returns the nodes whose statuses have changed, for a run without events.
+// differences returns the nodes of a run without events whose statuses differ between two cursors.
 func differences(now, before cursor) nodesMessage {
 	m := nodesMessage{Run: now.run.ID(), Nodes: []change{}}
 	i := 0
@@ -109,7 +111,7 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// earliest returns the earliest cursor with which the pages of a run have joined.
+// earliest returns the earliest of the cursors at which the pages that show a run joined.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +135,7 @@ func (h *hub) leave(p *page) {
 	}
 }
 
-// take returns the pending messages of a page.
+// take removes the pending messages of a page, and returns them.
 func (h *hub) take(p *page) [][]byte {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +144,7 @@ func (h *hub) take(p *page) [][]byte {
 	return list
 }
 
-// tell sends an event to every page that wants it. If the event cannot be encoded, these pages read everything again.
+// tell sends an event to every page for which wants returns true. If the event cannot be encoded, tell sends a reset instead.
 func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	message, err := frame(name, data)
 	if err != nil {
@@ -152,7 +154,7 @@ func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	h.send(message, wants)
 }
 
-// send queues a message for every page that wants it.
+// send queues a message for every page for which wants returns true.
 func (h *hub) send(message []byte, wants func(*page) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -194,7 +196,7 @@ func (h *hub) shownRuns() map[string]bool {
 // Messages without data: hello is the first message, and reset makes a page read everything again.
 var hello, reset = []byte("event: hello\ndata: {}\n\n"), []byte("event: reset\ndata: {}\n\n")
 
-// frame returns a server-sent event.
+// frame encodes a server-sent event.
 func frame(name string, data any) ([]byte, error) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -210,14 +212,14 @@ type watch struct {
 	cursors map[string]cursor // the cursors of the runs that pages show
 }
 
-// cursor is the last event of a run that the hub has sent.
+// cursor is a position in the events of a run: the changes up to this event are known to the pages that show the run.
 type cursor struct {
 	run   *kahn.Run
 	event uint64
 	nodes string // for a run without events: the letters of the nodes' statuses
 }
 
-// seen is the state of a run at the last look.
+// seen is the state in which the goroutine last saw a run.
 type seen struct {
 	run    *kahn.Run
 	status kahn.RunStatus
@@ -227,7 +229,7 @@ type seen struct {
 	undoes kahn.Compensation
 }
 
-// runsMessage reports changes in the list.
+// runsMessage reports changes in the list of runs.
 type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
@@ -235,7 +237,7 @@ type runsMessage struct {
 	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
 }
 
-// of returns the part of the message that a page may know of.
+// of returns the part of the message about runs of which the client of a page may know.
 func (m runsMessage) of(p *page) (part runsMessage) {
 	part = runsMessage{Runs: []runRow{}, Removed: []string{}}
 	for i, run := range m.runs {
@@ -261,7 +263,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing returns the pages whose clients may know of some runs only.
+// choosing returns the pages whose clients may know of only some runs.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -315,7 +317,7 @@ func (w *watch) follow(stop, ready chan struct{}) {
 	}
 }
 
-// list returns the changes in the list of runs.
+// list returns the changes in the list of runs since the previous call.
 func (w *watch) list() runsMessage {
 	m := runsMessage{Runs: []runRow{}, Removed: []string{}}
 	now := map[string]bool{}
@@ -342,8 +344,8 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes sends the pages of a run the changes in it. If the run is shown for the first time, nodes sends the changes since the first page of
-// the run joined.
+// nodes sends the changes in a run to the pages that show it. If the run has no cursor yet, nodes sends the changes since the earliest of
+// these pages joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {

@@ -9,7 +9,8 @@
 //	}))
 //
 // The page shows running runs, earlier runs, and why a node does not run. The handler also serves the JSON endpoints that the page reads.
-// With Options.Store it also shows, or shows only, the runs of a store: runs of other processes, and runs that have ended.
+// With Options.Store the page also shows the runs of a store: runs of other processes, and runs that have ended. Options.Runner may be
+// nil then.
 //
 // Without Options.Authorize the page asks for Options.Token. The binary contains the page's scripts, styles and texts. The file
 // openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
@@ -18,7 +19,7 @@
 //
 //   - The handler: [Handler], [Options].
 //   - Who may do what: [Action]; who sees which run: [RunInfo]; which value is shown: [Value], [ValueKind].
-//   - Runs of a store: [Workflow], and [Controller] for a store that reaches its runs itself.
+//   - Runs of a store: [Workflow], and [Controller] for a store that can itself signal and cancel its runs.
 //   - Starting runs from the page: [StartFunc].
 package inspector
 
@@ -54,46 +55,46 @@ const (
 
 // Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner has the runs that are shown live and to which actions apply: its unfinished runs, and the runs that it remembers.
+	// Runner has the runs of this process, which the page shows live: its unfinished runs, and the ended runs that it remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and runs that the Runner has forgotten. Such runs are shown in the state that the store has. If the
-	// Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the state
-	// from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a store.Inbox;
-	// if it is a [Controller], the handler calls its methods instead. Nil: none.
+	// Store has runs of other processes, and runs that the Runner has forgotten. Such runs are shown in the state that the store has. If
+	// the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the
+	// state from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a
+	// store.Inbox; if the Store is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
 	Store store.Admin
 	// Workflows has the workflows of the Store's runs: their plans, and how this process performs them. A run without a
 	// Workflow is shown without edges, and this process does not continue it.
 	Workflows []Workflow
-	// Codec reads the values of the Store's runs and writes the answers posted for them. It should be the codec of those runs. A value that
-	// it cannot read is shown as stored. Nil means kahn.Types{}.
+	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with
+	// which the runs were stored. A value that it cannot decode is shown as stored. Nil means kahn.Types{}.
 	Codec store.Codec
-	// Authorize decides whether a request may do something. If Authorize returns an error, the response is 403, without the error's text.
-	// The handler calls it with View for each request, and with every further Action that the request needs. In the request's query, run is
-	// the id of the run, and path the path of the node. The body of a redrive may name further nodes of that run. For a list Authorize is
-	// called once for all its runs: see Visible. For a stream it is called again every Reauthorize. Nil allows everything to requests with
-	// the Token.
+	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's
+	// text. The handler calls it with View for each request, and with every further Action that the request needs. The query parameter
+	// "run" is the id of the run, and "path" the path of the node. The body of a redrive may name further nodes of that run. For a list,
+	// Authorize is called once for all runs: see Visible. For a stream, it is called again after each Reauthorize. Nil allows everything
+	// to requests with the Token.
 	Authorize func(*http.Request, Action) error
-	// Visible decides whether a client may know of a run, such as another tenant's. Hidden runs are missing in lists, counts and streams,
-	// and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without workers are not
-	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should
-	// be fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
+	// Visible decides whether a client may know of a run, which may be another tenant's. Hidden runs are missing in lists, counts and
+	// streams, and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without
+	// workers are not shown at all, since they concern all runs. The handler calls Visible for each run and request, from several
+	// goroutines, so it should be fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
-	// Token is the secret that clients need if Authorize is nil, also on this machine: behind a proxy here, nothing else identifies the
-	// user. The page takes the token from a link that ends in #token=TOKEN, or asks for it, and keeps it in a cookie. Programs send the
-	// header "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If it is empty, Handler generates a token and writes it
-	// to Log.
+	// Token is the secret that clients need if Authorize is nil. Clients on this machine need it, too, because requests through a proxy
+	// on this machine look like theirs. The page reads the token from a link that ends in #token=TOKEN, or asks the user; a cookie then
+	// admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If it is empty,
+	// Handler generates a token and writes it to Log.
 	Token string
 	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
 	Actor func(*http.Request) string
 	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before encoding,
 	// and must not change the value. Nil: clients that may ViewData see everything.
 	Redact func(*http.Request, Value) any
-	// Start has the workflows that can be started from the page, by name. The context does not end with the request.
+	// Start has the workflows that can be started from the page, by name. The context of a StartFunc does not end with the request.
 	Start map[string]StartFunc
 	// Scheduler has the schedules to show: their next ticks and last runs. Operators may run them now, pause and resume them. Nil: none.
 	Scheduler *schedule.Scheduler
-	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other
-	// hosts are rejected: another site may have pointed its name at this server.
+	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other hosts are
+	// rejected, because another site may have pointed its own name at this server.
 	Hosts []string
 	// Log gets a record for each action. Nil: slog.Default().
 	Log *slog.Logger
@@ -120,7 +121,7 @@ type Value struct {
 	// Path is the node's path; empty for the run itself.
 	Path string
 	Kind ValueKind
-	// Name is the parameter's name for an Input; see also the kinds.
+	// Name is the name of the parameter for an Input. The kinds Answer and Label also use it.
 	Name string
 	// Value is the value itself. For an Error it is the text of the error, and for a Line the text of the line.
 	Value any
@@ -231,8 +232,7 @@ func (h *handler) log() *slog.Logger {
 	return slog.Default()
 }
 
-// ServeHTTP serves one request. It first checks whether the request is allowed, then finds its route, then decodes
-// it.
+// ServeHTTP serves one request. It checks whether the request is allowed, finds the route, and then decodes the request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	if h.defect != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// logLine is an event as a line.
+// logLine is an event as a line of the log.
 type logLine struct {
 	ID      uint64     `json:"id"`
 	Time    string     `json:"time"`
@@ -27,7 +27,7 @@ type logLine struct {
 
 type logReply struct {
 	Lines []logLine `json:"lines"`
-	// After is the value of the parameter "after" for the next page. More means that the next page already has lines.
+	// After is the value of the parameter "after" for the next page. More means that the run has events after this page.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
 	// Before is the value of the parameter "before" for the preceding page, if the request had this parameter; 0 if there is no preceding
@@ -46,7 +46,7 @@ const (
 
 const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
 
-// lines selects the lines that a request asks for.
+// lines is what a request says about the lines that it asks for.
 type lines struct {
 	path, q string
 	least   slog.Level
@@ -182,8 +182,8 @@ func (c *call) logFile() (any, error) {
 	return nil, nil
 }
 
-// eventFault returns what the client sees of an error of a run's events. For a run of the Runner it returns nil: the events
-// end where the Runner no longer keeps them.
+// eventFault returns the error that the client gets if the events of a run cannot be read further. For a run of the Runner it returns
+// nil, since the reply then just ends where the Runner no longer keeps the events.
 func (c *call) eventFault(err error) error {
 	if err == nil || c.stored() == nil {
 		return nil
@@ -191,7 +191,7 @@ func (c *call) eventFault(err error) error {
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// beneath reports whether a path names a node or something in it.
+// beneath reports whether path is the path of node, or of a node inside node.
 func beneath(path, node string) bool {
 	if node == "" || path == node {
 		return true
@@ -200,7 +200,7 @@ func beneath(path, node string) bool {
 	return ok && strings.ContainsRune("/[#", rune(rest[0]))
 }
 
-// levelOf returns the log level of an event: deltas are for debugging.
+// levelOf returns the log level of an event.
 func levelOf(e kahn.Event) slog.Level {
 	switch p := e.Payload.(type) {
 	case event.LogRecord:
@@ -322,7 +322,7 @@ func undoLine(t event.Type, p event.Compensation) string {
 	return line
 }
 
-// joined appends a part to a line, unless it is empty.
+// joined appends a space and part to a line if part is not empty.
 func joined(line, part string) string {
 	if part == "" {
 		return line
@@ -342,7 +342,7 @@ func chunk(v any) string {
 	return clip(string(data), shownText)
 }
 
-// span is an attempt on the timeline. Times are in milliseconds from the reply's Start.
+// span is an attempt on the timeline. The times are milliseconds after timelineReply.Start.
 type span struct {
 	Path    string  `json:"path"`
 	Attempt int     `json:"n"`
@@ -354,13 +354,13 @@ type span struct {
 }
 
 type timelineReply struct {
-	// Start is the time from which the other times count: when the run began, or the time of the first kept event if that is earlier. Now is
-	// the current time; for a run that has ended, the time of its end; for a stored run that has lost its process, when that process was
-	// last heard of.
+	// Start is the time from which the other times count: when the run began, or the time of the first kept event if that is earlier. Now
+	// is the end of the timeline: the current time, the end of a run that has ended, or, for a stored run that has lost its process, the
+	// time at which that process was last heard of.
 	Start string  `json:"start,omitempty"`
 	Now   float64 `json:"now_ms"`
 	Spans []span  `json:"spans"` // in the order of their starts
-	// Truncated means that the run has more attempts than the response.
+	// Truncated means that Spans lacks attempts of the run.
 	Truncated bool   `json:"truncated,omitempty"`
 	Note      string `json:"note,omitempty"` // what the response lacks
 }
@@ -382,8 +382,8 @@ func (c *call) timeline() (any, error) {
 	return reply, c.eventFault(failed)
 }
 
-// period returns when the run began and when it ended. If a kept event is earlier than the beginning, the period begins with the first
-// kept event. If the run has not ended, the period ends now, or, if the run has lost its process, when that process was last heard of.
+// period returns when the run began and when it ended. The period begins with the first kept event if that is earlier than the beginning
+// of the run. If the run has not ended, the period ends now, or, if the run has lost its process, when that process was last heard of.
 func (c *call) period() (zero, end time.Time) {
 	zero, end = c.target.Started(), time.Now()
 	first, last := c.target.EventRange()
@@ -423,7 +423,7 @@ var outcomes = map[event.Type]kahn.Status{
 	event.NodeSkipped: kahn.Skipped, event.NodeRetried: kahn.Retrying, event.NodeSuspended: kahn.Suspended,
 }
 
-// spansOf returns the first attempts of a run, with their ends, from its events: at most limit of them.
+// spansOf returns the first attempts of a run, at most limit, from the events of the run.
 func spansOf(events func(func(kahn.Event) bool), zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	queued := map[string]float64{}

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nodeReply is everything about one node.
+// nodeReply describes one node.
 type nodeReply struct {
 	nodeRow
 	Parent    string       `json:"parent,omitempty"` // the path of the composite that contains the node
@@ -24,7 +24,7 @@ type nodeReply struct {
 	Why       whyReply     `json:"why"`
 	Cause     string       `json:"cause,omitempty"`
 	Origins   []string     `json:"origins,omitempty"`
-	Errors    []string     `json:"errors,omitempty"` // the chain, outermost first
+	Errors    []string     `json:"errors,omitempty"` // the error and those that it wraps, outermost first
 	Config    *value       `json:"config,omitempty"`
 	Inputs    []input      `json:"inputs,omitempty"`
 	Output    *value       `json:"output,omitempty"`
@@ -66,7 +66,7 @@ type attempt struct {
 	Delay  float64 `json:"delay_ms,omitempty"` // before the next attempt
 }
 
-// neighbour is a node at the other end of an edge, with the state of the edge.
+// neighbour is a node to or from which the described node has an edge, with the state of this edge.
 type neighbour struct {
 	Path   string      `json:"path"`
 	Status kahn.Status `json:"status"`
@@ -123,7 +123,7 @@ func (c *call) node() (any, error) {
 	return reply, nil
 }
 
-// addData adds values for clients that may ViewData.
+// addData adds the values, which only clients that may ViewData see.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
 	if key := cmp.Or(n.Key, res.Key); key != "" {
@@ -185,7 +185,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 			return !ok || !c.h.seesLive(c.r, run)
 		})
 	}
-	if own, ok := y.Err.(*kahn.NodeError); ok { // replace the inner error: a NodeError makes its text from its fields
+	if own, ok := y.Err.(*kahn.NodeError); ok { // replace the inner error, since the text of a NodeError includes the text of its field Err
 		hidden := *own
 		hidden.Err = c.plain(path, own.Err)
 		y.Err = &hidden
@@ -212,7 +212,7 @@ func (c *call) plain(path string, err error) error {
 	return plainError("an error that is not shown")
 }
 
-// plainError is an error's text as an error.
+// plainError is an error that has only a text.
 type plainError string
 
 func (e plainError) Error() string { return string(e) }
@@ -235,7 +235,7 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 	return list
 }
 
-// nodeActions returns the actions on a node that its status, and the run's, allow.
+// nodeActions returns the actions on a node that the statuses of the node and of the run allow.
 func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
 	ended := over(run)
@@ -271,7 +271,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	return list
 }
 
-// neighbours returns the nodes around a node, with the states of the edges between them.
+// neighbours returns the nodes from which a node has an edge, and those to which it has one, with the states of these edges.
 func (c *call) neighbours(at place) (up, down []neighbour) {
 	up, down = []neighbour{}, []neighbour{}
 	if at.plan == nil {
@@ -315,8 +315,8 @@ func observes(plan *kahn.Plan, id string) bool {
 	return n.Cleanup || n.Kind == kahn.KindEnd
 }
 
-// fate returns the state of an edge: open, taken or dead. from is the edge's source, and observed reports whether its target
-// observes. A tolerated failure counts as an end like any other.
+// fate returns the state of an edge: open, taken or dead. from is the edge's source, and observed is what observes returns for the
+// target. For an edge that waits for success, a tolerated failure counts as success.
 func fate(e kahn.Edge, from kahn.NodeResult, observed bool) string {
 	if !from.Status.Terminal() {
 		return "open"

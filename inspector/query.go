@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// param is a parameter of a query. Ids of runs and paths of nodes are query parameters, not parts of the URL's path: they may contain
-// slashes and dots, which routers normalize.
+// param is a parameter of a query. Ids of runs and paths of nodes are query parameters, not parts of the URL's path, because they may
+// contain slashes and dots, which routers normalize.
 type param struct {
 	Name     string
 	Required bool
@@ -35,7 +35,7 @@ const (
 	jsonType = "application/json"
 )
 
-// query holds the parameters of a request.
+// query has the parameters of a request, by name.
 type query struct {
 	texts   map[string][]string
 	numbers map[string]int
@@ -48,7 +48,7 @@ func (q query) text(name string) string {
 	return ""
 }
 
-// parseQuery reads a query according to a route's parameters. It rejects other parameters.
+// parseQuery reads a query according to a route's parameters. It returns an error if the query has another parameter.
 func parseQuery(params []param, raw string) (query, error) {
 	q := query{texts: map[string][]string{}, numbers: map[string]int{}}
 	all, err := url.ParseQuery(raw)
@@ -101,7 +101,7 @@ func badQuery(format string, args ...any) *fault {
 	return &fault{Status: http.StatusBadRequest, Code: "bad_query", Message: fmt.Sprintf(format, args...)}
 }
 
-// parseBody decodes the body of a request, one JSON object without unknown members, into a pointer.
+// parseBody decodes the body of a request into the value to which into points. The body must be one JSON object without unknown members.
 func parseBody(data []byte, into any) error {
 	if !utf8.Valid(data) {
 		return badBody("the body is not UTF-8")
@@ -120,7 +120,7 @@ func parseBody(data []byte, into any) error {
 	return nil
 }
 
-// parseValue reads a JSON value with numbers as float64. It rejects an integer that float64 cannot represent.
+// parseValue reads a JSON value with numbers as float64. It returns an error for an integer that float64 cannot represent.
 func parseValue(data json.RawMessage) (value any, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	for d.UseNumber(); ; {

@@ -31,10 +31,11 @@ type queues struct {
 	list []store.QueueState
 }
 
-// queueTime is how long the queues are cached: many pages ask repeatedly, and a store may have to count many runs.
+// queueTime is how long the queues are cached, because many pages request them repeatedly, and a store may have to count many runs for
+// each request.
 const queueTime = 2 * time.Second
 
-// unclaimable returns the queues that no live process serves, sorted. It returns none if the store cannot list such queues.
+// unclaimable returns the queues that no live process serves, sorted. It returns nil if the store cannot list such queues.
 func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	from, ok := h.Store.(store.QueueStore)
 	if !ok {
@@ -56,7 +57,7 @@ func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	return h.withoutOwn(list), nil
 }
 
-// withoutOwn subtracts from the queues the runs that this process performs, whether or not it serves the queue.
+// withoutOwn subtracts the runs that this process performs from the numbers of runs, and drops the queues in which no run is left.
 func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	if len(list) == 0 {
 		return nil
@@ -140,7 +141,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 			return page, err
 		}
 		for i := range part.Runs {
-			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // checked again, since a filter without a name selects the runs of all queues
+			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // checked again, because List returns the runs of all queues if q has no workflow
 				page.Runs = append(page.Runs, part.Runs[i])
 			}
 		}
@@ -152,8 +153,8 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// unended returns the given statuses that an unfinished run can have. If no statuses are given, it returns all that an unfinished run can
-// have.
+// unended returns the given statuses that an unfinished run can have. If no statuses are given, it returns all statuses that an
+// unfinished run can have.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
 		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {

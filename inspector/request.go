@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Controller is a store that reaches its runs itself, wherever they are performed. If Options.Store is a Controller, like temporal.Store,
-// its methods answer gates and stop runs in place of Workflow.Perform. Each method returns when the run has done or refused what the
-// method asks for. The errors are those of kahn.Run's Signal, Cancel, AbortAll and CancelNode; Abort has the errors of AbortAll. The
-// error matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
+// Controller is a store that can itself signal and stop its runs, in whatever process they are performed. If Options.Store is a
+// Controller, like temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method returns when the run has done
+// or refused what the method asks for. The errors are those of the methods Signal, Cancel, AbortAll (for Abort) and CancelNode of
+// kahn.Run. The error matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
 type Controller interface {
 	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
@@ -25,9 +25,9 @@ type Controller interface {
 	CancelNode(ctx context.Context, run, node string) error
 }
 
-// demand is an action on a stored run, in each of the ways in which a run can be reached.
+// demand is an action on a stored run, with one function for each way to perform the action.
 type demand struct {
-	judge   func() error                            // returns the error with which the run would refuse the action, as far as the store shows; a nil function refuses nothing
+	judge   func() error                            // returns the error with which the run would refuse the action, as far as the store shows; may be nil
 	control func(context.Context, Controller) error // performs the action through the store itself
 	perform func() error                            // performs the action in this process, which continues the run
 	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
@@ -72,8 +72,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first rejects the posted answer, own, if another answer to the same node was posted earlier and still waits. The run would refuse own,
-// too, but only when it takes its requests.
+// first returns an error if own, the answer just posted, comes second: another answer to the same node was posted earlier, and the run
+// has not applied it yet. The run itself would refuse own only later, when it reads its requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -88,7 +88,8 @@ func (c *call) first(s *storedRun, own store.Request) error {
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }
 
-// judgePosted rejects an answer to a node for which another answer waits. The error names who was first.
+// judgePosted returns an error if another answer to the same node was posted earlier and the run has not applied it yet. The error names
+// who posted it.
 func (c *call) judgePosted(s *storedRun, path, id string) error {
 	q := s.posted(path)
 	if q == nil || q.ID == id {
@@ -103,7 +104,7 @@ func cannotPerform(err error) bool {
 	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
 }
 
-// control performs a demand through a store that reaches the run.
+// control performs a demand through a store that is a Controller.
 func (c *call) control(x Controller, s *storedRun, d demand) error {
 	if err := d.judged(); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	defer cancel()
 	defer c.h.changed(run)
 	err := c.h.contain(c.r, "Store.Post", func() error {
-		_, err := inbox.Post(ctx, run, q) // Post ignores a request with the same id: the action was repeated with its key
+		_, err := inbox.Post(ctx, run, q) // Post does nothing if the store has a request with this id, which means that the client has repeated the action with the same key
 		return err
 	})
 	switch {
@@ -145,8 +146,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// judgeAnswer rejects an answer to a node that does not wait, and an answer that is not one of a gate's choices. The run judges all
-// other answers.
+// judgeAnswer returns an error for an answer to a node that does not wait, and for an answer that is not one of the gate's choices. The
+// run checks everything else about an answer.
 func (s *storedRun) judgeAnswer(path string, answer any) error {
 	x, err := s.place(path)
 	if err != nil {
@@ -167,7 +168,7 @@ func (s *storedRun) judgeAnswer(path string, answer any) error {
 	return &kahn.ChoiceError{Node: path, Answer: clip(label, shownText), Choices: x.Choices}
 }
 
-// judgeCancel rejects cancelling anything but an unfinished node of the run's own graph.
+// judgeCancel returns an error unless the path is that of an unfinished node in the outermost graph of a run that has begun.
 func (s *storedRun) judgeCancel(path string) error {
 	x := s.places[path]
 	switch {
@@ -190,7 +191,7 @@ func (s *storedRun) judgeCancel(path string) error {
 // mostRequests is how many of a run's last requests are considered.
 const mostRequests = 20
 
-// requestsOf loads the requests for a run that wait or were refused.
+// requestsOf loads those of the last requests for a run that wait or were refused.
 func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.PostedRequest, error) {
 	inbox, ok := h.Store.(store.Inbox)
 	if !ok || row.Posted == 0 {
@@ -204,7 +205,8 @@ func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.Poste
 type requestRow struct {
 	Kind store.RequestKind `json:"kind"`
 	Path string            `json:"path,omitempty"` // of the target node
-	// Compensations, repeat or by_hand, means that a redrive concerns failed compensations.
+	// Compensations is set for a redrive of failed compensations: "repeat" runs them again, and "by_hand" records that an operator has
+	// undone the effects.
 	Compensations undoMode            `json:"compensations,omitempty"`
 	Status        store.RequestStatus `json:"status"`
 	Posted        string              `json:"posted"`
@@ -216,7 +218,7 @@ type requestRow struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// requests returns the requests for a node of a stored run, or all with an empty path, the last one first.
+// requests returns the last few requests for a node of a stored run, or for the whole run if the path is empty. The latest is first.
 func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	for _, q := range slices.Backward(s.requests) {
 		of := s.pathOf(q.Node)

@@ -25,7 +25,7 @@ type route struct {
 	reply        any        // a value of the response's type; nil if the endpoint itself writes a response of the type media
 	media        string
 	serve        func(*call) (any, error)
-	live         bool // the endpoint works only for runs of the Runner
+	live         bool // only a run of the Runner has the endpoint
 	open         bool // the endpoint needs neither a token nor a key
 }
 
@@ -130,7 +130,7 @@ func init() { // set in init, since the functions for openapi.json and info refe
 	}
 }
 
-// call is a request and what the handler knows about it.
+// call is a request, with what the handler has found out about the request.
 type call struct {
 	h      *handler
 	w      http.ResponseWriter
@@ -143,7 +143,7 @@ type call struct {
 	data   *bool   // whether the client may ViewData; nil before Authorize was called with ViewData
 }
 
-// prepare authorizes a request, decodes its query and, unless it is a POST, finds its run.
+// prepare authorizes a request, decodes its query and, if it is not a POST, finds its run.
 func (c *call) prepare() (err error) {
 	if a := c.route.action; a != "" {
 		if err := c.h.authorize(c.r, a); err != nil {
@@ -159,7 +159,7 @@ func (c *call) prepare() (err error) {
 	return c.findRun()
 }
 
-// findRun finds the run that the query names, if it names one: in the Runner, or else in the store.
+// findRun sets target to the run that the query names: the run of the Runner, or else the run of the store.
 func (c *call) findRun() error {
 	id := c.query.text("run")
 	run, ok := c.h.Runner.Run(id)
@@ -238,7 +238,7 @@ func known(header, tag string) bool {
 	return false
 }
 
-// allowed lists the methods of a path, for the header Allow.
+// allowed returns the methods of a path as the value of the header Allow.
 func allowed(methods map[string]*route) string {
 	list := slices.Collect(maps.Keys(methods))
 	if methods[http.MethodGet] != nil {

@@ -73,17 +73,16 @@ type runRow struct {
 	Millis *float64 `json:"duration_ms,omitempty"`
 	// Gone is when the run's process was last heard of. It is set only if a stored run should be running and no process performs it.
 	Gone string `json:"gone,omitempty"`
-	// Counts has the number of the graph's nodes in each status, Nodes is the number of all, and Done the number of
-	// ended nodes.
+	// Counts has the number of the graph's nodes in each status. Nodes is the number of all nodes, and Done the number of ended nodes.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
 	Done   int            `json:"done"`
-	// Waiting are the first few nodes that wait for a signal; Waits counts all.
+	// Waiting has the first few nodes that wait for a signal. Waits is the number of all nodes that wait.
 	Waiting []string `json:"waiting,omitempty"`
 	Waits   int      `json:"waits,omitempty"`
 	Failed  []string `json:"failed,omitempty"` // the first few failed nodes, if the run has ended
 	Error   string   `json:"error,omitempty"`  // the first line of the first failure
-	First   uint64   `json:"first"`            // the ids of the first and the last kept event
+	First   uint64   `json:"first"`            // First and Last are the ids of the first and the last event that is kept
 	Last    uint64   `json:"last"`
 	// Actions are the actions that the run's status allows: cancel, abort, leave, redrive and fork; compensate if a compensation has
 	// failed.
@@ -91,15 +90,15 @@ type runRow struct {
 	// Stored means that only the store has the run. Note says what the row lacks.
 	Stored bool   `json:"stored,omitempty"`
 	Note   string `json:"note,omitempty"`
-	// Requests are the requests for a stored run that it has not taken, and the last few that it has refused.
+	// Requests are the last few requests that a stored run has not applied yet or has refused.
 	Requests []requestRow `json:"requests,omitempty"`
 	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
-	// Left means that the run was left as it stood, and may continue elsewhere.
+	// Left means that the process stopped performing the run before its end: the run may continue in another process.
 	Left bool `json:"left,omitempty"`
 }
 
-// few bounds the lists of nodes in a row.
+// few bounds the lists in a row.
 const few = 5
 
 // runsReply is a page of the list.
@@ -107,7 +106,7 @@ type runsReply struct {
 	Runs []runRow `json:"runs"`
 	// Next is the cursor of the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
-	// Total is the number of runs that match.
+	// Total is the number of runs on all pages.
 	Total int `json:"total"`
 }
 
@@ -124,7 +123,7 @@ func later(a, b arrival) int {
 
 func (a arrival) cursor() string { return strconv.FormatInt(a.at.UnixNano(), 36) + "." + a.id }
 
-// parseCursor reads a cursor that cursor has written.
+// parseCursor parses what the method cursor returns.
 func parseCursor(text string) (arrival, error) {
 	at, id, ok := strings.Cut(text, ".")
 	n, err := strconv.ParseInt(at, 36, 64)
@@ -298,7 +297,7 @@ func (c *call) addError(row *runRow, run subject) {
 	}
 }
 
-// eventAt returns the event with the given id if the run has reached that event.
+// eventAt returns the event with the given id. It returns false if the run has not reached that event, or no longer keeps it.
 func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	if id == 0 {
 		return kahn.Event{}, false
@@ -310,9 +309,8 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	return kahn.Event{}, false // the run has not reached the event, or the log no longer has it
 }
 
-// reached yields the events of a run with ids greater than after and at most last, without waiting. The run must have
-// reached the event with the id last. Events that are no longer kept are left out. An error of a store ends the sequence and
-// is stored in failed.
+// reached yields the events of a run with ids greater than after and at most last, without waiting. The run must have reached the event
+// with the id last. It leaves out events that are no longer kept. If the events cannot be read further, it stores the error in failed.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
@@ -333,7 +331,7 @@ func reached(ctx context.Context, run subject, after, last uint64, failed *error
 	}
 }
 
-// took returns a duration in milliseconds; nil if start is zero.
+// took returns the time from start to end in milliseconds; nil if start is zero.
 func took(start, end time.Time) *float64 {
 	if start.IsZero() {
 		return nil
@@ -367,9 +365,9 @@ type gate struct {
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
-	// Compensations are ended runs with a failed compensation: an operator must repeat it, or undo the effects by hand. Failed counts such
-	// runs. If the store has more than a page of them, runs that only the Runner has are not counted, and with Options.Visible only those on
-	// the first page are.
+	// Compensations are ended runs with a failed compensation, which an operator must repeat, or whose effects an operator must undo by
+	// hand. Failed is the number of such runs. If the store has more than a page of such runs, Failed lacks the runs that only the Runner
+	// has, and with Options.Visible also the runs of all further pages.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
 	Note          string     `json:"note,omitempty"` // what the response lacks
@@ -405,7 +403,7 @@ func (c *call) gates() (any, error) {
 // note adds a text to Note.
 func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
-// gate describes a wait.
+// gate describes the wait of a node.
 func (c *call) gate(wait kahn.Wait) gate {
 	g := gate{Run: c.target.ID(), Workflow: c.target.Name(), Path: wait.Node, Since: stamp(wait.Since), Deadline: stamp(wait.Deadline)}
 	if res, err := c.target.Node(wait.Node); err == nil {
@@ -420,7 +418,7 @@ func (c *call) gate(wait kahn.Wait) gate {
 	return g
 }
 
-// unknownPath returns the error for a path without a node.
+// unknownPath returns the error for a path at which there is no node.
 func unknownPath(path string) error {
 	return fmt.Errorf("%w: %.60q", kahn.ErrUnknownNode, path)
 }

@@ -93,7 +93,7 @@ func (c *call) scheduleRowOf(s *schedule.Status) scheduleRow {
 	return row
 }
 
-// leftOut returns why a run was left out. The part that a function of the host wrote is data, and needs ViewData.
+// leftOut returns why a run was left out. Only clients that may ViewData see the part that a function of the host wrote.
 func (c *call) leftOut(run *store.Run) string {
 	reason := run.Labels[schedule.LabelLeftOut]
 	if !c.mayViewData() {
@@ -108,7 +108,7 @@ func (c *call) leftOut(run *store.Run) string {
 
 var errNoSchedules = &fault{Status: http.StatusNotFound, Code: "no_schedules", Message: "Options.Scheduler is nil"}
 
-// onSchedule performs an action on the schedule that the query names.
+// onSchedule calls act with the schedule that the query names.
 func (c *call) onSchedule(act func(s *schedule.Scheduler, ctx context.Context, name string) error) error {
 	if c.h.Scheduler == nil {
 		return errNoSchedules

@@ -42,8 +42,8 @@ func (h *handler) admit(r *http.Request) error {
 	return h.authorize(r, View)
 }
 
-// pass lets a request through if it has the token. The page itself needs none: it contains nothing about runs, and asks for the
-// token.
+// pass returns an error unless a request has the token. Requests for the page itself need none: the page contains nothing about runs, and
+// asks the user for the token.
 func (h *handler) pass(r *http.Request, path string) error {
 	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
 		return nil
@@ -51,7 +51,7 @@ func (h *handler) pass(r *http.Request, path string) error {
 	return errNoToken
 }
 
-// authorize returns an error unless a request may do something.
+// authorize returns an error unless a request may perform the Action.
 func (h *handler) authorize(r *http.Request, a Action) error {
 	if h.allows(r, a) {
 		return nil
@@ -92,10 +92,10 @@ func loopbackName(host string) bool {
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }
 
-// below returns the part of the request's path below the mount: "" for the page itself. It returns false if the slash after the mount is
-// missing. An http.ServeMux leaves the path as it is. An http.StripPrefix inside the ServeMux removes the pattern or a part of it; one
-// around the ServeMux removes another prefix. The function below cannot always tell the two apart. It assumes a StripPrefix inside the
-// ServeMux if known accepts the path that follows from this assumption, and otherwise a StripPrefix around the ServeMux.
+// below returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount is
+// missing. An http.ServeMux does not change the path. But an http.StripPrefix does: one inside the ServeMux removes the pattern or a part
+// of it, and one around the ServeMux removes another prefix. below cannot always see which of the two was used. It assumes a StripPrefix
+// inside the ServeMux if the path that follows from this assumption is known, and otherwise a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {
@@ -127,9 +127,9 @@ func afterSegments(pattern string, n int) string {
 	return pattern[i:]
 }
 
-// within returns the part of an escaped path below a pattern of an http.ServeMux. If the path does not begin with the pattern,
-// http.StripPrefix has removed the pattern already, and within returns the whole path. ok is false if the slash after the mount
-// is missing.
+// within returns the part of an escaped path after the pattern of an http.ServeMux. If the path does not begin with the pattern,
+// http.StripPrefix has removed the pattern already, and within returns the whole path. ok is false if the slash after the mount is
+// missing.
 func within(pattern, path string) (rest string, ok bool) {
 	if i := strings.IndexByte(pattern, '/'); i >= 0 {
 		want := strings.Split(pattern[i+1:], "/")
@@ -146,8 +146,8 @@ func within(pattern, path string) (rest string, ok bool) {
 	return strings.TrimPrefix(path, "/"), path != ""
 }
 
-// slashed returns the redirect for a request URI without a final slash: the same URI with the slash, relative, so that no segment is
-// taken for a scheme or a host.
+// slashed returns the target of a redirect from a request URI without a final slash: the same URI with the slash. The target is relative
+// and begins with "./", so that clients do not read a segment as a scheme or a host.
 func slashed(uri string) string {
 	path, _, _ := strings.Cut(uri, "?")
 	return "./" + path[strings.LastIndexByte(path, '/')+1:] + "/"

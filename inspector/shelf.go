@@ -13,14 +13,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shelf caches runs that were just loaded from the store: a page asks for several parts of a run at once, and many pages ask for the
-// same run repeatedly.
+// shelf caches runs that were just loaded from the store, because a page asks for several parts of a run at once, and many pages ask for
+// the same run repeatedly.
 type shelf struct {
 	mu    sync.Mutex
 	loads map[string]*loading
 }
 
-// loading is the loading of a run, or its result.
+// loading is a load of a run, in progress or done.
 type loading struct {
 	done chan struct{} // closed when the other fields are set
 	run  *storedRun
@@ -29,7 +29,7 @@ type loading struct {
 
 const (
 	shelfTime = time.Second      // how long a loaded run is kept
-	mostLoads = 8                // runs that are kept
+	mostLoads = 8                // maximum number of runs that are kept
 	loadTime  = 30 * time.Second // how long a load may wait for the store
 )
 
@@ -59,8 +59,8 @@ func (h *handler) fromStore(ctx context.Context, id string) (*storedRun, error) 
 	}
 }
 
-// load loads a run for all requests that wait for it. It does not stop when ctx, the context of the first request, ends: the other
-// requests may wait longer.
+// load loads a run for all requests that wait for it. It does not stop when ctx, the context of the first request, ends, because the
+// other requests may wait longer.
 func (h *handler) load(ctx context.Context, id string, x *loading) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), loadTime)
 	defer cancel()
@@ -94,7 +94,7 @@ func (h *handler) changed(id string) {
 	h.waits.forget(id)
 }
 
-// loaded is a Store with one loaded run.
+// loaded is a Store from which a run that is loaded already can be loaded again.
 type loaded struct {
 	store.Store
 	run *store.Run
@@ -115,7 +115,7 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// snapshots is a Store that has the states of runs as snapshots instead of records.
+// snapshots is a Store that returns the state of a run as a snapshot instead of records.
 type snapshots interface {
 	ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, error)
 }
@@ -131,13 +131,14 @@ func (h *handler) snapshotOf(ctx context.Context, row *store.Run) (*kahn.Snapsho
 	return kahn.ReadSnapshot(ctx, loaded{run: row}, row.ID)
 }
 
-// Clients see only errNoAnswer and errDamaged of the store's errors.
+// In place of an error of the store, clients get one of these.
 var (
 	errNoAnswer = &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
 	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}
 )
 
-// storeFault returns what the client sees of an error of the store. It logs the error itself.
+// storeFault returns the error that the client gets in place of an error of the store. It logs the store's error, unless that is
+// kahn.ErrUnknownRun.
 func (h *handler) storeFault(ctx context.Context, err error) error {
 	if errors.Is(err, kahn.ErrUnknownRun) {
 		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: "the store has no such run"}

@@ -26,7 +26,7 @@ type storedRow struct {
 	Priority     int               `json:"priority,omitempty"`
 	Here         bool              `json:"here,omitempty"`  // the Runner has the run
 	Queue        *queueRow         `json:"queue,omitempty"` // the run's queue, if no live process serves it
-	// Waiting are the first few nodes that wait for a signal; Waits counts all.
+	// Waiting has the first few nodes that wait for a signal. Waits is the number of all nodes that wait.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
 	// Gone is when the run's process was last heard of. It is set only for a running run that no process performs.
@@ -37,7 +37,7 @@ type storedReply struct {
 	Runs []storedRow `json:"runs"`
 	// Next is the value of the parameter "after" for the next page; empty on the last page.
 	Next string `json:"next,omitempty"`
-	// Unclaimable are the first few queues that no live process serves; UnclaimableRuns counts the runs of all such queues.
+	// Unclaimable are the first few queues that no live process serves; UnclaimableRuns is the number of runs in all such queues.
 	Unclaimable     []*queueRow `json:"unclaimable,omitempty"`
 	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
@@ -108,7 +108,8 @@ var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: 
 
 var errNoCursor = badQuery("the parameter after is not a cursor of this list")
 
-// listFault returns what the client sees of an error of the store's list. A malformed cursor is the client's error.
+// listFault returns the error that the client gets if the store's method List fails. The client gets errNoCursor if its cursor was
+// malformed.
 func (c *call) listFault(err error) error {
 	if own := (*fault)(nil); errors.As(err, &own) {
 		return own

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// storedRun is a run in the state that the store had when it was loaded.
+// storedRun is a run in the state that the store had when the run was loaded.
 type storedRun struct {
 	row         *store.Run
 	snapshot    *kahn.Snapshot // nil for a run that has not begun
@@ -30,13 +30,13 @@ type storedRun struct {
 	held        tenure                // whether a process performs the run
 }
 
-// tenure reports whether a process performs a stored run that is running.
+// tenure says whether a process performs a stored run that has begun and not ended.
 type tenure uint8
 
 const (
 	heldUnknown tenure = iota // the store cannot tell, or the run has not begun or has ended
 	heldBySome                // a process holds the run's lease
-	heldByNone                // the run rests, or its process has died
+	heldByNone                // no process holds the lease: the run waits or was left, or its process has died
 )
 
 // tenureOf asks the store whether a process performs a run.
@@ -77,7 +77,7 @@ func (s *storedRun) heard() time.Time {
 	return latest
 }
 
-// lost reports whether the run should be running and no process performs it: its process has died.
+// lost reports whether the run has lost its process: the run should be running, but no process performs it.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
 // If the run is lost, gone returns when the run's process was last heard of; otherwise it returns "".
@@ -124,7 +124,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph and the nodes in them. If two nodes have the same path, the outer node keeps it.
+// add adds the nodes of one graph and the nodes in them. If two nodes have the same path, places has the outer one.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -161,7 +161,7 @@ func (s *storedRun) Name() string           { return s.row.Workflow }
 func (s *storedRun) Status() kahn.RunStatus { return s.row.Status }
 func (s *storedRun) Started() time.Time     { return s.started }
 
-// Plan returns the plan of the run; nil if Options.Workflows does not have it.
+// Plan returns the plan of the run; nil if Options.Workflows does not have the plan.
 func (s *storedRun) Plan() *kahn.Plan {
 	if s.workflow == nil {
 		return nil
@@ -188,7 +188,7 @@ func (s *storedRun) place(path string) (*storedPlace, error) {
 	return nil, unknownPath(path)
 }
 
-// find finds a node and its graph.
+// find returns the place of the node with the given path.
 func (s *storedRun) find(path string) (place, error) {
 	x, err := s.place(path)
 	if err != nil {
@@ -229,7 +229,7 @@ func (s *storedRun) isMap(path string) bool {
 	return x != nil && x.Inside != nil && x.Prefix != x.ID+"/" && x.Iteration == 0
 }
 
-// planNote says why there is no plan.
+// planNote says why the plan of a graph is unknown.
 func (s *storedRun) planNote() string {
 	if s.workflow != nil {
 		return "the step of a node has returned this graph, and the store does not have it."
@@ -266,14 +266,14 @@ func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 	return in, nil
 }
 
-// Inputs returns an error: a store does not have the inputs of steps.
+// Inputs returns an error, because a store does not have the inputs of steps.
 func (s *storedRun) Inputs(string) (params map[string]any, open []string, err error) {
 	return nil, nil, errNoInputs
 }
 
 var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
 
-// Waiting returns the waits of the run. The nodes that wait inside a composite stand for the composite, which has no wait of its own.
+// Waiting returns the waits of the run. A composite has no wait of its own: Waiting returns the waits of the nodes inside it.
 func (s *storedRun) Waiting() []kahn.Wait {
 	if s.Status().Terminal() {
 		return nil
@@ -311,7 +311,7 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 }
 
 // due reports whether the run has something to do that needs no answer: it was left, its process has died, or the time it waited for has
-// come. Another process may be performing it.
+// come. If the store does not know whether a process performs the run, another process may be performing it.
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:
@@ -406,7 +406,7 @@ func addName(y *kahn.Why, path string) {
 	}
 }
 
-// spans returns the attempts of all nodes, in the order of their starts.
+// spans returns the first attempts of all nodes, at most limit, in the order of their starts.
 func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bool) {
 	spans = []span{}
 	for _, x := range s.places {

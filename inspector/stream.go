@@ -31,7 +31,7 @@ func (c *call) stream() (any, error) {
 	}
 	rc := http.NewResponseController(c.w)
 	write := func(messages ...[]byte) error {
-		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines keeps its server's
+		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // an error means that the writer has no deadlines: the server's then applies
 		for _, m := range messages {
 			if _, err := c.w.Write(m); err != nil {
 				return err

@@ -31,13 +31,13 @@ var (
 	_ subject = (*storedRun)(nil)
 )
 
-// live returns the Runner's run that the request names; nil if only the store has it.
+// live returns the run that the request names if that is a run of the Runner; otherwise nil.
 func (c *call) live() *kahn.Run {
 	run, _ := c.target.(*kahn.Run)
 	return run
 }
 
-// stored returns the stored run that the request names; nil if the Runner has it.
+// stored returns the run that the request names if it was loaded from the store; otherwise nil.
 func (c *call) stored() *storedRun {
 	run, _ := c.target.(*storedRun)
 	return run

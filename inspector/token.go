@@ -20,11 +20,11 @@ const (
 // tokenGate admits clients that have the token.
 type tokenGate struct {
 	token  string
-	cookie string // the name of the cookie; cookies are shared by all ports of a machine
+	cookie string // the name of the cookie; it depends on the token, because all ports of a machine share their cookies
 	pass   string // the cookie's value, in place of the token
 }
 
-// newTokenGate makes a gate for a token. If the token is empty, it generates one.
+// newTokenGate makes a gate for a token. If the token is empty, newTokenGate generates a token.
 func newTokenGate(token string) *tokenGate {
 	if token == "" {
 		random := make([]byte, 24)
@@ -47,7 +47,7 @@ func same(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// admits reports whether a request has the token or its cookie.
+// admits reports whether a request has the token, or the cookie that openSession sets.
 func (g *tokenGate) admits(r *http.Request) bool {
 	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") && same(token, g.token) {
 		return true
@@ -60,13 +60,13 @@ func (g *tokenGate) admits(r *http.Request) bool {
 	return false
 }
 
-// sessionBody has the token. It is a body rather than a query, so that logs of requests do not contain the token.
+// sessionBody has the token. The token is in the body rather than in the query, so that logs of requests do not contain it.
 type sessionBody struct {
 	Token string `json:"token"`
 }
 
-// openSession checks the token and sets the cookie. The cookie has no path, so the browser uses the path of the endpoints. The
-// handler cannot know that path behind a proxy.
+// openSession checks the token and sets the cookie. The cookie has no path, so the browser uses the path of the endpoints, which the
+// handler does not know behind a proxy.
 func (c *call) openSession() error {
 	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
 		return err

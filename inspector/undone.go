@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoTask is a run with a failed compensation: an operator must repeat it, or undo the effects by hand.
+// undoTask is a run with a failed compensation, which an operator must repeat, or whose effects an operator must undo by hand.
 type undoTask struct {
 	Run      string         `json:"run"`
 	Workflow string         `json:"workflow"`
@@ -16,7 +16,8 @@ type undoTask struct {
 	Ended    string         `json:"ended,omitempty"`
 }
 
-// addTasks adds the runs with failed compensations: the Runner's, and the store's from one page and one count.
+// addTasks adds the runs with failed compensations: one page of those in the store, and those that only the Runner has. It also adds the
+// number of such runs.
 func (c *call) addTasks(reply *gatesReply, limit int) {
 	here := map[string]undoTask{}
 	for run := range c.liveRuns {
@@ -40,14 +41,14 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	for run := range c.liveRuns { // these runs come in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
-			if add(t); page.Next == "" { // count the run only if there is no further page, which might list it
+			if add(t); page.Next == "" { // if there is a further page, the run may be on it, and the store has counted the run already
 				reply.Failed++
 			}
 		}
 	}
 }
 
-// storedTasks returns the latest runs of the store with a failed compensation, and the number of all.
+// storedTasks returns the latest runs of the store with a failed compensation, and the number of all such runs.
 func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 	if c.h.Store == nil {
 		return page, 0, nil

@@ -30,7 +30,7 @@ type value struct {
 	Type string `json:"type"`
 	// Bytes is the length of the whole value.
 	Bytes int `json:"bytes"`
-	// Truncated means that Text is incomplete: see the endpoint value.
+	// Truncated means that Text is incomplete. The endpoint api/v1/value returns the whole value.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func (c *call) redacted(v Value) (shown any) {
 	return shown
 }
 
-// decode reads a stored value. A value that the codec cannot read stays as stored.
+// decode decodes a stored value. If the codec cannot decode the value, decode returns it as it is stored.
 func (h *handler) decode(raw jsonValue) (value any) {
 	value = json.RawMessage(raw)
 	_ = foreign.Contain(func() error {
@@ -92,13 +92,14 @@ func typeName(v any) string {
 }
 
 const (
-	mostDepth = 10_000     // maximum nesting of an encoded value: package json needs stack for each level
-	mostParts = 10_000_000 // maximum number of elements, members and pointers: JSON repeats parts that values share
+	mostDepth = 10_000     // maximum nesting of an encoded value, because package json needs stack for each level
+	mostParts = 10_000_000 // maximum number of elements, members and pointers, because JSON repeats a part that several values share
 )
 
 var jsonMarshaler, textMarshaler = reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()
 
-// encodable reports whether a value is within mostDepth and mostParts. parts is the number of further parts that are allowed.
+// encodable reports whether a value is within mostDepth and mostParts. It subtracts the parts of the value from *parts, the number of
+// parts that are still allowed.
 func encodable(v reflect.Value, depth int, parts *int) bool {
 	if *parts--; depth > mostDepth || *parts < 0 {
 		return false
@@ -137,7 +138,7 @@ func encodable(v reflect.Value, depth int, parts *int) bool {
 	return true
 }
 
-// encode writes a value as JSON. A method of the value may panic.
+// encode encodes a value as JSON. If a method of the value panics, encode returns errPanic.
 func encode(v any) (data []byte, err error) {
 	if parts := mostParts; !encodable(reflect.ValueOf(v), 0, &parts) {
 		return nil, errTooDeep
@@ -154,7 +155,7 @@ var (
 	errTooDeep = fmt.Errorf("the value is nested deeper than %d steps, or has more than %d parts", mostDepth, mostParts)
 )
 
-// shownError returns an error's text as the client may see it.
+// shownError returns an error's text as the client may see it; "" if the client may not see errors.
 func (c *call) shownError(path string, err error) string {
 	if err == nil || !c.mayViewData() {
 		return ""
@@ -185,7 +186,7 @@ func (c *call) shownText(v Value) string {
 // text returns an error's text, shortened if necessary.
 func text(err error) string { return clip(foreign.ErrorText(err), shownText) }
 
-// clip shortens a text between two characters, to a size of at most the parameter most, in bytes.
+// clip shortens a text to a number of bytes, and does not split a character. It replaces invalid UTF-8.
 func clip(text string, most int) string {
 	if len(text) > most {
 		for most > 0 && !utf8.RuneStart(text[most]) {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// waits caches the waits of stored runs: finding the waits of a run takes loading the run, and every page asks for them.
+// waits caches the waits of stored runs, because the whole run must be loaded to find its waits, and every page asks for them.
 type waits struct {
 	mu   sync.Mutex
 	turn chan struct{} // closed when the loads in flight have ended; nil if there are none
@@ -19,7 +19,7 @@ type waits struct {
 	runs map[string]restingRun
 }
 
-// restingRun holds the waits of a stored run.
+// restingRun is what the cache has of a stored run.
 type restingRun struct {
 	at    time.Time // when the run was loaded
 	waits []restingWait
@@ -39,8 +39,7 @@ const (
 	mostResting  = 500             // the maximum number of runs that are searched for waits
 )
 
-// resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded, or not in
-// time.
+// resting returns the waits of the given runs of the store. complete is false if some runs could not be loaded, at all or in time.
 func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {
@@ -131,7 +130,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	return s, err
 }
 
-// restingOf describes the waits of a stored run. It keeps nothing else of the run.
+// restingOf describes the waits of a stored run. The descriptions contain nothing else of the run.
 func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	in := call{h: h, target: s, data: new(bool)} // data is false, so the waits have no values: they are cached for requests with different permissions
 	for _, wait := range s.Waiting() {
@@ -140,7 +139,7 @@ func (h *handler) restingOf(s *storedRun) (list []restingWait) {
 	return list
 }
 
-// posted returns the first posted answer to a node that the run has not taken; nil if there is none.
+// posted returns the first answer that was posted to a node and that the run has not applied yet; nil if there is none.
 func (s *storedRun) posted(path string) *store.PostedRequest {
 	for i := range s.requests {
 		if q := &s.requests[i]; q.Kind == store.KindSignal && q.Status == store.RequestWaiting && s.pathOf(q.Node) == path {
@@ -157,8 +156,8 @@ func (x *waits) forget(id string) {
 	delete(x.runs, id)
 }
 
-// restingRuns returns the runs of the store that may wait for an answer and do not run here, suspended runs first. more reports that
-// there are further runs.
+// restingRuns returns the runs of the store that may wait for an answer and that this process does not perform, suspended runs first.
+// more reports whether there are further such runs.
 func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, err error) {
 	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
 		page, err := c.h.Store.List(ctx, store.Query{Filter: store.Filter{Statuses: []kahn.RunStatus{status}}, Limit: mostResting - len(list)})
@@ -177,14 +176,14 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
-// hasAtWork reports whether the Runner has the run and has not left it. For a run that was left the store knows more, since another
-// process may continue it.
+// hasAtWork reports whether the Runner has the run and did not leave it. The state of a run that was left is in the store, since another
+// process may continue the run.
 func (h *handler) hasAtWork(id string) bool {
 	run, ok := h.Runner.Run(id)
 	return ok && !wasLeft(run)
 }
 
-// wasLeft reports whether a run of the Runner was left as it stood.
+// wasLeft reports whether a run of the Runner was left before it ended.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
 // addResting adds the gates of the runs of the store, the longest waiting first. It skips gates with a posted answer.

@@ -12,21 +12,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Workflow describes runs of Options.Store to the handler. Without it their nodes are shown without the edges between them.
+// Workflow describes runs of Options.Store to the handler. Without a Workflow, the nodes of a run are shown without the edges between
+// them.
 type Workflow struct {
 	// Plan is the plan of the runs; its hash identifies them. Several Workflows may have plans with the same name: the last of them
 	// performs forks.
 	Plan *kahn.Plan
-	// Perform performs a run in this process. The options name the run, its store, and what to do with it. A service with a Runner
-	// passes them on:
+	// Perform performs a run in this process. The options name the run, its store, and what to do with the run. A service with a Runner
+	// passes the options on:
 	//
 	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
 	//
-	// The context does not end with the request. Nil: the runs do not continue in this process.
+	// The context does not end with the request. If Perform is nil, the runs do not continue in this process.
 	Perform func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error)
 }
 
-// addWorkflows finds the workflows by the hashes and the names of their plans.
+// addWorkflows indexes the workflows by the hashes and by the names of their plans.
 func (h *handler) addWorkflows() {
 	h.byPlan, h.byName = map[string]*Workflow{}, map[string]*Workflow{}
 	for i := range h.Workflows {
@@ -87,7 +88,7 @@ func (h *handler) asksRedrive(s *storedRun) bool {
 	return s != nil && s.workflow != nil && asks && !controls
 }
 
-// stopsOf returns the ways to stop an unfinished stored run.
+// stopsOf returns the actions that stop an unfinished stored run. performed says whether this process can perform the run.
 func (h *handler) stopsOf(performed bool) []string {
 	if _, ok := h.Store.(Controller); ok {
 		return []string{"cancel", "abort"}
@@ -98,7 +99,7 @@ func (h *handler) stopsOf(performed bool) []string {
 	return nil
 }
 
-// execute makes a workflow perform a run.
+// execute calls the Perform of a workflow.
 func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	if w == nil || w.Perform == nil {
 		return nil, errNotPerformed
@@ -137,7 +138,7 @@ type turns struct {
 	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when it ends
 }
 
-// begin waits for the turn of a run. The caller must call the result end.
+// begin waits for the turn of a run. The turn ends when the caller calls end, which it must do.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -177,7 +178,7 @@ func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	if err := c.begun(run); err != nil {
 		return err
 	}
-	return c.confirmed(run, path, d) // the answer of this call is in the first transaction; confirmed waits for it
+	return c.confirmed(run, path, d) // the answer of this call is in the first transaction, for which confirmed waits
 }
 
 // begun waits until a run has begun, since a Runner may delay runs. It returns an error if the request ends first.
@@ -229,13 +230,13 @@ type forkBody struct {
 	ID string `json:"id,omitempty"`
 	// Nodes are the nodes that run again, besides the nodes whose results cannot be kept.
 	Nodes []string `json:"nodes,omitempty"`
-	// DespiteHandlers also repeats failures that nodes have handled, for example by a refund.
+	// DespiteHandlers allows the fork to repeat nodes whose failures other nodes have handled, for example by a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	// Reason is for the record of the action.
 	Reason string `json:"reason,omitempty"`
 }
 
-// snapshot returns the run that the request names as a snapshot to fork.
+// snapshot returns a snapshot of the run that the request names.
 func (c *call) snapshot() (*kahn.Snapshot, error) {
 	s := c.stored()
 	switch {

@@ -1,10 +1,11 @@
-// Api lists what the modules export in the api.txt of each module: a sorted line for each constant, variable, function, type, field and
-// method. The test of this package compares the files with the code, so that no change of the exported API goes unnoticed.
+// Api compares what each module exports with the module's file api.txt, or writes this file: a sorted list with a line for each constant,
+// variable, function, type, field and method. The test of this package compares the files with the code, so that no change of the
+// exported API goes unnoticed.
 //
 //	go run ./internal/api         # prints what differs
 //	go run ./internal/api -write  # writes the files
 //
-// The names of parameters are left out: renaming one does not affect callers. A module without an api.txt is left out.
+// The names of parameters are left out, because renaming a parameter does not affect callers. A module without an api.txt is left out.
 package main
 
 import (
@@ -38,7 +39,8 @@ func main() {
 	}
 }
 
-// run compares the api.txt of every module with what the module exports, and prints the lines that differ, or writes the files.
+// run compares the api.txt of every module with what the module exports, and prints the lines that differ. If write is set, it writes the
+// files instead.
 func run(root string, write bool, w io.Writer) (differs bool, err error) {
 	files, err := listings(root)
 	if err != nil {
@@ -229,7 +231,7 @@ func (l *lister) typeName(o *types.TypeName) {
 	}
 }
 
-// fields lists the exported fields of a struct, and the fields that it gets from embedded structs without an exported name.
+// fields lists the exported fields of a struct, and those of embedded structs whose names are not exported.
 func (l *lister) fields(name string, s *types.Struct, seen map[*types.Struct]bool) {
 	if seen[s] {
 		return
@@ -258,8 +260,8 @@ func dereferenced(t types.Type) types.Type {
 	return t
 }
 
-// methodsOf lists the methods of an interface, embedded ones included. Other packages cannot implement an interface with
-// unexported methods, and an interface that lists types only constrains type parameters.
+// methodsOf lists the methods of an interface, embedded ones included. It also lists whether the interface has unexported methods, since
+// other packages cannot implement it then, and whether it can only constrain type parameters.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

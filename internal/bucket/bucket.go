@@ -29,12 +29,12 @@ func (r Rate) Fits() bool {
 	return int64(max(r.Burst, 1)) <= (math.MaxInt64-gain)/cost
 }
 
-// Bucket is a token bucket. Times are nanoseconds of a clock that its owner chooses; a clock that runs backwards counts as standing still.
-// At [math.MaxInt64] the clock stops, so the bucket is full then: it also gets all tokens that would fall due later.
+// Bucket is a token bucket. Times are nanoseconds of a clock that the bucket's owner chooses. A clock that runs backwards counts as
+// standing still. At [math.MaxInt64] the bucket is always full: the clock stops there, so tokens that are missing would never come.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket
-	level      int64 // parts in the bucket at the time at
+	level      int64 // parts in the bucket at the time in the field at
 	at         int64
 }
 
@@ -68,10 +68,10 @@ func (b *Bucket) Tokens(now int64) int64 {
 	return b.level / b.cost
 }
 
-// Take takes a token, which must be there.
+// Take removes a token. The bucket must have one.
 func (b *Bucket) Take() { b.level -= b.cost }
 
-// Put returns a token that was not needed.
+// Put puts a token back that was taken but not needed.
 func (b *Bucket) Put() { b.level = min(b.level+b.cost, b.size) }
 
 // Full reports whether the bucket is full, like a new one.

@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// File is a trace. The package refuses fields that the format allows and kahn does not write.
+// File is a trace. Read returns an error for fields that the format allows but kahn does not write.
 type File struct {
 	TraceEvents     []Event        `json:"traceEvents"`
 	DisplayTimeUnit string         `json:"displayTimeUnit"` // ms or ns
 	OtherData       map[string]any `json:"otherData"`
 }
 
-// Event is one event. Fields that its phase does not have are nil.
+// Event is one event. Fields that events of its phase do not have are nil.
 type Event struct {
 	Name  *string         `json:"name"`
 	Cat   *string         `json:"cat"`
@@ -127,7 +127,7 @@ var colours = []string{
 	"thread_state_running", "thread_state_sleeping", "good", "bad", "terrible", "grey", "white", "yellow",
 }
 
-// checkNesting checks every two complete events in a track: one must begin after the end of the other, or lie within it.
+// checkNesting checks that two complete events (phase X) in a track do not overlap, except that one may lie within the other.
 func (f *File) checkNesting() error {
 	tracks := map[track][]*Event{}
 	for i := range f.TraceEvents {
@@ -156,7 +156,7 @@ func (f *File) checkNesting() error {
 	return nil
 }
 
-// checkAsync pairs the ends of asynchronous events with their beginnings: same category, id and name, in order.
+// checkAsync checks that each asynchronous event has a beginning and an end with the same category, id, name and track.
 func (f *File) checkAsync() error {
 	type key struct{ cat, id string }
 	open := map[key][]*Event{}
@@ -187,7 +187,7 @@ func (f *File) checkAsync() error {
 	return nil
 }
 
-// checkFlows pairs the two ends of arrows. Each end has to lie within a complete event of its track.
+// checkFlows checks that each arrow has a start and an end, and that both lie within complete events of their tracks.
 func (f *File) checkFlows() error {
 	type key struct{ cat, name, id string }
 	starts := map[key]*Event{}

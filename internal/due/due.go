@@ -1,10 +1,11 @@
-// Package due has a queue of elements that fall due: timers, alarms, tokens, claims. An element knows its place in the queue, so that it
-// can be removed at any time.
+// Package due has a queue of elements that fall due: timers, alarms, tokens, claims. An element contains its place in the queue, so that
+// it can be removed without a search.
 package due
 
 import "math"
 
-// Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry. It is in at most one queue.
+// Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry. An element is in at most one
+// queue.
 type Entry struct {
 	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and it must not change while the element is
 	// in a queue.
@@ -34,7 +35,8 @@ func (q *Queue[T]) Len() int { return len(q.heap) }
 // Steps returns the number of comparisons so far, by which tests check that the work is not quadratic.
 func (q *Queue[T]) Steps() int64 { return q.steps }
 
-// Add adds an element, unless it is in the queue, and reports whether it is now the first element.
+// Add adds an element, and reports whether the element is now the first. If the element is in the queue already, Add does nothing and
+// returns false.
 func (q *Queue[T]) Add(x T, due int64) (first bool) {
 	e := x.entry()
 	if q.Has(x) {
@@ -56,7 +58,7 @@ func (q *Queue[T]) Remove(x T) bool {
 	}
 	at, last := e.index-1, len(q.heap)-1
 	q.swap(at, last)
-	clear(q.heap[last:]) // keeps no element alive
+	clear(q.heap[last:]) // the array must not keep the element alive
 	q.heap = q.heap[:last]
 	e.index = 0
 	if at < last {

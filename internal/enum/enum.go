@@ -17,7 +17,7 @@ type Table[E ~uint8] struct {
 	names []string
 }
 
-// Of returns the table of an enum whose values count from 0. Errors use the noun to say what a value is.
+// Of returns the table of an enum whose values count from 0. In errors, the noun says what the values are.
 func Of[E ~uint8](noun string, names ...string) Table[E] { return Table[E]{noun, names} }
 
 // Names returns the names. The caller must not change them.

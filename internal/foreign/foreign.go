@@ -10,7 +10,7 @@ package foreign
 // defer everything that has to happen afterwards.
 func Contain(f func() error, panicked func(value any) error) error {
 	returned, err := contained(f, panicked)
-	if !returned { // Goexit does not return here; under GODEBUG=panicnil=1 recover returns nil for panic(nil)
+	if !returned { // f has called panic(nil) under GODEBUG=panicnil=1, so recover returned nil; after Goexit in f this line is not reached
 		err = panicked(nil)
 	}
 	return err

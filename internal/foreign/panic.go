@@ -24,12 +24,12 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, the caller must have bounded
-// it.
+// NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, it must be a result of
+// Bounded.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err, or a stand-in if the chain of err has no end or its methods panic: errors.Is must return for every error that the
-// engine passes on. Bounded passes next to Walk. renders reports whether an error has a text, as Renders does.
+// Bounded returns err, or a stand-in if the chain of err has no end or its methods panic, because errors.Is must return for every error
+// that the engine passes on. Bounded passes next to Walk. renders reports whether an error has a text, as Renders does.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

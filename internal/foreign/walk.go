@@ -1,6 +1,6 @@
 package foreign
 
-// maxErrors bounds how many errors of a tree a walk visits: far more than programs wrap and join, and yet a walk over an endless error
+// maxErrors bounds how many errors of a tree a walk visits. Programs wrap and join far fewer errors, but a walk over an endless error
 // takes only about a millisecond.
 const maxErrors = 1 << 16
 
@@ -9,12 +9,12 @@ type Next uint8
 
 // The results of visit.
 const (
-	Descend Next = iota // visit the errors that it wraps
-	Pass                // skip the errors that it wraps
+	Descend Next = iota // visit the errors that the error wraps
+	Pass                // skip the errors that the error wraps
 	Stop                // end the walk
 )
 
-// Shape is the result of a walk over a tree of errors, for the part that was visited.
+// Shape describes the part of a tree of errors that a walk has visited.
 type Shape uint8
 
 // The results of a walk.

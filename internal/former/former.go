@@ -40,8 +40,9 @@ func Trees(t *testing.T, commit string) (now, former string) {
 	return now, former
 }
 
-// Build builds a program in the folder upgrade of a module, from an overlay. replaced maps paths within the module to files: the files of
-// the program, and files that replace the module's own. Build trims paths (-trimpath), so that the build cache also serves other folders.
+// Build builds the program in the folder upgrade of a module, with an overlay. replaced maps paths within the module to files: the files
+// of the program, and files that replace the module's own. Build trims paths (-trimpath), so that the build cache also serves other
+// folders.
 func Build(t *testing.T, module string, replaced map[string]string, to string) {
 	t.Helper()
 	files := map[string]string{}

@@ -1,4 +1,4 @@
-// Package index finds the place of a string in a list. It stores no strings, so a table takes eight to sixteen bytes a string.
+// Package index finds the place of a string in a list. A table does not store the strings, so it takes eight to sixteen bytes a string.
 package index
 
 import "hash/maphash"
@@ -40,7 +40,7 @@ func (t *Table) Add(list []string, i int) bool {
 	return true
 }
 
-// Find returns the place of s in the list, and whether there is one.
+// Find returns the place of s in the list, and whether the list has s.
 func (t *Table) Find(list []string, s string) (int, bool) {
 	if len(t.slots) == 0 {
 		return 0, false

@@ -1,5 +1,5 @@
-// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and rare fields. Events and
-// records of nodes are encoded more often than anything else.
+// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and rare fields. It is for
+// events and records of nodes, which are encoded more often than anything else.
 package jsonwrite
 
 import (
@@ -133,7 +133,7 @@ func (w *Writer) Name(key string, names []string, i int, what string) {
 	w.Text(key, names[i])
 }
 
-// Time writes a time as time.Time does. If RFC 3339 cannot represent the time, it sets Err.
+// Time writes a member with a time, in the form of time.Time.MarshalJSON. If RFC 3339 cannot represent the time, it sets Err.
 func (w *Writer) Time(key string, t time.Time) {
 	w.Key(key)
 	w.Data = append(w.Data, '"')

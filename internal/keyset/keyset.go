@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode returns the text of the place after an entry, the last one of a page. at is the number by which the list is ordered, and id
-// distinguishes entries with the same number.
+// Encode returns the text of the place after an entry, which is the last entry of a page. at is the number by which the list is ordered,
+// and id distinguishes entries with the same number.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }

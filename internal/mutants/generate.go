@@ -88,9 +88,9 @@ func generate(root, name string) ([]mutant, error) {
 type generator struct {
 	file, source string
 	fset         *token.FileSet
-	comments     []int // the offsets where they begin
+	comments     []int // the offsets where comments begin
 	function     string
-	body, end    int               // of the function
+	body, end    int               // the offsets of the function's body
 	comms        map[ast.Stmt]bool // the communications of select clauses
 	mutants      []mutant
 }
@@ -128,8 +128,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// others maps each operator to the operators that replace it. Masks and shifts are not replaced: every test notices a wrong mask or
-// shift, so such mutants would only improve the rate.
+// others maps each operator to the operators that replace it. Masks and shifts are not replaced, because every test notices a wrong mask
+// or shift: such mutants would only improve the rate of mutants that the tests notice.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},

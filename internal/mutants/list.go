@@ -72,7 +72,7 @@ func join(text, line string) string {
 	return text + "\n" + line
 }
 
-// format writes a mutant as readList reads it. Lines lose their indentation.
+// format returns a mutant in the form that readList reads, with lines that are not indented.
 func format(b plant.Bug) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %s", b.File, b.Func)
@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find sets the mutant of every entry of a list. It returns an error if an entry has no mutant because the code has changed: change the
-// entry or remove it.
+// find sets the Bug of every entry of a list to that of the mutant with the same text. It returns an error if there is no such mutant,
+// which means that the code has changed: then change or remove the entry.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {

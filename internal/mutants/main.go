@@ -1,13 +1,14 @@
-// Mutants measures how many bugs the tests of the root package, of package machine, of conformance and of verify find: it makes small
-// changes to the first two packages, one at a time, and checks whether a test fails.
+// Mutants measures how many bugs the tests find. It makes small changes to the root package and to package machine, one at a time, and
+// checks whether a test of these packages, of conformance or of verify fails.
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
 //	go run ./internal/mutants -for 5m        # for as long as that; the next call continues
 //	go run ./internal/mutants -list -only 'machine/state_stop.go Locked.Stop'
 //
-// A mutant is killed if a test fails, or does not end. A mutant that survives shows that a test is missing, or is equivalent to the
-// original: callers cannot distinguish them. equivalent.txt lists equivalent mutants, with the reason.
+// A mutant is the code with one such change. A mutant is killed if a test fails, or does not end. If a mutant survives, a test is
+// missing, or the mutant is equivalent: callers cannot distinguish it from the original. equivalent.txt lists equivalent mutants, with
+// the reason.
 //
 // mustkill.txt and a test of this package list the mutants that must always be killed.
 package main
@@ -218,8 +219,8 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-// choose selects mutants by the seed, and compiles the tests with them. The choice of a mutant depends only on its text, so that a change
-// of the code elsewhere does not change the sample.
+// choose selects mutants by the seed, and compiles the tests with these mutants. Whether a mutant comes before another depends only on
+// the seed and their texts, so that a change of the code elsewhere hardly changes the sample.
 func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, map[string]string, error) {
 	rank := func(m mutant) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
@@ -244,8 +245,8 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 	}
 }
 
-// buildAll compiles the tests of all packages with the bugs, the root first: a bug that does not compile is in the root or in machine,
-// which the root imports, so it shows when the root is compiled.
+// buildAll compiles the tests of all packages with the bugs. It compiles the root package first: all bugs are in the root package or in
+// machine, which the root package imports, so this first compilation fails if a bug does not compile.
 func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{"."}, packages...) {

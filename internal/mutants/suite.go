@@ -19,7 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// packages are the folders of the packages whose tests run, in this order: the tests of machine are fast, the tests of verify are random.
+// packages are the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast, and the
+// tests of verify last because they are random.
 var packages = []string{"machine", ".", "conformance", "verify"}
 
 // suite has the tests, and the lines that each of them executes.
@@ -197,10 +198,11 @@ type trial struct {
 	*suite
 	root     string
 	binaries map[string]string // by package
-	sound    map[test]bool     // whether a test passes without a bug, for tests that isSound was asked about
+	sound    map[test]bool     // what isSound has returned for a test
 }
 
-// batches divides tests, the fastest first, into lists of increasing duration, each from one package: the first list kills most mutants.
+// batches divides tests, which are sorted by their duration, into lists of increasing duration, each with tests of one package. The first
+// list kills most mutants.
 func batches(tests []test) (all [][]test) {
 	for _, pkg := range packages {
 		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)
@@ -224,7 +226,7 @@ func batchesOf(tests []test) (all [][]test) {
 }
 
 // try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only
-// if the test also fails when it runs alone, and passes without the bug: a test that fails without a bug would kill any mutant.
+// if the test also fails when it runs alone, and passes without the bug, because a test that fails without a bug would kill any mutant.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
 	tests := x.covering(m.File, m.line)
 	if len(tests) == 0 {
@@ -317,7 +319,7 @@ func run(cmd *exec.Cmd) (string, error) {
 	return string(text), err
 }
 
-// cache keeps verdicts for the next call. It keeps the suite in a separate file.
+// cache stores verdicts in a file for the next call of the program, and the suite in a second file.
 type cache struct {
 	file     string
 	suite    *suite
@@ -347,7 +349,7 @@ func openCache(file string) (*cache, error) {
 	return c, json.Unmarshal(text, &c.suite)
 }
 
-// keep keeps a measured suite.
+// keep stores a measured suite.
 func (c *cache) keep(s *suite, source string) error {
 	c.suite, c.Source = s, source
 	text, err := json.Marshal(s)

@@ -14,12 +14,12 @@ type Sighting struct {
 
 // Question says which names a call of Look must report, beside the names that have changed since the last call.
 type Question struct {
-	All   bool     // all names: a new watcher watches all names, the last call failed, or Hurry was called
+	All   bool     // all names, because a new watcher watches all names, the last call failed, or Hurry was called
 	Names []string // the names of new watchers
 }
 
-// Poller calls Look at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls them at once. One goroutine
-// polls as long as there are watchers. The fields must be set before the first call of Watch.
+// Poller calls Look at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls the watchers of a name at
+// once. One goroutine polls as long as there are watchers. The fields must be set before the first call of Watch.
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
@@ -110,7 +110,7 @@ func (p *Poller) Close() {
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
-		<-before // wait for the end of the former goroutine: only one may keep the record of reported versions
+		<-before // wait until the former goroutine has returned, because only one at a time may use told
 	}
 	if p.Rest != nil {
 		defer p.Rest()

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Watchers are functions that are called for names. The zero value is ready for use.
+// Watchers is a set of functions, each of which is called for one name or for all names. The zero value is ready for use.
 type Watchers struct {
 	mu    sync.Mutex
 	names map[string][]*watcher // in the order of Add

@@ -1,6 +1,6 @@
-// Package ordset is a set of small integers that knows its minimum: a bitmap with a summary bitmap over its words, another summary over
-// that one, and so on. Every operation touches at most two words a level, and has three levels for a quarter of a million elements. No
-// operation allocates.
+// Package ordset implements a set of small integers that finds its minimum quickly: a bitmap, a second bitmap that says which words of
+// the first are not zero, a third such bitmap for the second, and so on. Every operation reads or writes at most two words of each level.
+// A set for a quarter of a million elements has three levels. No operation allocates.
 package ordset
 
 import "math/bits"
@@ -19,8 +19,8 @@ type Set struct {
 	len    int32
 
 	// front is the word with the smallest elements, word number base. It is not in the levels, and it is 0 only if the set is empty. So a
-	// set that holds one element at a time touches only front, and emptying a set touches the levels once for every 64 numbers: 6 to 9 ns
-	// for an element in and out, instead of 12 to 16.
+	// set that never has more than one element uses only front, and PopMin reads the levels only once for every 64 numbers. To insert an
+	// element and remove it takes 6 to 9 ns, and without front 12 to 16 ns.
 	base  int
 	front uint64
 }
@@ -45,7 +45,7 @@ func Words(n int) (total int) {
 	}
 }
 
-// MakeIn is Make for a set that uses the given words if there are enough of them. They must be zero.
+// MakeIn is Make for a set that uses the given words if there are enough of them. All of these words must be zero.
 func MakeIn(space []uint64, n int) Set {
 	var s Set
 	total := 0

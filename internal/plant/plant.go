@@ -1,6 +1,6 @@
 // Package plant compiles tests with bugs planted in the code that they test. One binary contains all bugs of a list beside the original
 // code, and an environment variable switches one of them on. So a list is compiled once, whatever its length. The repository is not
-// touched: the go command reads the broken files through an overlay.
+// changed, because the go command reads the broken files through an overlay.
 package plant
 
 import (
@@ -68,7 +68,7 @@ func (e *CompileError) Error() string {
 }
 
 // Build compiles the tests of the package in the folder pkg, with all bugs planted in the repository in the folder root, into the file
-// binary. It returns a *CompileError if it knows which bugs do not compile.
+// binary. It returns a *CompileError if the compiler's errors show which bugs do not compile.
 func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, flags ...string) error {
 	dir, err := os.MkdirTemp("", "plant")
 	if err != nil {
@@ -147,9 +147,9 @@ func blame(text string, lines map[string][]int) []int {
 	return slices.Compact(broken)
 }
 
-// Command returns a command that runs the binary in the folder of its package with the bug of this index switched on, or with no bug if the
-// index is negative. The process gets at most 12 GB of address space, since a bug may cause a loop that allocates without end. KAHN_LONG is
-// unset: the tests must find the bugs in their usual sizes.
+// Command returns a command that runs the binary in the folder of its package with the bug of this index switched on, or with no bug if
+// the index is negative. The process gets at most 12 GB of address space, since a bug may cause a loop that allocates without end.
+// KAHN_LONG is empty, because the tests must find the bugs in their usual sizes.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
 	cmd.Dir = pkg
@@ -158,8 +158,8 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 }
 
 // Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. The first bug depends
-// on the contents of the files with planted bugs: the sample of a commit is always the same, and after a change of these files other bugs
-// are tried.
+// on the contents of the files with planted bugs, so the sample of a commit is always the same, and a change of these files may lead to
+// another sample.
 func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	var files []string
 	for _, b := range bugs {
@@ -202,8 +202,8 @@ func (t *text) write(s string, owner int) {
 	}
 }
 
-// plantAll inserts, for each bug of a function, a broken copy of the body before the original. The copy that is switched on ends the
-// function, so that defer, recover and results work as in the original.
+// plantAll inserts, for each bug of a function, a broken copy of the body before the original. If the bug is switched on, the copy runs
+// instead of the original. The copy is in the same function, so defer, recover and results work as in the original.
 func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)

@@ -28,7 +28,7 @@ func Wanted(t interface{ Skip(args ...any) }) {
 	}
 }
 
-// atOnce is how many tests run at the same time: they mostly wait.
+// atOnce is how many tests run at the same time. It is large because tests mostly wait.
 const atOnce = 6
 
 // spread chooses elements of a list at equal distances, no more than the parameter most.
@@ -43,9 +43,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder with all bugs planted. For bugs of a [Sample], no more than the parameter
-// most, it runs the test that must find the bug. It returns an error if a test passes with its bug, and names all these bugs. It also
-// returns an error if a test fails without a bug. root is the folder of the repository, and env is added to the environment of the tests.
+// Try compiles the tests of the package in the working folder with all bugs planted. It runs the test of each bug of a [Sample], but of
+// no more bugs than the parameter most. It returns an error that names all bugs with which their tests pass. It also returns an error if
+// a test fails without a bug. root is the folder of the repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {

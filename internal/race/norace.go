@@ -1,6 +1,6 @@
 //go:build !race
 
-// Package race lets tests of large graphs know whether the race detector is on, which takes ten times the time and memory.
+// Package race says whether the race detector is on, with which tests of large graphs take ten times the time and memory.
 package race
 
 // Enabled reports whether the program was built with the race detector.

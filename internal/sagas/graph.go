@@ -144,7 +144,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	}
 }
 
-// Conditions returns random options of a run, and a host that may stop the run.
+// Conditions returns random options of a run, and a function that may stop the run.
 func Conditions(r *rand.Rand, cancel func()) (opts []kahn.Option, host func(*kahn.Run)) {
 	opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)]}
 	if r.IntN(3) == 0 {

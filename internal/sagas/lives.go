@@ -17,8 +17,8 @@ import (
 type Trial struct {
 	Seed   uint64
 	Depth  int    // of composites
-	Deaths []int  // for each life, the number of the write, from 1, at which the process dies; the process of the life after these does not die
-	Kept   bool   // the store has the write at which a process dies
+	Deaths []int  // for each process in turn, the number of the write, from 1, at which it dies; the process after these does not die
+	Kept   bool   // whether the store applies the write at which a process dies
 	Run    string // the id of the run
 
 	// Away waits until another process may take over the run, whose lease the dead process holds.
@@ -27,8 +27,9 @@ type Trial struct {
 	CheckEvents func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 }
 
-// EachDeath performs random sagas whose processes die at each of their writes, or at some of them, occasionally twice in a run. It returns
-// how many processes died, and how many nodes were undone in their runs.
+// EachDeath performs each random saga many times, and each time the process dies at another write. Sometimes the next process dies, too.
+// If every is not set, it leaves out most writes. It returns the number of runs in which a process died, and how many nodes were undone
+// in those runs.
 func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcome) (died, undone int) {
 	for depth := range 3 {
 		for i := range graphs {
@@ -58,7 +59,7 @@ func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcom
 
 // Outcome says how a Trial ended.
 type Outcome struct {
-	Writes int // of the last life
+	Writes int // the number of writes of the last process
 	Result *kahn.Result
 	Err    error // of the run
 	Events []kahn.Event
@@ -96,7 +97,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 		}
 		run, err := kahn.Start(ctx, g, nil, append(slices.Clone(opts), kahn.Durable(m), kahn.RunID(x.Run), kahn.StoreEvents())...)
 		switch {
-		case errors.Is(err, kahn.ErrFinished): // the run had ended: the last write of the preceding life is stored
+		case errors.Is(err, kahn.ErrFinished): // the run had ended: the store has applied the write at which the last process died
 			o.Result, o.Err = kahn.ReadResult(ctx, g, s, x.Run, opts...)
 		case err != nil:
 			return failed(err)
@@ -143,7 +144,7 @@ type doomed struct {
 	kept   bool
 	dies   func()
 	dead   bool
-	wrong  []string // reports of the store about compensations that contradict its records
+	wrong  []string // differences that misledBy has found
 }
 
 var errDied = fmt.Errorf("%w: the process has died", store.ErrUnusable)

@@ -1,5 +1,5 @@
-// Package sagas performs random graphs whose nodes have compensations, and reports defects of their ends: an effect that is neither undone
-// nor reported, compensations that are not in the reverse order of the edges, an idempotency key that is used twice.
+// Package sagas performs random graphs whose nodes have compensations, and reports defects: an effect that is neither undone nor
+// reported, compensations that are not in the reverse order of the edges, an idempotency key that is used twice.
 package sagas
 
 import (
@@ -21,19 +21,19 @@ var errSoldOut = errors.New("sold out")
 // [World.Graph] change the World, and record defects of their calls.
 type World struct {
 	Seed uint64
-	// Adapt, unless it is nil, changes a node of a random graph: before the node may become a composite, and again afterwards with whole
-	// set.
+	// Adapt, if it is not nil, changes a node of a random graph. Graph calls it before the node may become a composite, and again
+	// afterwards, with whole set.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below
 	Has    map[string]bool // effects that are made and not undone
 	Undone map[string]int  // calls of compensations
-	Begun  map[string]int  // by path: when its first compensation began, in Clock ticks
+	Begun  map[string]int  // by path: when the first compensation of the node began, in Clock ticks
 	Ended  map[string]int
 	Clock  int
 	Wrong  []string
 
-	life int  // of the run
+	life int  // how many processes have died
 	dead bool // the process has died: its steps no longer have effects
 	keys map[string]*keysOf
 }
@@ -42,7 +42,7 @@ type World struct {
 type keysOf struct {
 	does, undoes string // the last key of each kind of call
 	undone       bool   // the node was undone since the last call of the step
-	life         int    // the life in which the node was undone
+	life         int    // the value of World.life when the node was undone
 	spent        map[string]bool
 }
 
@@ -98,7 +98,7 @@ func (w *World) HasUndone(path string) {
 	}
 }
 
-// dies ends the life of the process, or begins the next one.
+// dies lets the process die if dead is set. Otherwise it begins the next process.
 func (w *World) dies(dead bool) {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()

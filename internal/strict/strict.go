@@ -1,6 +1,6 @@
 // Package strict makes tests fail where a run would only report a defect and continue.
 package strict
 
-// Transitions makes a State check each transition of a node against the table, and panic if it is not in the table. The project's own tests
-// set it before anything runs.
+// If Transitions is set, a State checks each transition of a node against the table of transitions, and panics if the table lacks the
+// transition. The project's own tests set Transitions before anything runs.
 var Transitions bool
