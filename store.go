@@ -34,7 +34,8 @@ var (
 	// ErrUnusable is returned by a store that will never answer: it has no schema or another version's schema, its file is not a database,
 	// or it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
-	// ErrStore is matched by the error of a run that was left because its store did not answer, or that failed because of its store.
+	// ErrStore is matched by the error of [Execute] if its process has left the run because the store did not answer, or if the run
+	// failed because of the store.
 	ErrStore = errors.New("store")
 )
 
@@ -42,14 +43,14 @@ var (
 // committed. If the store has a run with this id, see [RunID], the run continues from there, as under [Resume]. The error matches
 // [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
 //
-// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write of a life, and a write answered
-// with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches [ErrStore], and
-// the Result shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too, and its next life fails
-// the node with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner has it, or if the store refuses a write for any
-// other reason.
+// A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write in this process, and a write
+// answered with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches
+// [ErrStore], and the Result shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too; when it
+// continues, the node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store
+// refuses a write for any other reason.
 //
 // The end of the caller's context leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
-// [CancelWithContext] cancels the run instead. docs/durable.md says what the next life repeats.
+// [CancelWithContext] cancels the run instead. docs/durable.md says what is repeated when the run continues.
 func Durable(s store.Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -63,7 +64,7 @@ func Durable(s store.Store) Option {
 // EarlySignals answers nodes that already wait in a run that continues from a snapshot or a store, and gates that the run has not reached,
 // or reaches again in a redrive. Gates in composites can be answered only if the composites have begun. Each signal names its node by id,
 // by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered, and each answer is checked when the
-// graph is known. A gate keeps the deadline of its first wait; a deadline that has passed fails the gate before any signal arrives.
+// graph is known. A gate keeps the deadline of its first wait; if the deadline has passed, the gate fails before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that takes no answer, [ErrDuplicateGate] if two signals name the same node,
 // and a [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
@@ -139,8 +140,8 @@ func (c *config) leaseOwner() string {
 // keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code; the caller
 // does not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
 //
-// A codec may encrypt a value or send it elsewhere, so keep calls the codec once, and the text stays beside the value until it is
-// written.
+// The caller stores the text beside the value until the text is written. So the codec, which may encrypt a value or send it
+// elsewhere, is called only once.
 func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if !r.cfg.checkValues {
 		return nil, nil
@@ -169,7 +170,7 @@ func (r *Run) forgetTexts(ref machine.Ref) {
 	}
 }
 
-// outputText keeps the text of a completed node's output until it is written.
+// outputText stores the text of a completed node's output in the node's pending write.
 func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	if d := r.durable; d != nil && d.failed == nil && status == Completed && text != nil {
 		d.pending(place{r, ref}).text = text
@@ -177,7 +178,7 @@ func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	}
 }
 
-// causeOfKeep returns the cause of a node whose value cannot be kept.
+// causeOfKeep returns the cause with which a node fails if keep has returned err for its value.
 func causeOfKeep(err error) CauseKind {
 	if errors.Is(err, ErrRejected) {
 		return CauseStoreRejected
@@ -186,8 +187,8 @@ func causeOfKeep(err error) CauseKind {
 }
 
 // ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run: for display, to encode as JSON, or to repeat by
-// [Redrive]. A run that has not ended can continue only from its store. The error matches [ErrUnknownRun] if the run is not stored or
-// nothing has been written for it yet, and [ErrNotEnded] if it was created and has not begun.
+// [Redrive]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches [ErrUnknownRun]
+// if the run is not stored or nothing has been written for it yet, and [ErrNotEnded] if it was created and has not begun.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -214,10 +215,10 @@ type StoredRun struct {
 	Created, Ended, WakeAt time.Time
 	// Compensation says how far the run has undone what its nodes have done: see [Run.Compensation].
 	Compensation Compensation
-	// Usage is what the run's steps have used, by name, in all attempts that have ended, in all its lives; nil if nothing.
+	// Usage is what the run's steps have used, by name, in all attempts that have ended, in whatever process; nil if nothing.
 	Usage Usage
-	// Counts is the number of nodes of the outermost graph in each status. It does not count idle nodes, since the store has nothing of
-	// them.
+	// Counts is the number of nodes of the outermost graph in each status. It does not count idle nodes, since the store has no records
+	// of them.
 	Counts map[Status]int
 	// Waiting are the nodes that wait for an answer, as in the Result, but with Info as the JSON that the run's [Codec] has written.
 	Waiting []Wait
@@ -298,8 +299,8 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 // ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
 // error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be the run's, and
 // [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches
-// [ErrNotEnded] if the run has not ended, and [ErrUnknownRun] if it is not stored. Since ReadResult calls no step, the error matches
-// [ErrBadValue] if a changed graph has a node that did not end in the run.
+// [ErrNotEnded] if the run has not ended, and [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue]
+// if the graph has a node that did not end in the run, since ReadResult runs no nodes.
 //
 // The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
 // the first attempt, and its Duration lasts until the last attempt has ended.
@@ -395,8 +396,8 @@ func RunKey(key string) Option {
 	})
 }
 
-// RunPriority gives a durable run a priority: among the due runs of one key, the runs with the highest priority begin first. It is stored
-// like the key, see [RunKey]; 0, the default, replaces nothing. The run is refused with [ErrBadOption] if the priority is above
+// RunPriority gives a durable run a priority: among the due runs of one key, the runs with the highest priority begin first. The priority
+// is stored like the key, see [RunKey]; 0, the default, replaces nothing. The run is refused with [ErrBadOption] if the priority is above
 // [store.MaxPriority] or below -MaxPriority.
 func RunPriority(n int) Option {
 	return optionFunc(func(c *config) error {
@@ -425,7 +426,7 @@ func (c *config) described() *store.Spec {
 //
 // Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches
 // [store.ErrMismatch] if it is given other inputs, [ErrGraphChanged] if the graph is another one and [AllowGraphChange] is not given, and
-// [ErrNotDue] before NotBefore.
+// [ErrNotDue] if it is called before the run's NotBefore.
 func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -468,7 +469,7 @@ func (r *Run) spec() (s store.Spec, err error) {
 	return s, err
 }
 
-// firedInput is the member of the stored inputs that holds the trigger that fires the run, and its payload. No input has this name.
+// firedInput is the name of a member of the stored inputs: the trigger that fires the run, with its payload. No input has this name.
 const firedInput = "#fire"
 
 // addFiring adds the trigger and its payload to the stored inputs of a run.
@@ -487,7 +488,8 @@ func addFiring(inputs json.RawMessage, f *firedState) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// firingOf returns the trigger and the payload in a run's stored inputs; nil if there is none, or if a former version has begun the run.
+// firingOf returns the trigger and the payload in a run's stored inputs; nil if there is none, or if a former version of kahn has begun
+// the run.
 func firingOf(inputs json.RawMessage) (*firedState, error) {
 	var x struct {
 		Fired *firedState `json:"#fire"`
@@ -572,8 +574,8 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	return inputs, nil
 }
 
-// adopt takes over what a run was created with, when the run begins. It returns an error if the run's own options contradict what the run
-// was created with.
+// adopt is called when a created run begins: it makes the run use the stored inputs and the stored trigger. It returns an error if the
+// options of r contradict what is stored.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run
@@ -623,7 +625,8 @@ func (r *Run) fireCreated(created *store.Run) error {
 	return r.choosePlan()
 }
 
-// sameWorkflow refuses a stored run of another workflow, unless the graph may change. The plan's hash does not cover the workflow's name.
+// sameWorkflow returns an error if the stored run belongs to another workflow and the graph may not change. The plan's hash does not
+// cover the workflow's name.
 func (r *Run) sameWorkflow(s *store.Run) error {
 	if s.Workflow == r.plan.name || r.cfg.allowChange {
 		return nil
@@ -634,8 +637,8 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
-// specify records whether the next commit must write the run's Spec, because the store does not have it or has another one. given reports
-// whether the host has given inputs to a continuing run.
+// specify records whether the next commit must write the run's Spec: the store has none, or has a different one. The parameter given
+// reports whether the host has given inputs to a continuing run.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
@@ -673,7 +676,7 @@ type AdoptNode struct {
 const (
 	AdoptNoResult = "no_result" // the run has no result of the node: the node is new, or has not completed
 	AdoptChanged  = "changed"   // the declaration of the node differs, or its in-edges or its inside do
-	AdoptFollows  = "follows"   // the node follows a node that runs
+	AdoptFollows  = "follows"   // the node follows a node that runs anew
 )
 
 // AdoptPreview returns what [Adopt] would do to the run of a snapshot from [ReadSnapshot]. It changes nothing and reads no values.
@@ -737,7 +740,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again. After each continuing composite it adds the nodes inside it.
+// add adds the nodes that run again. After each composite that continues, add lists the nodes inside the composite that run again.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
@@ -778,8 +781,9 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 // node that runs. All other nodes run anew. [AdoptPreview] returns the same Adoption beforehand, and docs/operating.md has all rules. Go
 // functions have no hash: a node whose function has changed keeps its result, unless its declaration changes, too, such as its Config.
 //
-// Adopt performs nothing: one transaction removes the lost results, stores the new plan, and makes the run due. If the transaction fails,
-// the run is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
+// Adopt performs nothing: one transaction removes the results that are not kept, stores the new plan, and makes the run due. If the
+// transaction fails, the run is unchanged. For a run that has not begun Adopt only stores the new plan. It uses the options [Encoding]
+// and [Lease].
 //
 // The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the
 // run has ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another
@@ -810,7 +814,7 @@ func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Opt
 	return a, nil
 }
 
-// adoptCreated gives another plan to a run that was created and has not begun.
+// adoptCreated replaces the plan of a run that was created and has not begun.
 func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts []Option) (*Adoption, error) {
 	c, err := configure(opts, false)
 	if err != nil {

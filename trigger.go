@@ -16,14 +16,14 @@ import (
 // ErrUnknownTrigger is in Result.Warnings if the run was fired with an id that names no trigger.
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
-// ErrPrunedInput warns that a trigger leaves out a root that feeds nodes that the trigger leads to.
+// ErrPrunedInput warns that, if a trigger fires, a node runs without a predecessor that the trigger has pruned.
 var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 
 // fired holds the arguments of the option Fire.
 type fired struct {
 	trigger string
 	payload any
-	text    json.RawMessage // the payload as the codec has written it; nil if it has not
+	text    json.RawMessage // the payload as the codec has encoded it; nil if not encoded yet
 }
 
 // Fire runs only the part of the graph that the trigger leads to: all nodes that follow the trigger at any distance, and the end node. The
@@ -34,7 +34,8 @@ type fired struct {
 // trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
 // A run that continues from a [Snapshot] or its store stays fired without this option. If the option is given again, it must name the same
-// trigger, with PruneClosure if that was given before; otherwise the run is refused with [ErrBadOption]. The first payload stays.
+// trigger, with PruneClosure if that was given before; otherwise the run is refused with [ErrBadOption]. The payload of the new call is
+// ignored.
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
@@ -44,8 +45,8 @@ type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs the nodes that the trigger leads to. A node may lose predecessors that no trigger leads to:
-	// Plan.Warnings lists these nodes.
+	// PruneForward, the default, runs the nodes that the trigger leads to. A node may then run without one of its predecessors:
+	// Plan.Warnings lists such nodes, except if the predecessor follows only other triggers.
 	PruneForward PruneMode = iota
 	// PruneClosure also runs all predecessors of those nodes, at any distance, except other triggers.
 	PruneClosure
@@ -123,7 +124,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// entire returns the plan of which a pruned plan is a part; for any other plan it returns the plan itself.
+// entire returns the plan from which p was pruned, or p itself if p is not a pruned plan.
 func (p *Plan) entire() *Plan {
 	if p.whole != nil {
 		return p.whole
@@ -131,7 +132,7 @@ func (p *Plan) entire() *Plan {
 	return p
 }
 
-// withPruned returns the plan and the parts that its triggers lead to.
+// withPruned returns the plan and its pruned plans, one for each trigger and PruneMode.
 func (p *Plan) withPruned() ([]*Plan, error) {
 	list := []*Plan{p}
 	if p.prunes == nil {
@@ -238,7 +239,7 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs warns of lost edges from a pruned node to an active one, if the pruned node is, or follows, a root that is not a trigger.
+// prunedInputs warns of each edge from a pruned node to an active node, if the pruned node is, or follows, a root that is not a trigger.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {
@@ -266,7 +267,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 //   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);
 //   - for each trigger, nodes that lose a predecessor when the trigger fires under [PruneForward] ([ErrPrunedInput]).
 //
-// It takes one pass over the graph for each trigger.
+// Warnings makes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {
 	p = p.orEmpty()
 	warnings := slices.Clone(p.warnings)
@@ -303,7 +304,7 @@ func (r *Run) fire() error {
 	return nil
 }
 
-// firedBefore fires a continuing run with the trigger and payload of its first life.
+// firedBefore fires a continuing run with the trigger and the payload with which the run began.
 func (r *Run) firedBefore(x *firedState) error {
 	own := r.cfg.fired
 	switch {

@@ -16,7 +16,7 @@ import (
 //
 // For a node that is not an ancestor, Status returns [Idle], Output, Err and Decision return nil, and the guard or condition that asked
 // fails with [ErrNotAncestor]. A guard fails as its GuardErrors say; a condition or the test of a loop fails with [CauseConditionError].
-// [View.Has] asks without an error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails
+// [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root input fails
 // in the same way, with [ErrUnknownInput]. To ask for a node that a trigger has pruned is no error. The View of a [Step] returns these
 // values without an error.
 //
@@ -178,7 +178,7 @@ func (v View) Err(id string) error {
 }
 
 // Decision returns the signal that answered an ancestor, which is a gate or a step that waited: its value, its sender and the sender's
-// comment. It returns nil if there was none, as after the Timeout of a gate. [NodeResult] has the same.
+// comment. It returns nil if no signal answered the node, for example after the Timeout of a gate. [NodeResult] has the same Decision.
 func (v View) Decision(id string) *Decision {
 	if v.data != nil {
 		return clonePtr(v.given(id).Decision)
@@ -200,13 +200,12 @@ func (v View) Decision(id string) *Decision {
 }
 
 // Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads only the output of this ancestor,
-// and not its status or error. Without this error, the function would decide unnoticed on a default in place of the failed node's output.
+// and not its status or error. Without this error, the function could mistake the nil that Output returns for a failed node for an output.
 // The error matches [ErrUnreadFailure] and names the node and its cause.
 //
-// Unread returns nil for an ancestor that has not failed, been aborted or been cancelled, or that failed under ContinueOnFail; for a
-// superseded node; and for a node that is not an ancestor. It also returns nil in every guard that is a text. If the text of an
-// [Expression] names the output of a node, but neither the node's status nor its error, the expression calls Unread for that node, even if
-// the evaluation does not reach the output.
+// Unread returns nil if the node is not an ancestor, is superseded, failed under ContinueOnFail, or has neither failed nor been aborted or
+// cancelled. It also returns nil in every guard that is a text. If the text of an [Expression] names the output of a node, but neither the
+// node's status nor its error, the expression calls Unread for that node, even if the evaluation does not reach the output.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil
@@ -244,7 +243,7 @@ func (v View) unreadError(id string, err error) error {
 	return unreadError(id, err, true)
 }
 
-// unread returns the error of a node's or a loop's test that has read the output of a failed node.
+// unread returns the error for a function of node r, or for a loop's test, that has read the output of the failed node id.
 func (p *Plan) unread(r machine.Ref, id string, err error) error {
 	mayJoin := false
 	if r != everyNode {
@@ -269,8 +268,8 @@ func (v View) asks(r machine.Ref) {
 	}
 }
 
-// RunStatus returns the final status of the run, as computed from its nodes. It is for the end node, which sees all of them terminal; other
-// nodes get [RunRunning].
+// RunStatus returns the final status of the run, as computed from its nodes. RunStatus is for the end node, which runs after all other
+// nodes; for other nodes it returns [RunRunning].
 func (v View) RunStatus() RunStatus {
 	if v.data != nil {
 		return v.data.RunStatus
@@ -287,7 +286,7 @@ func (v View) RunStatus() RunStatus {
 // ancestor returns the node with this id if the View may show it.
 func (v View) ancestor(id string) (machine.Ref, bool) { return v.run.plan.sees(v.ref, id) }
 
-// sees returns the node with this id if r may see it. It takes constant time if the intervals of ancestry decide.
+// sees returns the node with this id if r may see it. It takes constant time if the intervals of [machine.Net.IsAncestor] decide.
 func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	target, ok := p.find(id)
 	if !ok || target >= r {
@@ -315,7 +314,7 @@ func (v View) reads(kind, name string) {
 	}
 }
 
-// slips are possible mistakes of a guard or a condition in one evaluation, in what it asked its View. K identifies nodes.
+// slips are the possible mistakes in what a guard or a condition asked its View during one evaluation. K identifies nodes.
 type slips[K comparable] struct {
 	err   error // the error of the first question about something that the function may not see
 	seen  []K   // the failed nodes whose outputs the function read, in order
@@ -368,7 +367,7 @@ func (r *Run) noteSlip(ref machine.Ref, err error) {
 	}
 }
 
-// slip returns and removes the mistakes that slipsOf has kept for a node, joined with the error of the guard or condition itself.
+// slip removes the slips of a node's evaluation. It returns their error joined with err, the error of the guard or condition itself.
 func (r *Run) slip(ref machine.Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
