@@ -12,7 +12,7 @@ import (
 // driveBudget bounds the time of State.Drive for a node, as a multiple of the time of Execute.
 const driveBudget = 4
 
-// driven runs a State to its end with Drive: each call ends as soon as it begins.
+// driven runs a State to its end with Drive. It calls no steps: each task that Drive begins is settled as completed.
 var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	plan, err := kahnGraph(j.shape, false).Compile()
 	if err != nil {
@@ -35,7 +35,7 @@ var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	}, nil
 }}
 
-// checkDrive checks that Drive stays within its budget, relative to Execute.
+// checkDrive measures the time of Drive divided by that of Execute. ok is false if this ratio exceeds driveBudget.
 func checkDrive(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"State.Drive / Execute", "ns/node", "measured", "fails above", "verdict"}}

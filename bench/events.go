@@ -19,7 +19,8 @@ var (
 	}}
 )
 
-// events measures the cost of delivering events. Sinks have goroutines of their own, so another processor bears a part of that cost.
+// events measures the cost of delivering events. Sinks have goroutines of their own, so a part of that cost falls on another
+// processor.
 func events(out io.Writer, rounds int, target time.Duration) error {
 	t := table{header: []string{"shape", "listeners", "ns/node", "more ns/node", "B/node", "allocs/node"}}
 	for _, s := range []*shape{chain(1000), fan(1000), layered(10_000), bipartite(300)} {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// feature is something that a host may use. Its cost is the difference between a run with it and a run without.
+// feature is something that a host may use. The cost of a feature is the difference between the contestants with and without.
 type feature struct {
 	name          string
 	shape         *shape
@@ -18,7 +18,7 @@ type feature struct {
 
 	// The hand-written executor with a counterpart of the feature and without it; both are nil if there is no counterpart.
 	handWith, handWithout *contestant
-	measured              float64 // the cost that kahn adds, divided by the cost that the counterpart adds, on two busy cores; see gate
+	measured              float64 // kahn's cost of the feature divided by the cost of the counterpart, on two busy cores; see budget.gate
 }
 
 // plainStep does nothing.
@@ -40,7 +40,7 @@ func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) 
 	}}
 }
 
-// graphOf returns the graph of a shape, after calling the function change, unless it is nil, with each node.
+// graphOf returns the graph of a shape. If change is not nil, graphOf calls it with each node before it adds the node.
 func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
 	plain, g := kahnGraph(s, false), &kahn.Graph{}
 	for _, n := range plain.Nodes() {
@@ -68,7 +68,7 @@ func handOn(step stepFunc) *contestant {
 
 const featureTimeout = time.Hour // the timeout of steps that return at once
 
-// asksDone asks for the channel of its context, as a step that waits for something does.
+// asksDone is a step that calls Done of its context, as a step that waits for something does.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	if ctx.Done() == nil {
 		return nil, fmt.Errorf("the context of a step cannot end")
@@ -76,7 +76,7 @@ func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// features returns the rows of the table. The first three have a counterpart in the standard library.
+// features returns the rows of the table "features". The first three features have a counterpart in the standard library.
 func features() []feature {
 	all := chain(1000)
 	plain, hand := kahnOn(plainStep, nil), handOn(func(context.Context, int) error { return nil })
@@ -114,7 +114,7 @@ func features() []feature {
 	}
 }
 
-// upstreamOn returns a contestant whose steps return a value. If read is true, each step also asks for the value of each predecessor, by
+// upstreamOn returns a contestant whose steps return a value. If read is true, each step also reads the value of each predecessor, by
 // id.
 func upstreamOn(read bool) contestant {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -191,7 +191,7 @@ func (f *feature) measure(rounds int, target time.Duration) (a addition, err err
 	return a, nil
 }
 
-// additions prints the table.
+// additions prints the table "features".
 func additions(out io.Writer, rounds int, target time.Duration) error {
 	t := table{header: []string{"feature", "more CPU ns/node", "B/node", "allocs/node", "a run takes", "the standard library", "kahn / that"}}
 	for _, f := range features() {
@@ -210,10 +210,11 @@ func additions(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// additionBudget bounds kahn's addition, relative to the addition of the standard library.
+// additionBudget bounds the cost that a feature adds in kahn, divided by the cost that its counterpart adds in the standard library.
 const additionBudget = 1.2
 
-// checkAdditions checks kahn against additionBudget, or against 1.5 times the measured ratio if that is more.
+// checkAdditions measures the features that have a counterpart. ok is false if a ratio exceeds additionBudget and 1.5 times the field
+// measured.
 func checkAdditions(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / the standard library", "more CPU ns/node", "measured", "budget", "fails above", "verdict"}}

@@ -10,9 +10,9 @@ import (
 // stepFunc is the function that the hand-written executors call for every node.
 type stepFunc func(ctx context.Context, node int) error
 
-// handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one mutex, and workers
-// that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts, panics or events, and stores no outputs.
-// Every ratio in this directory is relative to it.
+// handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one mutex, and
+// workers that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts, panics or events, and stores no
+// outputs. Most ratios in this directory are relative to handWritten.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
@@ -34,7 +34,7 @@ type handRun struct {
 
 	mu       sync.Mutex
 	pending  []int32 // by node: predecessors that have not completed
-	ready    []int32 // a stack: a node that has just become ready is still in the cache
+	ready    []int32 // a stack, since the last node that became ready is still in the cache
 	workers  int
 	starting bool // a started worker has not looked at ready yet
 	err      error

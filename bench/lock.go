@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A run has one lock. This file predicts the effect on more cores than the machine has. It measures for how long a worker holds the lock,
-// and simulates workers that perform steps and then settle them one at a time.
+// A run has one lock, under which workers settle their steps. This file predicts how much the lock costs on more cores than the
+// machine has. It measures for how long a worker holds the lock, and simulates workers that perform steps and then settle them one at
+// a time.
 
 // section is how long a worker holds the lock for one step.
 type section struct {
@@ -63,7 +64,7 @@ func spin(d time.Duration) func(int) {
 // lockSteps are the lengths of the steps. section.move is fitted to the first length above zero.
 var lockSteps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond}
 
-// lock prints the simulation beside the measurements on two cores, and then for more workers.
+// lock prints the simulation of two workers beside the measurements on two cores, and then the simulation of more workers.
 func lock(out io.Writer, rounds int, target time.Duration) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var c section
@@ -86,7 +87,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 		single, double := all[0].ns(), all[1].ns()
 		simulated, ratio := "-", "-"
 		switch i {
-		case 0: // two workers do not take turns here: a worker that finds the lock taken yields while the other continues
+		case 0: // empty steps cannot be simulated: a worker that finds the lock taken yields, and the other worker continues
 			c.own = single
 		case 1:
 			c.fit(step, double)

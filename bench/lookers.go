@@ -21,7 +21,7 @@ const (
 	lookerLimit = 1.65 // -check fails if an observed run takes more than this many times as long as an unobserved run; the limit is 1.5 times the ratio measured on a busy machine
 )
 
-// gaze is the measurement of a run of 10,000 steps that some lookers observe.
+// gaze is the measurement of a run of 10,000 steps that lookers observe: goroutines that ask the run for its state.
 type gaze struct {
 	took  time.Duration
 	cpu   time.Duration // the processor time of the whole process
@@ -85,8 +85,8 @@ func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	return g, err
 }
 
-// contestGazes performs runs with and without lookers in turn. It returns the median measurement of each, and the median of the rounds'
-// ratios.
+// contestGazes performs runs with and without lookers in turn. It returns the median measurements of the runs without lookers (alone)
+// and with lookers (watched), and the median ratio of a round.
 func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	p, err := kahnGraph(layered(10_000), false).Compile()
 	if err != nil {
@@ -126,7 +126,7 @@ func lookers(out io.Writer, rounds int) error {
 	return nil
 }
 
-// checkLookers fails if lookers make a run take much longer.
+// checkLookers measures how many times as long a run with lookers takes. ok is false if that is more than lookerLimit.
 func checkLookers(out io.Writer, rounds int) (ok bool, err error) {
 	for try := 0; try < tries && !ok; try++ {
 		_, _, ratio, err := contestGazes(rounds)

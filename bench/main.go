@@ -118,7 +118,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	return true, nil
 }
 
-// divisor returns the number by which the sizes of the table scale are divided.
+// divisor returns the number by which all sizes in the table "scale" are divided: 100 with -quick, otherwise 1.
 func divisor(quick bool) int {
 	if quick {
 		return 100

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// waiting is a workload whose steps wait, like steps that call a service. It compares the end of the run with the earliest possible end.
+// waiting is a workload whose steps wait, like steps that call a service. The table "makespan" compares the time of a run with the
+// least possible time.
 type waiting struct {
 	name  string
 	shape *shape
@@ -16,7 +17,8 @@ type waiting struct {
 	kinds []string // by node; nil for none
 }
 
-// bound returns the length of the longest path. If there is a limit, and the work divided by the limit is more, it returns that quotient.
+// bound returns the least possible time of a run: the time of the longest path or, if that is more, the time of all steps divided by
+// the limit.
 func (w *waiting) bound() time.Duration {
 	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
 	in := w.shape.predecessors()
@@ -46,7 +48,8 @@ func workloads() []waiting {
 	}
 	// The chain is declared last: an executor that takes nodes in the order of declaration begins the chain after everything else.
 	late := beside("beside", independent(20), chain(10))
-	// In every tier another chain is slow: an executor that waits for the whole tier waits for the slow chain each time.
+	// The slow step of each tier is in another chain than that of the tier before: an executor that waits for whole tiers waits for a
+	// slow step each time.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
 	for i := range rotating {

@@ -123,12 +123,12 @@ func (e *entry) ns() float64     { return e.median(func(r reading) float64 { ret
 func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
 func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
 
-// over returns how many times as long e takes as the entry other: the median over the rounds.
+// over returns the time of e divided by the time of the entry other: the median over the rounds.
 func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// more returns how much longer e takes than the entry other: the median over the rounds.
+// more returns how many ns a node e takes more than the entry other: the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// operating measures the delays that the operator of a store notices. It times calls that concern many runs while a tenth of the runs have
-// not ended, and over PostgreSQL the time until a run's first step.
+// operating measures the delays that the operator of a store notices. It times the calls that concern many runs, over a store in which
+// a tenth of the runs have not ended. Over PostgreSQL it also times how long a new run waits for its first step.
 func operating(out io.Writer, runs int) error {
 	if err := operatingSQLite(out, runs); err != nil {
 		return err
@@ -41,7 +41,8 @@ func operating(out io.Writer, runs int) error {
 	return err
 }
 
-// latencies measures the time from a call of Create, in a process that serves nothing, to the first step in one of several idle processes.
+// latencies measures the time from a call of Create to the first step of the run in one of several idle Runners, each of which stands
+// for a process.
 func (s *server) latencies(out io.Writer, samples int) error {
 	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
 	for _, processes := range []int{1, 5} {
@@ -148,7 +149,7 @@ func (s *server) size() (bytes int64, err error) {
 	return bytes, err
 }
 
-// countsOf measures the calls that concern many runs, and prints them under a name.
+// countsOf measures the calls that concern many runs, and prints their times under a name.
 func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
 	ctx := context.Background()
 	t := table{header: []string{"call", "ms"}}

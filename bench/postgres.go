@@ -52,7 +52,8 @@ func onServer(f func(s *server) error) error {
 	})
 }
 
-// overServer compares runs over PostgreSQL with writing the rows of their commits without an engine, in the same round.
+// overServer performs the loads over PostgreSQL and, in the same rounds, writes the rows of their commits without an engine. It prints
+// the ratios.
 func overServer(out io.Writer, list []load, rounds int) error {
 	t := table{header: []string{"runs", "rows alone, steps/s", "PostgreSQL, steps/s", "/ rows alone", "/ rows of the chain alone", "statements a step"}}
 	err := onServer(func(s *server) error {
@@ -179,7 +180,7 @@ func (f *floorStatement) args() []any {
 // has at most one commit of each run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
 	numbers := map[int]map[string]int32{} // the numbers of the nodes, by run and id
-	inLast := map[int]bool{}              // runs
+	inLast := map[int]bool{}              // the runs that have a commit in the last statement
 	for _, c := range commits {
 		if len(work) == 0 || inLast[c.run] || len(inLast) == together {
 			work = append(work, floorStatement{})

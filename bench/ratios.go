@@ -20,11 +20,11 @@ type budget struct {
 // gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, and never less than the budget.
 func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 
-// budgets are the shapes of the ratios table. Rivals that take most of a minute to build or run a shape get a smaller shape of the same
-// kind.
+// budgets returns the budgets for the shapes of the table "ratios". Rivals that take most of a minute to build or run a shape get a
+// smaller shape of the same kind.
 //
-// The chain, the fan and the layered graph miss their budgets: kahn reads the clock, and with a clock even the hand-written executor
-// takes more than twice as long as without one. docs/costs.md has the profile.
+// The chain, the fan and the layered graph miss their budgets, because kahn reads the clock: with a clock even the hand-written
+// executor takes more than twice as long as without one. docs/costs.md has the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// scaling measures the layered shape at growing sizes: whether a node costs the same in a large graph as in a small one, and how much
-// memory it takes.
+// scaling measures the layered shape at growing sizes: whether a node costs the same in a large graph as in a small graph, and how
+// much memory a node takes.
 func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error {
 	t := table{header: []string{"nodes", "kahn ns/node", "hand-written", "with clock", "errgroup", "/ hand-written", "/ with clock"}}
 	m := table{header: []string{"nodes", "graph B/node", "plan", "run, held", "run, allocated", "hand-written run, held"}}

@@ -10,7 +10,7 @@ type shape struct {
 	edges [][2]int32 // from, to
 }
 
-// chain returns n nodes one after the other. Steps never overlap, so it shows the cost of a single node.
+// chain returns n nodes one after the other. Steps never overlap, so the chain shows the cost of a single node.
 func chain(n int) *shape {
 	s := &shape{name: "chain", n: n}
 	for i := range n - 1 {
@@ -19,7 +19,8 @@ func chain(n int) *shape {
 	return s
 }
 
-// fan returns one node, then width nodes, then one node: one completion readies all nodes in the middle, and one join waits for them.
+// fan returns a first node, `width` nodes that follow it, and a last node that follows these: one completion makes all nodes in the
+// middle ready, and one join waits for them.
 func fan(width int) *shape {
 	s := &shape{name: "fan", n: width + 2}
 	last := int32(width + 1)
@@ -51,8 +52,8 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite returns two sides with the given number of nodes each, and an edge from each node of the first side to each node of the second.
-// It shows the cost of an edge.
+// bipartite returns two sides with the given number of nodes each, and an edge from each node of the first side to each node of the
+// second. The shape shows the cost of an edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {
@@ -63,7 +64,7 @@ func bipartite(side int) *shape {
 	return s
 }
 
-// single returns one node. It shows the fixed cost of a run.
+// single returns one node. The shape shows the fixed cost of a run.
 func single() *shape { return &shape{name: "single", n: 1} }
 
 // beside returns the two shapes as one, with no edge between them.

@@ -85,7 +85,7 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// timed returns the least time of a repetition in a few rounds.
+// timed calls f in five rounds, with an n for which a call takes long enough, and returns the least ns of one of the n repetitions.
 func timed(target time.Duration, f func(n int)) float64 {
 	n, best := 1, 0.0
 	for round := 0; round < 5; {
@@ -121,7 +121,7 @@ func grid(w, h int) (*reactive.Signal[int], error) {
 	return source, nil
 }
 
-// fanIn returns width nodes before one node.
+// fanIn returns a node with `width` predecessors.
 func fanIn(width int) *shape {
 	s := &shape{name: "fan-in", n: width + 1}
 	for i := range int32(width) {

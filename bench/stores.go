@@ -136,7 +136,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// stores measures runs over stores, against the same rows written without an engine.
+// stores measures runs over stores, and compares them with writing the same rows without an engine.
 func stores(out io.Writer, rounds int) error {
 	list, err := loads()
 	if err != nil {
@@ -184,7 +184,7 @@ func (l *load) speed(took time.Duration) float64 {
 	return float64(l.runs*l.nodes) / took.Seconds()
 }
 
-// measure gives each contestant a turn in each round.
+// measure performs, in each round, the load over SQLite, the writing of its rows alone, and the load over a store in memory.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
 	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}
@@ -340,7 +340,8 @@ type commitOf struct {
 	store.Commit
 }
 
-// order returns the commits of all runs in the order in which the runs make them.
+// order returns the commits of all runs: run by run if the load has turns, otherwise the first commit of each run, then the second,
+// and so on.
 func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	of := func(run int) []store.Commit { return applied[fmt.Sprint("r", run)] }
 	if l.turns {

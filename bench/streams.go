@@ -123,7 +123,7 @@ func processTimes() (user, kernel time.Duration, err error) {
 	return time.Duration(u.Utime.Nano()), time.Duration(u.Stime.Nano()), nil
 }
 
-// The environment of the process of the clients.
+// The environment variables for the process of the clients.
 const (
 	drainURL     = "KAHN_BENCH_DRAIN_URL"
 	drainClients = "KAHN_BENCH_DRAIN_CLIENTS"

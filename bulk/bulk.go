@@ -27,18 +27,18 @@ type Selection struct {
 // Report lists the runs of one page.
 type Report struct {
 	Runs []Run
-	// Next is the After for the next page, or "" if this is the last page. It stays valid while runs are created and removed, and in another
-	// process.
+	// Next is the value of Selection.After for the next page, or "" if this is the last page. It stays valid while runs are created
+	// and removed, and in another process.
 	Next string
 }
 
 // Run is a run in a Report.
 type Run struct {
 	Run string
-	Err error // why the run was left as it is; nil if it was changed, or would be
+	Err error // why the run was left as it is; nil if it was changed, or would be without DryRun
 }
 
-// page calls the function check and then the function do for each run of a page; in a dry run, only check.
+// page calls the function check for each run of a page and, if check returns nil, the function do. In a dry run it does not call do.
 func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
 	switch {
 	case ctx == nil:
@@ -120,8 +120,8 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf returns the plans of the graphs by the queues of their runs. A run that a trigger fired has the plan of a part of its graph, so
-// there are several plans for a graph with triggers.
+// plansOf returns the plans of the graphs by the queues of their runs. A run that a trigger fired has the hash of a part of its graph,
+// so the plan of a graph with triggers is in the map several times.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -234,7 +234,7 @@ func guarded(f func() error) error {
 	}))
 }
 
-// bounded wraps an error of the host so that errors.Is and errors.As end, and Error returns a text.
+// bounded wraps an error of the host so that calls of errors.Is and errors.As return, and the method Error does not panic.
 func bounded(err error) error {
 	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
 }
