@@ -19,8 +19,8 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of all nodes. If rests is true, the run ends at rest, and disarmAll also disarms the alarms of nodes that
-// are not terminal.
+// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest: disarmAll then also disarms the
+// overall timeouts and the deadlines of waits of nodes that have not ended, and ends the backoffs of compensations.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
@@ -35,7 +35,7 @@ func (r *Run) disarmAll(rests bool) {
 }
 
 // bell rings the alarms of a run and its nested runs with one timer. The timer may fire before any alarm is due, since disarming an alarm
-// does not reset the timer. A run that a Coordinator drives has no bell unless it has one slot. The run's lock guards the bell.
+// does not reset the timer. A run that a Coordinator drives has a bell only if the run has one slot. The run's lock guards the bell.
 type bell struct {
 	alarms due.Queue[*alarm] // the armed alarms
 	timer  *time.Timer
@@ -43,7 +43,7 @@ type bell struct {
 	coming int   // calls of ring that are scheduled or running
 }
 
-// bellOfAll returns the bell of the outermost run, which it makes if there is none.
+// bellOfAll returns the bell of the outermost run. If there is none, bellOfAll makes one.
 func (r *Run) bellOfAll() *bell {
 	root := r.outermost()
 	if root.bell == nil {
@@ -104,7 +104,8 @@ func (b *bell) silence() bool {
 	return b.coming == 0
 }
 
-// alarm is an armed callback. Its Entry is its place in the bell; Due is when it rings, in ns since the run's start.
+// alarm is an armed callback. The embedded Entry is the alarm's place in the bell; the field Due of the Entry is when the alarm rings, in
+// ns since the run's start.
 type alarm struct {
 	due.Entry
 	run    *Run
@@ -116,8 +117,8 @@ type alarm struct {
 	over   bool            // the alarm has rung or was disarmed
 }
 
-// after arms a callback. The callback runs with the run's lock held, unless it is disarmed before. The run does not end while a callback is
-// armed.
+// after arms an alarm that calls f after the duration d, with the run's lock held, unless the alarm is disarmed before. The run does not
+// end while an alarm is armed.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	a := &alarm{run: r, ring: f}
 	now := r.now()
@@ -162,15 +163,15 @@ func (r *Run) callback(f func(now int64)) {
 	r.release(now)
 }
 
-// end is called when an alarm rings or is disarmed.
+// end marks an alarm that rings or is disarmed as over, and removes it from the store's queue of alarms.
 func (r *Run) end(a *alarm) {
 	if a.over = true; a.stored != nil {
 		r.durable.alarms.Remove(a.stored)
 	}
 }
 
-// disarm stops an alarm, if there is one. The timer of a Coordinator may already have fired. Then its callback still runs, but does
-// nothing; it does not touch *t, which may hold the next alarm by then.
+// disarm stops the alarm *t, if there is one, and sets *t to nil. Under a Coordinator, the alarm's timer may already have fired. Then the
+// timer's callback still runs, but ignores the alarm, which is over. The callback does not touch *t, which may hold the next alarm by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
@@ -204,8 +205,9 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a served run that has nothing to do for longer than config.restAfter. The run continues when its first alarm is due. doze is
-// called after every change of the run or of a nested run. The caller holds the run's lock.
+// doze leaves a served run that has nothing to do for longer than config.restAfter, and reports whether it has left the run. The run
+// continues, here or in another process, when its first alarm is due. doze is called after every change of the run or of a nested run. The
+// caller holds the run's lock.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -215,12 +217,12 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // how many alarms are armed; an alarm that the store does not know belongs to an attempt, or would begin anew in another life
+	armed := 0 // how many alarms are armed; if the store does not know all of them, the run stays: an unknown alarm belongs to an attempt, or would begin anew
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
 		}
-		if of != r && !of.concluded() { // a nested run counts in the run around it until its goroutines have returned
+		if of != r && !of.concluded() { // the timers of the run around it include one for each nested run whose goroutines have not all returned
 			armed--
 		}
 	}
@@ -232,8 +234,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs do nothing but wait. A nested run counts as work of the run around it unless it
-// rests.
+// onlyWaits reports whether the run and its nested runs only wait. For HasWork, a composite whose nested run is not at rest is at work.
+// onlyWaits passes such composites to HasWork as waiting ones, since it looks into the nested runs itself.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -265,7 +267,7 @@ func (r *Run) awaitToken(now int64) {
 		return
 	}
 	r.tokenAt = due
-	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set when this alarm has rung: then the next token is due later than tokenAt
+	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set when this alarm has rung; the next token is due later than tokenAt, so awaitToken then arms a new alarm
 		r.st.Advance(max(now, due))
 	})
 }
@@ -279,7 +281,7 @@ func (r *Run) armGrace(step *Step, x *extra) {
 	})
 }
 
-// armTimeouts arms the timeouts of an attempt, or of its fallback, when it begins.
+// armTimeouts arms the timeouts of an attempt that begins, or of the fallback of an attempt.
 func (r *Run) armTimeouts(n *node, step *Step, fallback bool, now int64) {
 	r.armTimeout(n, step, fallback, now)
 	r.armOverall(n, step, fallback)
@@ -337,7 +339,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	}
 }
 
-// timeOut ends an attempt that has taken too long. Its late result is dropped.
+// timeOut ends an attempt that has taken too long. The late result of its step will be dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
@@ -346,7 +348,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // needed if the node is a loop that pauses and the run, which is being left, rests already but has not written its last record
+	r.wake(now) // needed if the node is a loop that pauses: a run that is being left may be at rest by now, with its last record still to be written
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
@@ -376,8 +378,8 @@ func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, n
 	r.react(ref, false)
 }
 
-// abandon gives up on an attempt that ignores its context: it settles the node and frees its slot. The late result will be dropped, because
-// the node's record no longer names the attempt's Step.
+// abandon gives up on an attempt that ignores its context: the node ends, and its slot becomes free. The attempt's late result will be
+// dropped, because the node's record no longer names the attempt's Step.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
 	if r.current(ref) != step || r.records[ref].returned {
@@ -391,7 +393,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life, when this attempt is gone
+	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life of the run; this attempt is gone by then
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -408,7 +410,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	r.settle(step, c, now)
 }
 
-// leftBehind records a node whose goroutine the run does not wait for.
+// leftBehind records a node for whose goroutine the run no longer waits.
 func (r *Run) leftBehind(ref machine.Ref) {
 	x := r.remark()
 	x.abandoned = append(x.abandoned, ref)
@@ -452,7 +454,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	})
 }
 
-// boundChecks bounds the checks of the cleanup nodes of a stopped run, so that the run ends.
+// boundChecks bounds the time of the running checks of cleanup nodes, so that a stopped run ends.
 func (r *Run) boundChecks() {
 	for ref := range r.checks {
 		if r.st.Word(ref).Is(machine.WordChecking) {
@@ -461,8 +463,8 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// abandonCheck gives up on a check that does not return, and whose result will be dropped. A node that was not stopped still needs a check,
-// but no worker performs it while the run is being left.
+// abandonCheck gives up on a check that does not return. A late result of the check will be dropped. If the node was not stopped, it still
+// needs a check, but no worker performs one while the run is being left.
 func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	e.abandoned = true
 	delete(r.checks, ref)
@@ -489,7 +491,8 @@ func (r *Run) disarmNode(ref machine.Ref) {
 // timer is a [time.Timer] or a manualTimer.
 type timer interface{ Stop() bool }
 
-// startTimer calls f after d, on its own goroutine or when the Coordinator's clock reaches that time. The caller holds the run's lock.
+// startTimer makes f be called after the duration d: on a goroutine of its own or, under a Coordinator, when the Coordinator's clock
+// reaches that time. The caller holds the run's lock.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
 		t := &manualTimer{of: h, f: f}
@@ -499,7 +502,7 @@ func (r *Run) startTimer(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, f)
 }
 
-// wallClock returns the time of day.
+// wallClock returns the current time. Under a Coordinator that is the time of the Coordinator's clock.
 func (r *Run) wallClock() time.Time {
 	if r.manual != nil {
 		return r.timeAt(r.now())

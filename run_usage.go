@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Usage is what steps have used, by names that the host chooses: tokens, machine seconds, cents. See [Step.Use].
+// Usage is what steps have used, by names that the host chooses, for example tokens, machine seconds or cents. See [Step.Use].
 type Usage map[string]float64
 
-// The names under which [Step.Tokens] counts.
+// The names under which [Step.Tokens] adds tokens to the usage.
 const (
 	UsageInputTokens  = "input_tokens"
 	UsageOutputTokens = "output_tokens"
@@ -26,8 +26,9 @@ const (
 var ErrBudget = errors.New("over budget")
 
 // Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps
-// [ErrBudget] and the error of check. check is called after each report of a step, on the step's goroutine, so calls from concurrent
-// steps overlap. The argument is the usage of the run so far in all its lives, in a map that check may keep and change.
+// [ErrBudget] and the error of check. [Step.Use] calls check after each amount that it adds. So calls of check from concurrent steps
+// overlap. The argument is the usage of the run so far, including the time before the run was last continued, in a map that check may keep
+// and change.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -47,8 +48,8 @@ const (
 // Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node,
 // for the composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a
 // store it is written when the attempt ends; if the process dies during the attempt, the attempt's amounts are lost. The amount must not be
-// negative. The name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. The node's log reports
-// refused calls. After the attempt has ended Use does nothing.
+// negative. The name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. Use ignores any other
+// amount or name, and logs a warning for the node. After the attempt has ended Use does nothing.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
 		if to, is := s.reporter().(interface {
@@ -71,8 +72,8 @@ func (s *Step) Tokens(input, output int) {
 	s.run.use(s.known(), UsageOutputTokens, float64(output))
 }
 
-// Usage returns what the run has used so far in all its lives, including running attempts, in a map that the caller owns; nil if nothing
-// was used.
+// Usage returns what the run has used so far, including running attempts and the time before the run was last continued, in a map that the
+// caller owns; nil if nothing was used.
 func (r *Run) Usage() Usage {
 	r = r.outermost()
 	r.st.Lock()
@@ -83,8 +84,8 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns what the steps of the run have used in all its lives, by name; nil if nothing was used. For a nested run it returns the
-// usage of the outermost run.
+// Usage returns what the steps of the run have used, by name, including the time before the run was last continued; nil if nothing was
+// used. For a nested run it returns the usage of the outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
 		return nil
@@ -126,8 +127,8 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 	return to
 }
 
-// runUsage is the usage of a run. The field live includes running attempts. The field by is the stored usage, by kind: an attempt adds to
-// it when the attempt ends. So an attempt that is repeated after a crash counts once.
+// runUsage is the usage of a run. The field live includes running attempts. The field "by" is the usage of ended attempts, by the kinds of
+// their nodes; only this field is stored. So an attempt that is repeated after a crash counts once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage
@@ -178,7 +179,7 @@ func plus(a, b Usage) Usage {
 	return sum
 }
 
-// use counts what an attempt reports.
+// use adds an amount that an attempt reports to the usage of the run and of the node.
 func (r *Run) use(s *Step, name string, amount float64) {
 	if amount == 0 {
 		return
@@ -225,7 +226,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 	}
 }
 
-// usage returns the usage of the run, which it makes if there is none. The caller holds the run's lock.
+// usage returns the usage of the run. If there is none, usage makes an empty one. The caller holds the run's lock.
 func (r *Run) usage() *runUsage {
 	x := r.remark()
 	if x.usage == nil {
@@ -234,8 +235,9 @@ func (r *Run) usage() *runUsage {
 	return x.usage
 }
 
-// fold is called when an attempt ends, so that its usage and labels are stored together with its end. It adds the usage to the node, to the
-// composites around it and to the run, and gives the run the labels that the attempt has set. The caller holds the run's lock.
+// fold adds the usage of an attempt to the node, to the composites around the node and to the run, and adds the labels that the attempt has
+// set to the run's. It is called when the attempt ends, so that usage and labels are stored together with the attempt's end. The caller
+// holds the run's lock.
 func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]
 	if x != nil && x.labels != nil {
@@ -264,7 +266,7 @@ func (r *Run) fold(ref machine.Ref) {
 	}
 	total := r.usage()
 	total.by[kind] = plus(total.by[kind], used)
-	r.outdate() // the record of the run has the sums
+	r.outdate() // the record of the run contains the sums, so it must be written again
 }
 
 // usages returns what the run has used by kind, for a snapshot. The caller holds the run's lock.
@@ -275,18 +277,18 @@ func (r *Run) usages() map[string]Usage {
 	return nil
 }
 
-// restoreUsage restores the usage of earlier lives.
+// restoreUsage restores the usage that the run had before it was continued.
 func (r *Run) restoreUsage(by map[string]Usage) {
 	for kind, used := range by {
 		total := r.usage()
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		d.stale = true // a former version wrote the usage only into the run's record: the next transaction also stores the sums of all kinds
+		d.stale = true // a former version wrote the usage only into the run's record, so the next transaction also stores the sums of all kinds
 	}
 }
 
-// restoreTokens converts the tokens that an older version has stored into a usage.
+// restoreTokens converts the token counts in a file of an older version to a usage.
 func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
 	if x.Tokens == [2]int{} {
 		return
@@ -312,13 +314,13 @@ const (
 	maxLabelText = 1000
 )
 
-// SetLabel gives the run a label, as [Describe] does at the run's start, or replaces the label with this name. [store.Admin] lists runs
-// by their labels. Over a store the label is written in the commit that records the end of the attempt, however the attempt ends; if the
-// process dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A
-// run on Temporal keeps the label in its history, and sets no search attribute.
+// SetLabel sets a label of the run, like [Describe] at the run's start. It replaces an earlier label with this name. [store.Admin] lists
+// runs by their labels. Over a store the label is written in the commit that records the end of the attempt, however the attempt ends; if
+// the process dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels.
+// A run on Temporal keeps the label in its history, and sets no search attribute.
 //
-// The error matches [ErrBadValue] if a text is not UTF-8 or longer than 1,000 bytes, or if steps have set 100 labels already. After the
-// attempt has ended SetLabel does nothing.
+// The error matches [ErrBadValue] if the name or the value is not UTF-8 or is longer than 1,000 bytes, or if steps have set 100 other
+// labels already. After the attempt has ended SetLabel does nothing.
 func (s *Step) SetLabel(name, value string) error {
 	for _, text := range []string{name, value} {
 		if !utf8.ValidString(text) || len(text) > maxLabelText {
@@ -358,7 +360,7 @@ func (r *Run) setLabel(s *Step, name, value string) error {
 	return nil
 }
 
-// addLabels gives the run labels. The caller holds the run's lock.
+// addLabels adds labels to the run's, and replaces those with the same names. The caller holds the run's lock.
 func (r *Run) addLabels(labels map[string]string) {
 	x := r.remark()
 	set := make(map[string]string, len(x.labels)+len(labels)) // a new map, since a commit may be encoding the old one
@@ -371,7 +373,7 @@ func (r *Run) addLabels(labels map[string]string) {
 	}
 }
 
-// labels returns the labels of the run, given by the host or set by steps. The caller holds the run's lock.
+// labels returns the labels of the run: those that the host gave, and those that steps have set. The caller holds the run's lock.
 func (r *Run) labels() map[string]string {
 	var given map[string]string
 	if r.cfg.spec != nil {

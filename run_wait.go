@@ -17,17 +17,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards it. An event of a
-// changed status names only waiting nodes that no earlier event has named, so all these events together are no longer than the list of waits.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. An event
+// run.status.changed names only those waiting nodes that no earlier such event has named. So all these events together name each wait at
+// most once.
 type waits struct {
 	total int
-	began []place // the nodes that began to wait since the last event that named waiting nodes; some may no longer wait
+	began []place // the nodes that began to wait after the last such event; some of them may no longer wait
 
 	answered takenSignals
 
-	kept   []*keptWaits         // in the order in which they were found
-	keptAt map[place]*keptWaits // the waits of nodes whose graphs are not known
-	lent   []*keptWaits         // the waits for which owned is false
+	kept   []*keptWaits         // the waits inside expanded nodes, in the order in which keep has added them
+	keptAt map[place]*keptWaits // the entries of kept whose graphs are not known, by their nodes
+	lent   []*keptWaits         // the entries of kept for which owned is false
 	names  keptNodes
 	found  int   // how many graphs have become known
 	steps  int64 // how many kept nodes were visited
@@ -51,7 +52,7 @@ func (r *Run) beganToWait(ref machine.Ref) {
 	x := r.waiters()
 	x.total++
 	x.began = append(x.began, place{r, ref})
-	if len(x.began) > 2*x.total+64 { // an event of a changed status empties began, but a run that never rests logs none
+	if len(x.began) > 2*x.total+64 { // tellStatus empties began, but is not called in a run that never rests
 		x.began = stillWaiting(x.began)
 	}
 }
@@ -62,7 +63,7 @@ func (r *Run) endedWait() {
 	}
 }
 
-// keptWaits are the waiting nodes inside a node that was expanded in an earlier life of the run, until the node's graph is known.
+// keptWaits are the waiting nodes inside a node that was expanded before the run was continued, until the node's graph is known again.
 type keptWaits struct {
 	place
 	told  bool // an event has named the waiting nodes
@@ -87,7 +88,7 @@ func (k *keptWaits) paths() []string {
 	return n.Inside.waiting(nil, n.prefixInside(k.run.prefix), false)
 }
 
-// keep adds a node whose graph is not known.
+// keep adds the waits inside an expanded node whose graph is not known.
 func (x *waits) keep(at place) {
 	k := &keptWaits{place: at}
 	x.kept = append(x.kept, k)
@@ -150,7 +151,7 @@ func stillWaiting(places []place) []place {
 	return slices.Compact(places)
 }
 
-// compare orders places by declaration, as if the graphs were one.
+// compare orders places by declaration, as if each nested graph were declared directly after its composite.
 func (at place) compare(other place) int {
 	a, b := at.run.placeInTree(), other.run.placeInTree()
 	both := min(len(a), len(b))
@@ -194,15 +195,15 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the
 // node's id, its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it. A value
-// that is a [Decision] also says who has answered; a signal with an ID may be repeated. On a durable run Signal returns when the answer
-// is stored. The context bounds only this wait: if it ends first, Signal returns its cause, and the answer may still be stored.
+// that is a [Decision] also says who has answered; if the Decision has an ID, the signal may be repeated. On a durable run Signal returns
+// when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and
 // [ErrTransition] if the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value,
-// [ErrSignalConflict] if the ID was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has
-// ended. The error is a [*ChoiceError] if a [Gate] refuses the value. It matches [ErrStore] if a durable run is left first: the answer
-// may or may not be stored, and a repeated signal with the same ID shows which. If the run came to rest, Signal posts the answer in the
-// store; the error matches [ErrAtRest] if the store is not a [store.Inbox]. See docs/people.md.
+// [ErrSignalConflict] if the ID was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended.
+// The error is a [*ChoiceError] if a [Gate] refuses the value. It matches [ErrStore] if a durable run is left before the store has
+// confirmed the answer: a repeated signal with the same ID shows whether the answer is stored. If the run is at rest, Signal posts the
+// answer in the store; the error matches [ErrAtRest] if the store is not a [store.Inbox]. See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -253,7 +254,8 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	return written, err
 }
 
-// isPutAway reports whether the run has ended at rest, so that another life continues it. The caller holds the run's lock.
+// isPutAway reports whether the run has ended at rest. Such a run can continue from its store or its snapshot, as another Run. The caller
+// holds the run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
 // judgeAtRest returns the error with which Signal would refuse the signal if the run had not come to rest, or nil. It calls user code.
@@ -290,7 +292,7 @@ type signal struct {
 	unkept bool   // the value cannot be encoded now
 }
 
-// keepSignal calls keep for the value of a signal.
+// keepSignal encodes the value of a signal with Run.keep. If encoding fails now but may succeed later, keepSignal sets s.unkept.
 func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	text, err := r.keep(s.Value)
 	if err == nil {
@@ -300,8 +302,8 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// answered records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, in the
-// critical section in which the signal takes effect.
+// answered records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, and lets the
+// signal take effect before it releases the lock.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)
@@ -333,19 +335,20 @@ type answeredState struct {
 	in   *writing // the transaction that writes it; nil without a store, and for a signal that an earlier life has stored
 }
 
-// takenSignals are the signals with IDs that the run has taken, in order. Snapshots share the list, which only grows.
+// takenSignals are the signals with IDs that the run has accepted, in the order of acceptance. Snapshots share the list; the run only
+// appends to it.
 type takenSignals struct {
 	list   []answeredState
 	at     map[signalName]int // indexes in the list
-	before int                // how many entries of the list were taken before this life
+	before int                // how many entries of the list the run had accepted before it was continued
 	stored int                // how many entries of the list have records in the store or are in a transaction
 }
 
 // signalName distinguishes signals.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the taken signals of a snapshot, whose list other runs may share. stored is how many of the first
-// signals have records in the store.
+// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. The parameter stored is the number of signals,
+// from the beginning of the list, that have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -364,7 +367,7 @@ func (x *takenSignals) index(i int) {
 	}
 }
 
-// take adds a signal, unless it has no ID.
+// take adds a signal to the list if the signal has an ID.
 func (x *takenSignals) take(s *signal, in *writing) {
 	if s.ID != "" {
 		x.list = append(x.list, answeredState{s.ID, s.gate, s.sum, in})
@@ -372,9 +375,10 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. If the
-// signal has the ID of an earlier one but another value, repeats returns an error. But if the transaction of the earlier signal has failed,
-// the caller gets that transaction, and so learns that the earlier signal may not be stored.
+// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. If the two signals
+// have the same gate and ID but different values, repeats returns an error. There is one exception: if the transaction of the earlier
+// signal has failed, repeats returns that transaction as for a repeated signal. From the transaction the caller learns that the earlier
+// signal was perhaps not stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -387,15 +391,16 @@ func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error
 	return a.in, true, nil
 }
 
-// unstored returns the signals without records in the store, for the next transaction, and the number of the first of them.
+// unstored returns the signals that the next transaction must write, and the number of the first of them. Later calls do not return these
+// signals again.
 func (x *takenSignals) unstored() (list []answeredState, first int) {
 	list, first = x.list[x.stored:], x.stored+1
 	x.stored = len(x.list)
 	return list, first
 }
 
-// signalKey returns the key under which the store keeps a signal with an ID, by the signal's number, from 1. No node has the key
-// as its id.
+// signalKey returns the key of a signal's record in the store. The signals with IDs are numbered from 1, in the order in which the run has
+// accepted them. No node has the key as its id.
 func (p *Plan) signalKey(number int) string {
 	key := fmt.Sprint("#signal", number)
 	for _, taken := p.Ref(key); taken; _, taken = p.Ref(key) {
@@ -404,7 +409,7 @@ func (p *Plan) signalKey(number int) string {
 	return key
 }
 
-// signalNumber returns the number of the signal with this key, or 0 if it is not the key of a signal. It needs no plan.
+// signalNumber returns the number of the signal with this key, or 0 if no signal has such a key.
 func signalNumber(key string) int {
 	number, _ := strings.CutPrefix(strings.TrimLeft(key, "#"), "signal")
 	n, _ := strconv.Atoi(number)
@@ -415,8 +420,9 @@ func signalNumber(key string) int {
 // also the error of a durable run that was left because its caller's context ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run and interrupts its running attempts; if a step then returns an error, its node is ready again, and the attempt
-// does not count. A stopped run is not left: interrupt interrupts the attempts that the stop lets finish.
+// interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is
+// ready again, and the attempt does not count against MaxAttempts. A stopped run is not left: interrupt interrupts the attempts that the
+// stop lets finish.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.stage == stagePending {
@@ -451,7 +457,7 @@ func (r *Run) interruptAttempts() {
 	if r.st.StoppedFor() != CauseNone {
 		if r.stopManner == machine.StopDraining {
 			r.stopManner = machine.StopAsking
-			r.wake(r.now()) // the stop lifts the hold, so held nodes continue
+			r.wake(r.now()) // after the stop, waiting nodes no longer hold back other nodes: see SuspendMode
 			r.outdate()
 			r.st.Stop(r.st.StoppedFor(), r.stopOrigin, machine.StopAsking)
 		}
@@ -481,8 +487,8 @@ func (r *Run) interruptAttempts() {
 }
 
 // cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt has a result if it succeeds or
-// suspends, or if its node was stopped meanwhile. If a draining stop was letting the attempt finish, cutShort makes it a plain
-// stop of the node.
+// suspends, or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop, cutShort turns it into
+// a plain stop of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -495,7 +501,7 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if r.st.Word(step.ref).Is(machine.WordAdmitting) {
 		return true // the interrupt may have reached the check of the inputs, so what the check returned does not matter
 	}
-	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // a condition can be interrupted only if it is mocked: only its mock has a context
+	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only a mocked condition can be interrupted, since only the mock has a context
 	// A fallback that fails keeps the cause of the original failure.
 	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
@@ -507,7 +513,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	x.left = false
 	r.landFlight(ref, false)
 	r.fold(ref)
-	if quiet { // the attempt has not started, or began in an earlier life: the next attempt keeps its number
+	if quiet { // the attempt has not started, or began in an earlier life, so the next attempt gets the same number
 		x.reentries++
 		r.reentered = true
 	} else {
@@ -539,8 +545,8 @@ func (r *Run) Leave() {
 }
 
 // leave makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to
-// their end, with their cleanup. So if a run is being left, it was not stopped, and the run around it is being left too. The exception is a
-// stopped run that undoes what its nodes have done, which may take long: over a store or under a Coordinator it is left.
+// their end, with their cleanup. So if a run is being left, it was not stopped, and the run around it is being left too. There is one
+// exception: undoing nodes may take long, so a stopped run that undoes nodes is left, too, if it has a store or a Coordinator.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
@@ -670,8 +676,8 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the time of a condition's running test, which is called again when the run continues. The mock of a condition is bounded
-// like a step.
+// boundTest bounds the time of a condition's running test, which is called again when the run continues. boundTest does nothing for a
+// mocked condition: its mock is interrupted like a step.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
 		return
@@ -739,9 +745,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. The store may not know of the
-// wait, since the waiting run may be a fork or come from another store; or the answer may have come before the node was known. If no
-// store can answer, the step is entered again, and AwaitRun returns the reason to it.
+// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. There are two reasons to ask again.
+// The store may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store's answer may have
+// come while the node's graph was not known. If no store can answer, the step is entered again, and AwaitRun returns the reason to it.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()
@@ -767,7 +773,7 @@ func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	r.awaitBackoff(ref, x, now)
 }
 
-// duplicateToken returns an error if a signal under the token would not find exactly one node.
+// duplicateToken returns an error if the token is also the id of another node in the graph, or the token of another waiting node.
 func (r *Run) duplicateToken(ref machine.Ref, token string) error {
 	if token == "" {
 		token = r.plan.names[ref]
@@ -793,8 +799,8 @@ func (r *Run) endWait(x *extra) {
 	}
 }
 
-// rest suspends the run if no worker runs and nothing is left to start. The run ends as suspended if it is unheld, as under Execute, or
-// if it is being left. rest is called when a node is suspended, or when the run is being left.
+// rest suspends the run if no worker runs and nothing is left to start. The run then ends as suspended in two cases: it was started by
+// Execute or Serve (r.unheld), or it is being left. rest is called when a node is suspended, or when the run is being left.
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
@@ -804,7 +810,7 @@ func (r *Run) rest(now int64) {
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}
-	case !s.OnlySleeps(): // a nested run that is held because it is being left does not wait for a signal
+	case !s.OnlySleeps(): // a nested run that begins no nodes because it is being left does not wait for a signal
 		return
 	}
 	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token keeps the run from resting

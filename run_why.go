@@ -21,12 +21,12 @@ const (
 	whyNothing  WhyKind = iota
 	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges decided it
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
-	WhyWaiting          // its join has not decided: Edges are open, Nodes are their sources; for the end node, all nodes that have not ended
-	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes that the current tier waits for
+	WhyWaiting          // its join has not decided: Edges are the open in-edges; Nodes are their sources or, for the end node, all nodes that have not ended
+	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
 	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
 	WhyStore            // the store has not confirmed that the node is ready or has started, or has no room yet for another start or end
-	WhyOrder            // it waits its turn behind Nodes, which under [Limit](1) must return first; Nodes is empty if it is next
+	WhyOrder            // it begins after Nodes, which under [Limit](1) must return first; Nodes is empty if the node is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next one is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
@@ -65,8 +65,9 @@ type Why struct {
 	// Nodes are the paths of the first 20 of the other nodes concerned; More counts the remaining ones, as far as they are known.
 	Nodes []string
 	More  int
-	// Bound is the bound without a free slot or token. Runs are the ids of the first 20 of the [Runner]'s other runs that hold its slots. For
-	// [Shared] limits, Runs has a few runs of each other process, or the name of a process that does not name its runs.
+	// Bound is the bound without a free slot or token. Runs are the ids of other runs of the [Runner] that hold slots of the bound, at most
+	// 20. For a [Shared] limit, Runs also has a few runs of each other process that holds slots, or the name of the process if it does not
+	// name its runs.
 	Bound Bound
 	Runs  []string
 	// Wait is what the node waits for, with the node's path; Choices are the answers that a gate accepts, nil if it accepts any.
@@ -109,7 +110,8 @@ const whyMost = 20
 
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists
 // of a Why have at most 20 entries. Why looks only at the node and its neighbours, with one exception: if the node waits for a slot, Why
-// searches all nodes of the run for the holders, unless the holders of an earlier answer still hold their slots.
+// searches all nodes of the run for the holders of slots. It does not search again while the holders of an earlier answer still hold their
+// slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -190,7 +192,7 @@ func (at place) whyEnded(y *Why) {
 	}
 }
 
-// awaitsUndos adds the nodes that are being undone before the node begins. It reports whether the run undoes nodes.
+// awaitsUndos adds the nodes that are being undone, since the node begins only afterwards. It reports whether the run undoes nodes.
 func (at place) awaitsUndos(y *Why) bool {
 	x := at.run.undo
 	if x == nil || x.by != at.run {
@@ -303,7 +305,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // the node still waits in its line, from which other nodes have been called
+	if !s.Contends(ref) { // the node still waits in the queue for a slot or a token; other nodes were taken from that queue and are about to begin
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
@@ -349,12 +351,12 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 	}
 }
 
-// heldBy names the nodes that hold back other nodes of a run.
+// heldBy stands for a resource in calls of nameHolders: the waiting nodes, which hold back the other nodes of a run, are its holders.
 type heldBy struct{ run *Run }
 
-// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it; total is the number of holders.
-// Callers may ask about many nodes, so nameHolders keeps the holders that it found. It searches all nodes again only if a known holder no
-// longer holds the resource, or if the number of holders has changed.
+// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. The parameter "of" identifies the
+// resource; total is the number of its holders. Callers may ask about many nodes, so nameHolders keeps the holders that it found. It
+// searches all nodes again only if a known holder no longer holds the resource, or if the number of holders has changed.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]
@@ -392,7 +394,7 @@ func (r *Run) search(list []place, holds func(c *Run, ref machine.Ref) bool) []p
 	return list
 }
 
-// whyBound reports whether some bound has no slot or token for the node, and says which bound.
+// whyBound reports whether some bound has no slot or token for the node, and adds that bound to y.
 func (at place) whyBound(y *Why) bool {
 	r, ref := at.run, at.ref
 	s := &r.st
@@ -531,13 +533,13 @@ func (at place) whyStopping(y *Why, x *extra) {
 	y.Cause.Err = y.Err
 }
 
-// isParked reports whether the store has not yet confirmed what made the node ready.
+// isParked reports whether the node waits until the store confirms what made the node ready.
 func (r *Run) isParked(ref machine.Ref) bool {
 	d, at := r.durable, place{r, ref}
 	return d.outbox.parks(at) || d.current != nil && d.current.parks(at)
 }
 
-// recordingStart reports whether the store has not yet confirmed the start of the node's attempt.
+// recordingStart reports whether the node's attempt waits until the store confirms its start.
 func (r *Run) recordingStart(ref machine.Ref) bool {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -665,7 +667,7 @@ func (y Why) until() string {
 
 func (y Why) nodes() string { return few(y.Nodes, y.More) }
 
-// few lists the first of some names, and counts the remaining ones.
+// few returns the first three names, and the number of all further ones, as text.
 func few(list []string, more int) string {
 	const most = 3
 	names := list[:min(most, len(list))]

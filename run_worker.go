@@ -34,7 +34,7 @@ type worker struct {
 
 	flight *flight // for an attempt whose step has returned a graph, until its node has been expanded; else nil
 
-	kept [2]json.RawMessage // the last attempt's output, or its Info and State, as the codec has written them
+	kept [2]json.RawMessage // the texts of the last attempt's output, or of the info and the state that its step gave to Suspend, as the codec has written them
 }
 
 // phase records whether the worker is in user code, in case that code calls Goexit.
@@ -45,10 +45,11 @@ const (
 	phaseUser         // also while the engine calls methods of errors and values from user code
 )
 
-// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. Two workers that
-// alternate on the lock move every cache line of the run back and forth, and parking and waking cost more than a step. Without yielding, a
-// node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms, or if maxYielding others
-// are yielding. Each yield passes through the scheduler's whole queue, which may hold a goroutine for each ready sub-graph of the run.
+// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. The reason: two workers
+// that take turns with the lock move every cache line of the run back and forth, and to block and to wake a goroutine costs more than a
+// short step. Without yielding, a node of a wide graph took four times as long with two threads as with one. The worker blocks after about
+// 0.1 ms, and at once if maxYielding other workers are yielding, since a yield may be slow: it passes through the scheduler's whole queue,
+// which may hold a goroutine for each ready sub-graph of the run.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -86,7 +87,7 @@ func (w *worker) goOn(more bool) {
 }
 
 // life is what an attempt depends on besides the graph: nothing, a store that must record the attempt first, or the host that calls the
-// step. It has no state of its own. The caller of its methods holds the run's lock.
+// step. It has no state of its own. Callers of its methods hold the run's lock.
 type life interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
@@ -145,7 +146,7 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 }
 
 // perform performs tasks until none is left. One deferred function serves all attempts, which saves 5 ns for each node that does not panic.
-// So a panic in a step ends perform early.
+// The price is that a panic in a step ends perform early.
 func (w *worker) perform() (more bool) {
 	defer func() {
 		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which exit handles
@@ -172,7 +173,7 @@ func (w *worker) perform() (more bool) {
 // crashed finishes an attempt that has panicked.
 func (w *worker) crashed() (more bool) {
 	res := attemptResult{err: w.caught, kind: CausePanic}
-	if w.run.plan.node(w.task.Ref).Test != nil { // it may have panicked because a failed node has no output
+	if w.run.plan.node(w.task.Ref).Test != nil { // the test may have panicked because a failed node has no output
 		res.err, res.kind = w.run.slip(w.task.Ref, w.caught), CauseConditionError
 	}
 	w.caught, w.now = nil, w.run.now()
@@ -244,8 +245,8 @@ func (w *worker) finishPlain(value any, err error) (more bool) {
 	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
-// exit runs when the worker ends. It does nothing unless user code has called runtime.Goexit: then it fails the node, and another worker
-// does the remaining work.
+// exit runs when the worker ends. If user code has called runtime.Goexit, exit fails the node, and another worker does the remaining work.
+// Otherwise exit does nothing.
 func (w *worker) exit() {
 	if w.phase != phaseUser {
 		return
@@ -403,7 +404,7 @@ type attemptResult struct {
 	inside bool       // there is no result yet: nested runs perform the node
 }
 
-// attempt calls the user's function.
+// attempt waits until the store has the attempt's start, if it must, and then calls the user's function.
 func (w *worker) attempt() (res attemptResult) {
 	n := w.run.plan.node(w.task.Ref)
 	if w.recorded != nil {
@@ -492,7 +493,7 @@ func (w *worker) panicked(v any) error {
 	return err
 }
 
-// protect calls user code outside an attempt and returns its panic as an error. exit handles its Goexit.
+// protect calls user code outside an attempt, and returns a panic of that code as an error. If the code calls Goexit, exit handles it.
 func (w *worker) protect(f func() error) error {
 	was := w.phase
 	w.phase = phaseUser
@@ -509,7 +510,7 @@ type checkResult struct {
 	guard    *guardProblem
 	merged   map[string]any
 	items    *items // for a map
-	key      string // the node's key, from a value
+	key      string // the node's key, if a value gives it
 }
 
 // check performs a node's check and takes the next task.
@@ -532,8 +533,8 @@ func (w *worker) check() bool {
 }
 
 // evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if the check's node is stopped (which settles
-// the node) or the run is left, the run waits at most CancelGrace for the worker. While a run is being stopped, the checks of its cleanup
-// nodes have CleanupTimeout.
+// the node) or the run is left, the run waits at most CancelGrace for the worker. While a run is being stopped, each check of a cleanup
+// node may take CleanupTimeout.
 type evaluation struct {
 	alone     bool  // see single.alone
 	abandoned bool  // the run no longer counts its worker
@@ -569,7 +570,7 @@ func (w *worker) endCheck() bool {
 	return true
 }
 
-// evaluate checks, in this order, the guard, the merges and the required ports.
+// evaluate checks, in this order, the guard, the merges, the required ports, the key, and the items if the node is a map.
 func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
 	if n := r.plan.node(ref); n.When != nil {
@@ -653,7 +654,7 @@ func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x.warnings = append(x.warnings, problem)
 }
 
-// settleCheck reports a check to the State. The caller holds the run's lock.
+// settleCheck reports the result of a check to the State. The caller holds the run's lock.
 func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
 		return // the node was stopped meanwhile, or the run's next life repeats the check
@@ -772,7 +773,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 }
 
 // enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and
-// attempts that the order puts before this one. If mine is false, the worker must not end the attempt now, or not at all: enterEnd has
+// attempts that the order puts before this one. If mine is false, the worker must not end the attempt, at least not now: enterEnd has
 // released the lock, and perform must return more.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed

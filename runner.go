@@ -27,21 +27,21 @@ type Runner struct {
 	// waits for another run's [Around] functions. A suspended run does not count: when its signal arrives it continues at once, even above
 	// the bound. Zero means no bound. Runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
 	MaxRuns int
-	// History is how many ended runs the Runner remembers, the latest ones. Zero means 100, a negative number none.
+	// History is the number of ended runs that the Runner remembers; it forgets the oldest first. Zero means 100, a negative number none.
 	History int
-	// Learn is the History of every run whose options give none. Nil means none.
+	// Learn is a [History] for each run without a History among its options. Nil means none.
 	Learn *History
-	// CancelOnShutdown makes Shutdown cancel the runs that are still running when its context ends, instead of interrupting them: their
-	// cleanup nodes run, and the runs end. It is for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a
-	// store is permanently cancelled in its store, too.
+	// CancelOnShutdown makes Shutdown, when its context ends, cancel the remaining runs instead of interrupting them: their cleanup nodes
+	// run, and then the runs end. It is for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a store is
+	// permanently cancelled in its store, too.
 	CancelOnShutdown bool
 	// Limit bounds how many steps of all runs together run at the same time, and Rate bounds how often they start, as [Limit] and a [Rate]
 	// do in one run. A run may have its own bounds as well. A run that lacks a slot or a token waits its turn behind the runs that have
-	// waited longer. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start above these
-	// bounds and above KeyLimit and KeyRate.
+	// waited longer. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if these
+	// bounds, or KeyLimit and KeyRate, have no room.
 	Limit int
 	Rate  Rate
-	// KeyLimit and KeyRate bound the nodes that have the same Key, in all runs, in the same way.
+	// KeyLimit and KeyRate bound, in the same way, the nodes of all runs that have the same Key.
 	KeyLimit int
 	KeyRate  Rate
 	// Shared holds bounds that the Runners of several processes share, in addition to the bounds above. Nil means none.
@@ -74,7 +74,7 @@ type runnerEntry struct {
 	at    time.Time
 	state runnerState
 
-	inArrived, inEnded, inQueue *list.Element // the elements of this entry; nil where the entry is not in the list
+	inArrived, inEnded, inQueue *list.Element // the entry's elements in the lists arrived, ended and queue; nil for a list without the entry
 }
 
 // runnerState is the state of a run in its Runner.
@@ -87,7 +87,7 @@ const (
 	forgotten             // the run has ended
 )
 
-// runnerChange is a change that a run reports to its Runner. The run holds its own lock then.
+// runnerChange is a change that a run reports to its Runner, with the run's lock held.
 type runnerChange uint8
 
 const (
@@ -99,8 +99,8 @@ const (
 const defaultHistory = 100
 
 // Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A pending run
-// can be waited for, cancelled and left; if it never begins, none of its steps is called, not even cleanup nodes and the end node. If the
-// caller's context ends while the run is pending, the run is cancelled; a durable run stays pending in its store.
+// can be waited for, cancelled and left; if it never begins, none of its nodes is performed, not even cleanup nodes and the end node. If
+// the caller's context ends while the run is pending, the run is cancelled; a durable run stays pending in its store.
 //
 // Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
 // [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
@@ -227,7 +227,7 @@ func (rn *Runner) live() (runs []*Run) {
 	return runs
 }
 
-// reserve reserves the id of a run before it is admitted, or refuses the run.
+// reserve reserves the id of a run that will be admitted, or returns an error.
 func (rn *Runner) reserve(id string) error {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -281,8 +281,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed records a change of the run's status. The caller holds the run's lock. Beginning another run takes that run's lock, so pending
-// runs begin on another goroutine.
+// changed records a change of the run's status. The caller holds the run's lock. A pending run that begins takes its own lock, which must
+// not be taken here; so pending runs begin on another goroutine.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -360,7 +360,7 @@ func (rn *Runner) launch() {
 	}
 }
 
-// trim forgets the oldest ended runs beyond the history.
+// trim forgets the oldest ended runs if there are more than the Runner remembers.
 func (rn *Runner) trim() {
 	history := rn.History
 	if history == 0 {
@@ -570,7 +570,7 @@ type deferral struct {
 	request  bool      // if true, a request that is posted for the run ends the deferral early
 }
 
-// begin defers a run while it is being started, and returns how often in a row starting it has failed.
+// begin defers a run that Serve is about to start, and returns the number of the run's failures in a row.
 func (d *deferrals) begin(id string) (failures int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -589,7 +589,7 @@ func (d *deferrals) begun(id string) {
 	delete(d.runs, id)
 }
 
-// pause defers a run for the given time. failures is how often in a row the run has failed.
+// pause defers a run for the given time. The parameter failures is the number of the run's failures in a row.
 func (d *deferrals) pause(id string, failures int, pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -606,7 +606,7 @@ func (d *deferrals) untilRequest(id string) {
 	}
 }
 
-// request ends the deferral of a run for which a request was posted, if untilRequest was called for it.
+// request is called when a request was posted for a run. It ends the run's deferral if untilRequest was called for the run.
 func (d *deferrals) request(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -617,7 +617,8 @@ func (d *deferrals) request(id string) {
 }
 
 // except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
-// most the argument most. It forgets the failures of a run that was not started for mostRetry after its pause: another process performs it.
+// most the argument most. It forgets the failures of a run that this process has not started for mostRetry after the pause, since another
+// process performs such a run.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -674,7 +675,7 @@ func hasReplaced(text []byte) bool {
 // canonical encodes inputs as JSON such that equal values have equal texts. It calls user code.
 func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
 
-// canonicalBut is like canonical, but leaves out one member of each object that has a member "content": the parameter without is its name.
+// canonicalBut is like canonical, but removes the member named by the parameter "without" from each object that has a member "content".
 func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}
@@ -706,8 +707,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest shortens the numbers of a JSON value. From objects that have a member "content" it removes the member whose name is the
-// parameter without, unless without is empty. It works in place. An integer keeps all its digits.
+// shortest shortens the numbers of a JSON value. If the parameter "without" is not empty, shortest removes the member of that name from
+// each object that has a member "content". It works in place. An integer keeps all its digits.
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -739,7 +740,7 @@ func shortest(v any, without string) any {
 	return v
 }
 
-// IdempotencyStore starts only one run for each key, see [Idempotent]. The zero value is empty and ready for use, by any number of
+// IdempotencyStore lets only one run start for each key, see [Idempotent]. The zero value is empty and ready for use, by any number of
 // goroutines. It keeps the runs, and so their Results, in memory.
 type IdempotencyStore struct {
 	// RetryFailed permits a new run for a key whose run failed or was cancelled, with the same graph and inputs.
@@ -778,14 +779,14 @@ func (i *idempotent) same(r *idempotent) bool {
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
 }
 
-// Idempotent makes the run the only run of its key in the IdempotencyStore. If the key's run is running, the caller joins it and waits for
-// it; if it has ended, the caller gets its Result, without events. The caller's own options and step are not used then. If the caller's
-// context ends while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is refused with
-// [ErrKeyConflict] if the key's run has another graph or other inputs.
+// Idempotent makes the run the only run of its key in the IdempotencyStore. If the key already has a run that is running, the caller joins
+// that run and waits for its end. If the key's run has ended, the caller gets its Result, without events. In both cases the caller's own
+// options and step are not used. If the caller's context ends while it waits, Execute returns a nil Result and the context's cause; the run
+// continues. The run is refused with [ErrKeyConflict] if the key's run has another graph or other inputs.
 //
-// If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. If a durable run was left
-// because the context of its caller ended, a caller that had joined it continues it, or else the next caller with this key does. Such a
-// caller must give [Durable] with the same store, and must not give another [RunID].
+// If the key's run was suspended and left, a run that continues from a snapshot, or continues the stored run, becomes the key's run. If a
+// durable run was left because the context of its caller ended, a caller that had joined it continues it, or else the next caller with this
+// key does. The caller that continues it must give [Durable] with the same store, and must not give another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -863,7 +864,7 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	return nil, nil, nil
 }
 
-// settle ends the reservation of the run's key. If claim is not nil, it is the run of the key from now on.
+// settle ends the reservation of the run's key. If claim is not nil, the run in claim is the key's run from now on.
 func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	key := r.cfg.idempotencyKey
 	s.mu.Lock()
@@ -894,7 +895,7 @@ func (r *Run) sharesStore(c *config) bool {
 	return r.cfg.store == c.store
 }
 
-// hasLeft reports whether a suspended run has ended, so that only another run can continue it.
+// hasLeft reports whether a suspended run has ended. Then only another Run can continue it.
 func (r *Run) hasLeft() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -15,7 +15,8 @@ import (
 // token joins a queue, and is called back when its turn has come. A run outside the queue takes nothing that a run in the queue could use,
 // so a run with many nodes does not keep a slot from a run that has waited longer.
 //
-// mu is taken while a run's lock is held, and no other lock is taken under it. So the pool calls a run only on a new goroutine, without mu.
+// mu may be taken while a run's lock is held, but no other lock may be taken while mu is held. So the pool calls a run on a new goroutine,
+// which does not hold mu.
 type pool struct {
 	start    time.Time // the zero of the buckets' clock; immutable, like keyLimit, keyRate and granter
 	keyLimit int
@@ -26,7 +27,7 @@ type pool struct {
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
-	awaited due.Queue[*share] // the shares for whose next token a claim waits
+	awaited due.Queue[*share] // the shares with claims that wait for the next token, by the time at which that token is due
 	timer   *time.Timer       // rings when the first token of awaited is due
 }
 
@@ -49,13 +50,13 @@ type share struct {
 // stake connects one run to a share.
 type stake struct {
 	run   *Run           // the outermost run
-	lines *machine.Slots // the slots in whose lines the run's nodes wait
+	lines *machine.Slots // the run's own slots; its nodes wait in their queues
 	share *share
 	claim *claim // nil unless the run waits
 	index int    // in share.stakes
 }
 
-// stakes are a run's claims and holdings. The run's lock guards them.
+// stakes connect one run to all its shares. The run's lock guards them.
 type stakes struct {
 	all   []*stake
 	heard []*claim // claims whose turn has come and that are not used yet
@@ -65,7 +66,7 @@ type stakes struct {
 type claim struct {
 	*stake
 	due.Entry      // the claim's place in waiting, by arrival
-	token     bool // the best of the run's nodes also needs a token
+	token     bool // the node that the run would start first also needs a token
 	state     claimState
 	at        *machine.Locked // the State whose node contends, after the claim was heard
 }
@@ -129,7 +130,7 @@ func (p *pool) share(limit int, rate Rate) *share {
 
 func (p *pool) now() int64 { return int64(time.Since(p.start)) }
 
-// key returns the share of a key and counts the run, which has not used the key before.
+// key returns the share of a key, and counts one more run that may use the key.
 func (p *pool) key(name string) *share {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +161,7 @@ func (p *pool) sweep() {
 	p.swept = len(p.keys)
 }
 
-// needs returns the index in waiting of claims that need a token, or of claims that do not. Without a rate no claim needs one.
+// needs returns the index in share.waiting for a claim: 1 if the claim needs a token and the share has a rate, otherwise 0.
 func (x *share) needs(token bool) int {
 	if token && x.rated() {
 		return 1
@@ -188,8 +189,8 @@ func (x *share) bucketFree() bool {
 	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
-// Lacks reports whether the run must wait, because nothing is free or because runs that have waited longer come first. If so, it makes sure
-// that the run has a claim.
+// Lacks reports whether the run must wait, because nothing is free or because runs that have waited longer come first. If the run must
+// wait, Lacks makes sure that the run has a claim.
 func (k *stake) Lacks(token bool) bool {
 	x, r := k.share, k.run
 	token = x.needs(token) > 0
@@ -208,14 +209,14 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // the run's best node has changed
+		x.waiting[x.needs(c.token)].Remove(c) // another node of the run would start first now, and differs in its need of a token
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
 		if free {
 			c.token = token
 		}
-		if free || c.state == claimCalled { // a called claim is judged again when the run hears it
+		if free || c.state == claimCalled { // claimed decides a called claim again
 			x.promised[x.needs(c.token)]++
 			return !free
 		}
@@ -230,7 +231,7 @@ func (k *stake) Lacks(token bool) bool {
 // Rated reports whether the share has tokens.
 func (k *stake) Rated() bool { return k.share.rated() }
 
-// Take takes a slot and a token for a run, and ends its claim.
+// Take takes a slot for the run and, if token is set, a token. It ends the run's claim.
 func (k *stake) Take(token bool) {
 	x := k.share
 	x.used++
@@ -241,7 +242,7 @@ func (k *stake) Take(token bool) {
 	k.Drop()
 }
 
-// GiveBack returns a token that was not needed, or a slot.
+// GiveBack returns a token that was not needed if token is set, and otherwise a slot.
 func (k *stake) GiveBack(token bool) {
 	x := k.share
 	switch {
@@ -299,7 +300,7 @@ func (k *stake) Drop() {
 	x.call()
 }
 
-// call calls back the runs whose turn has come. If other runs wait for a token, it arms the timer for the next one.
+// call calls back the runs whose turn has come. If other runs wait for a token, call arms the timer for the next token.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
 		x.waiting[x.needs(c.token)].Remove(c)
@@ -357,7 +358,7 @@ func (p *pool) ring() {
 	p.arm()
 }
 
-// joinPool connects the lines of the outermost run to the pool, before the run begins.
+// joinPool connects the slots of the outermost run to the pool, before the run begins.
 func (r *Run) joinPool() {
 	p := r.cfg.pool
 	if p == nil {
@@ -367,7 +368,7 @@ func (r *Run) joinPool() {
 		r.join(r.st.WholeSlots(), p.whole)
 	}
 	for i := range r.plan.groups {
-		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // otherwise the tree shares the keys
+		if lines := r.st.SlotsOf(int32(i)); lines != nil && r.plan.groups[i].key && r.tree == nil { // in a run with nested runs, the tree calls shareKey
 			r.shareKey(lines, r.plan.groups[i].Name)
 		}
 	}
@@ -443,7 +444,7 @@ func (r *Run) join(lines *machine.Slots, x *share) {
 	r.shared.all = append(r.shared.all, k)
 }
 
-// claimed lets the run's nodes contend for the slot of its claim. The caller holds the run's lock.
+// claimed is called when the turn of a claim has come. It lets the run's nodes contend for the slot. The caller holds the run's lock.
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
@@ -460,8 +461,8 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 }
 
-// yieldTurns passes on the turns that the run cannot use now because of its own limits. The caller holds the run's lock and is about to
-// release it.
+// yieldTurns ends the claims whose turn has come but which the run cannot use now because of its own limits. So other runs are called. The
+// caller holds the run's lock and is about to release it.
 func (r *Run) yieldTurns() {
 	if r.shared == nil || len(r.shared.heard) == 0 {
 		return

@@ -19,14 +19,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Shared bounds the steps of all Runners, in any process, with the same Store and Name. Each Runner takes grants, with a lease, from the
-// store in batches. A node stays ready until its Runner has a grant for it, so no attempt and no Timeout begins before that; a node that
-// reuses a grant needs no call of the store. The Runners divide a limit evenly as far as they need it, and take turns if there are fewer
-// slots than Runners. Grants that are not used for a second go back; a Runner without runs gives its grants back at once, in the
-// background: [Runner.Shutdown] waits for that.
+// Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in
+// batches: slots and tokens that belong to the Runner until a lease ends. A node stays ready until its Runner has a grant for it, so no
+// attempt and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly as
+// far as they need it, and take turns if there are fewer slots than Runners. Grants that are not used for a second go back; a Runner
+// without runs gives its grants back at once, in the background: [Runner.Shutdown] waits for that.
 //
-// A dead process loses its grants with the lease. If a process is stopped, or does not reach the store, for longer than the lease, it
-// begins nothing meanwhile, but its running steps exceed the limit until they end. In runs over a store this lasts at most one [Lease],
+// A dead process loses its grants when the lease ends. If a process is suspended, or does not reach the store, for longer than the lease,
+// it begins nothing meanwhile, but its running steps exceed the limit until they end. In runs over a store this lasts at most one [Lease],
 // since such runs lose their own leases, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a
 // run that is being stopped start above the limits.
 type Shared struct {
@@ -42,8 +42,8 @@ type Shared struct {
 	KeyRate  Rate
 	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; it is at least 1 s.
 	Lease time.Duration
-	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and so
-	// on. If it is nil the errors are warnings of [slog.Default].
+	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and
+	// so on. If OnError is nil, the errors are logged as warnings by [slog.Default].
 	OnError func(err error)
 }
 
@@ -60,7 +60,7 @@ const (
 	maxGrantPause = 250 * time.Millisecond
 	// maxTokenPause bounds the pause of a Runner that waits for tokens: other Runners may give tokens back before the next one is due.
 	maxTokenPause = 5 * time.Second
-	// The pauses after failures of the store double, too.
+	// The pauses after failures of the store double between these bounds.
 	minFailPause = 100 * time.Millisecond
 	maxFailPause = 5 * time.Second
 	// grantBatch is how many limits one call names at most.
@@ -80,11 +80,11 @@ type granter struct {
 	holder string
 	wake   chan struct{} // wakes the goroutine when it must ask the store earlier than planned
 
-	queue     due.Queue[*far] // ordered by when the store is asked
+	queue     due.Queue[*far] // ordered by the times of the next requests to the store
 	over      chan struct{}   // closed when the goroutine ends; nil if there was none
 	running   bool
 	failures  int   // the failures of the store, in a row
-	notBefore int64 // when the store is asked again after a failure
+	notBefore int64 // the earliest time of the next request after a failure; 0 if the last request succeeded
 	reportAt  int   // the number of failures at which the next report is made
 }
 
@@ -174,7 +174,8 @@ func (g *granter) bounds(keys bool) bool {
 // maxGrantText bounds the length, in bytes, of a Shared.Name and of a key in the name of a limit. A longer key is replaced by its digest.
 const maxGrantText = 200
 
-// extend connects the share of a key, or of all steps if the key is empty, with the shares of other processes, if it has a bound.
+// extend connects a share with the limit in the store: the limit of the key or, if key is empty, that of all steps. If g sets no such
+// bound, extend does nothing.
 func (g *granter) extend(x *share, key string) {
 	if !g.bounds(key != "") {
 		return
@@ -249,7 +250,7 @@ func (f *far) lacks() (slots, tokens bool) {
 	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
 }
 
-// note decides after a change when to ask the store.
+// note is called after a change. It plans when to ask the store next.
 func (f *far) note() {
 	if f == nil || f.asked {
 		return
@@ -364,7 +365,7 @@ func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait t
 	return batch, requests, 0, false
 }
 
-// request makes a request, and lowers the usable slots to the number that the request keeps.
+// request makes a request to the store. Until the answer arrives, the process may use only the slots that the request keeps.
 func (f *far) request(now int64) store.GrantRequest {
 	x, taken := f.share, f.share.taken()
 	slots, tokens := f.lacks()
@@ -378,7 +379,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	check := now-f.checked >= int64(grantCheck) || len(x.stakes) == 0
 	waiting := x.waiting[0].Len() + x.waiting[1].Len()
 	grows := 0
-	if f.got { // the nodes have used everything, since they still lack some
+	if f.got { // nodes still lack slots or tokens although the last request was granted, so ask for twice as many
 		grows = 2 * f.wants
 	}
 	f.wants = 0
@@ -432,7 +433,7 @@ func (x *share) holding() (ids []string) {
 	return ids[:min(len(ids), grantRuns)]
 }
 
-// ask asks the store, without a lock, and gives its answers to the waiting claims.
+// ask calls the store, without a lock, and applies its answers.
 func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	p, sent := g.pool, g.pool.now()
 	var answers []store.Granted
@@ -457,7 +458,8 @@ func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	})
 }
 
-// countFailure records the outcome of a call, and returns whether to report it. The caller holds the pool's lock.
+// countFailure returns whether to report the error of a call: it is reported after 1, 2, 4, 8 failures in a row, and so on. A nil error
+// resets the count. The caller holds the pool's lock.
 func (g *granter) countFailure(err error) bool {
 	if err == nil {
 		g.failures, g.reportAt = 0, 0
@@ -482,7 +484,7 @@ func (g *granter) report(err error) {
 	}
 }
 
-// settle gives the store's answers to the waiting claims. The caller holds the pool's lock.
+// settle applies the store's answers, and calls back the runs whose claims can be served now. The caller holds the pool's lock.
 func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
 	now := g.pool.now()
 	if err != nil {

@@ -31,16 +31,16 @@ type Service struct {
 	// process has created only when this time has passed.
 	Poll time.Duration
 	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store. Each process
-	// should have the same bound. KeyRunsOf, unless it is nil, returns the bound of a key instead; Serve calls it for every decision, from
-	// one goroutine. Zero means no bound, and runs without a key have none. The bound is checked when a lease is acquired, so the places of
-	// a dead process are free when its leases run out. Runs that rest or are not due take no places. Runs of a full key stay due. The Store
-	// must be a [store.TurnStore].
+	// should have the same bound. If KeyRunsOf is set, Serve uses the bound that it returns for a key instead. Serve calls it each time
+	// that it needs the bound, from one goroutine. Zero means no bound, and runs without a key have none. The bound is checked when a lease
+	// is acquired, so the places of a dead process are free when its leases run out. Runs that rest or are not due take no places. While
+	// all places of a key are taken, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
 	// RestAfter is how long a run with nothing to do keeps its place. If its next backoff, pause, [SuspendUntil] or deadline ends later
 	// than that, the run is left, and continues here or in another process when it is due. Meanwhile it does not count against MaxRuns, and
 	// costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if a Timeout
-	// bounds one of its composites, or if its rates would then have fewer tokens than at the beginning of a life.
+	// bounds one of its composites, or if by then its rates will not have regained all the tokens that they have when a run starts.
 	RestAfter time.Duration
 	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not
 	// begin: that request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes
@@ -48,8 +48,9 @@ type Service struct {
 	// several goroutines. Admit may be called again for a run until the run has begun, here or in another process, but not afterwards. ctx
 	// ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
-	// Retention says which ended runs are removed, with their events; none if it is empty. Each process removes them every PruneEvery, in
-	// batches; zero means 1 min. Each process should have the same Retention. Before it returns, Serve waits for the current batch.
+	// Retention says which ended runs are removed, with their events; none if it is empty. Each process removes such runs in batches, at
+	// intervals of PruneEvery; a PruneEvery of zero means 1 min. Each process should have the same Retention. Before Serve returns, it
+	// waits for the end of the current batch.
 	Retention  []store.Retention
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any more are removed from it: see [store.PruneQuery].
@@ -61,9 +62,10 @@ type Service struct {
 	// or "" if the error is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store.
 	// The text of err names both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	//
-	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] has these warnings,
-	// too: those of [Plan.Warnings] without triggers, a Key or a Memo without an option that uses it, and [ErrGateOutlasts]. OnError is
-	// called once, too, if keys have a KeyLimit or a KeyRate and no node has a Key. The texts of these errors include "warning".
+	// Each call of Serve also calls OnError once with each warning about a version of a workflow. These are warnings that [Result.Warnings]
+	// has, too: those of [Plan.Warnings] except the ones about triggers, the warning about a Key or a Memo that no option uses, and
+	// [ErrGateOutlasts]. OnError is also called once if a KeyLimit or a KeyRate is set but no node has a Key. The texts of these errors
+	// include "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -184,7 +186,8 @@ func (rn *Runner) free(most int) int {
 	return min(most, rn.MaxRuns-rn.active-rn.queue.Len()-len(rn.reserved))
 }
 
-// serving is a call of Serve. The caller's goroutine runs its loop; each run that it performs has a goroutine that waits for its end.
+// serving is one call of Serve. Its loop runs on the caller's goroutine. For each run in flight, another goroutine waits for the end of the
+// run.
 type serving struct {
 	rn        *Runner
 	base      context.Context // the context of the runs
@@ -204,7 +207,7 @@ type serving struct {
 	calm       time.Duration // the least time between two queries that notifications cause
 	tookAt     time.Time     // when due runs were queried last
 	refused    bool          // the last announcement was refused: the owner is in use
-	outdated   error         // why no more runs are taken: the store's schema is newer than this program; nil if it is not
+	outdated   error         // not nil if the store's schema is newer than this program: then no more runs are started
 	failures   int           // the failures of the store, in a row
 	keysAt     time.Time     // when a failing KeyRunsOf is reported next
 
@@ -370,8 +373,8 @@ func (v *serving) add(w Workflow) error {
 	return nil
 }
 
-// turn performs the due tasks of the loop: it announces, reports unclaimable queues and takes runs. It returns how long the loop may wait.
-// It reports an error to the host, and also returns it.
+// turn performs the due tasks of the loop: it announces the queues of this process, reports unclaimable queues, and starts due runs. It
+// returns how long the loop may wait. It reports an error to the host, and also returns it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
@@ -468,7 +471,7 @@ func signalOnce(c chan struct{}) {
 	}
 }
 
-// announce registers with the store the queues that the process performs. The loop repeats it after a third of the TTL.
+// announce registers, in the store, the queues that this process performs. The loop calls announce again after a third of the TTL.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
@@ -494,7 +497,7 @@ func (v *serving) announce(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// withdraw removes the registration of announce.
+// withdraw removes what announce has registered.
 func (v *serving) withdraw() {
 	ctx, cancel := context.WithTimeout(v.base, v.announced.TTL)
 	defer cancel()
@@ -523,7 +526,7 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 	return err
 }
 
-// take starts due runs until none is left or MaxRuns are in flight, and returns how long to wait before the next query.
+// take starts due runs until no run is due or MaxRuns runs are in flight, and returns how long to wait before the next query.
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // a random pause, so that processes that began together do not query together
 	for ctx.Err() == nil {
@@ -581,7 +584,7 @@ func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	return queues, room
 }
 
-// leasedKeys are the keys with leased runs, in all processes, and the keys that have reached their bounds.
+// leasedKeys has the number of leased runs of each key, in all processes, and the keys that have reached their bounds.
 type leasedKeys struct {
 	runs map[string]int
 	full []string // sorted
@@ -646,14 +649,14 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	})
 }
 
-// dueRun is a run to start, with the turn that its key takes.
+// dueRun is a run to start. Keys take turns; the start of the run records a turn of its key, see [store.TurnStore].
 type dueRun struct {
 	store.Run
 	turn *keyTurn // nil if turns are not recorded
 }
 
-// turnsOf gives runs the turns of their keys. keyed reports whether there are runs with keys; if not, turns make no difference and are not
-// recorded.
+// turnsOf adds to each run the turn of its key. The parameter keyed says whether any run of the queues has a key; if none has, turns make
+// no difference, and turnsOf adds none.
 func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	list := make([]dueRun, len(runs))
 	for i := range runs {
@@ -727,7 +730,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	switch {
 	case errors.Is(err, ErrStore):
 		v.fail(&r.Run, failures, err)
-	case errors.Is(err, ErrUndecoded): // the run is due, since a request waits
+	case errors.Is(err, ErrUndecoded): // the run stays due, since the request still waits
 		v.fail(&r.Run, failures, err)
 		v.apart.untilRequest(r.ID)
 	case res.Status == RunSuspended && time.Duration(run.dozes) <= restPause:

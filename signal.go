@@ -32,8 +32,8 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 
 // RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the
 // snapshot's. Any other option may have another value, which applies from now on: if a limit is below the number of running nodes, no node
-// starts until enough have ended. Gates that were handed out and not reported come first, by Ref, then all other nodes, in the order in
-// which they became ready.
+// starts until enough have ended. The State hands out ready nodes in this order: first the gates that were handed out before the snapshot
+// and not reported, by Ref; then all other nodes, in the order in which they became ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is of another plan. It matches [ErrBadValue] if the snapshot has another
 // [machine.StateVersion], was taken in the other mode, or is damaged: each node's word is checked against its predecessors'.
@@ -79,15 +79,16 @@ var (
 )
 
 // State returns the run's state, for reading and observing: its signals follow the run, and their effects may call the methods of the Run.
-// Only the run drives the State: calls that would change it return [machine.ErrDriven] or, if they return no error, do nothing.
+// Only the run itself changes the State. Other calls that would change it return [machine.ErrDriven] or, if they have no error result, do
+// nothing.
 func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
 // WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns that status. It misses no
 // status that the node enters after the call, however briefly.
 //
 // The error matches [ErrNoContext] if ctx is nil, [ErrUnknownNode] if there is no such node, [ErrTransition] if the node is terminal in
-// another status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. With
-// an error, the status is the last that WaitFor has seen.
+// another status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. If the
+// wait ends with an error, WaitFor also returns the node's current status.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
 		return Idle, ErrNoContext
@@ -232,8 +233,8 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 	}
 }
 
-// bringSignals starts a goroutine that publishes the changes to the signals' scope: effects are user code, which may be slow or end its
-// goroutine. The caller holds the run's lock.
+// bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects, which are user code: they may
+// be slow, or end their goroutine. The caller holds the run's lock.
 func (r *Run) bringSignals() {
 	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set another goroutine publishes the signals; a Coordinator publishes them itself
 		r.flushing = make(chan struct{})
