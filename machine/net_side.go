@@ -7,19 +7,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// An edge that would make a label pointless delivers data only: it is a side edge.
+// A side edge is a plain edge into a node on a branch that only delivers data. If it could make its target run, the label that chooses
+// the branch would have no effect.
 //
-// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of them, or because
-// of another way in. The out-edges of a routing node are grouped into exits. Each of its labels is an exit. If it has catch
-// edges, its failure (the catch edges) and its success (the plain edges) are exits, too; but for a target that hangs on one of its
-// labels, its success is no exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken. Nor is a
-// data-only edge, which judges nothing.
+// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of these edges, or because of
+// another way in. The out-edges of a routing node are grouped into exits. Each label of the node is an exit. If the node has catch edges,
+// it has two more exits: its failure (the catch edges) and its success (the plain edges). But for the targets of its labelled edges, its
+// success is no exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken. A data-only edge is no
+// exit either, since it does not decide whether its target runs.
 //
-// A plain edge f -> t into a node on a branch is another way in if some exit leads to the edge, and to none of t's
-// routers, the sources of t's routing edges. An exit leads to the edge if it begins with the edge, or with a path to f
-// over edges of any kind. If the exit belongs to one of t's routers, the edge counts like any other. If it belongs to an
-// ancestor of a router, the edge counts only if none of the routers was asked: each was skipped because of a branch not
-// taken. Every other plain edge into t is a side edge.
+// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. The edge f -> t is another
+// way in if some exit leads to it but to none of the routers. An exit leads to the edge if it contains the edge, or an edge from which a
+// path leads to f over edges of any kind. If the exit belongs to a router of t, the edge f -> t counts like any other. If the exit
+// belongs to an ancestor of a router, f -> t counts only if no router was asked: all routers were skipped because of branches not taken.
+// Every other plain edge into t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
 // trigger has pruned is compiled anew, from the remaining graph.
@@ -41,16 +42,16 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 
 // branching finds the side edges of a plan.
 //
-// Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each. It moves towards
-// smaller Refs: from the routers, to find their ancestors, and from the sources of the plain edges, to find the other nodes
-// that lead there. Both searches reach the nodes from which exits that count leave. The sweep ends as soon as no exit can lead
-// to an undecided edge, so classes whose nodes are close together cost only the nodes between them, no matter how many ancestors these
-// have. A second sweep, upwards over the nodes of the first, finds the plain edges that the exits lead to.
+// Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in
+// falling order of Refs, for two searches: from the routers for their ancestors, and from the sources of the plain edges for the nodes
+// that lead to these sources. Both searches reach each node that has an exit that counts. The sweep ends as soon as no exit can lead to
+// an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between them, however many ancestors
+// these have. A second pass visits the same nodes in rising order, and finds the plain edges to which the exits lead.
 type branching struct {
 	c       *Builder
 	p       *Net
 	reached []bool // by Ref: some exit of some node leads there
-	stem    []Ref  // by Ref: the lowest known node that the same exits lead to; a cheap approximation
+	stem    []Ref  // by Ref: the lowest node that reach finds to which the same exits lead
 	classes []branchClass
 	marks   []branchMarks // by Ref
 	queue   ordset.Set    // nodes that the sweep has yet to visit, the highest Ref first
@@ -67,7 +68,8 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers, and the sources of their plain edges that an exit may lead to.
+// branchClass holds targets with the same routers. The field sources lists the sources of those plain edges into the targets to which an
+// exit may lead.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref
@@ -76,24 +78,24 @@ type branchClass struct {
 
 type branchRouter struct {
 	ref   Ref
-	hangs bool // the targets hang on one of its labels
+	hangs bool // a labelled edge leads from the router to the targets
 }
 
-// branchMarks are facts about a node, each as the set of the classes in the batch for which it holds. An exit counts if it leads to no
-// router of the class, see leave.
+// branchMarks are facts about a node. Each field is the set of the classes in the batch for which the fact is true. An exit counts for a
+// class if it leads to no router of the class, see leave.
 type branchMarks struct {
 	above  uint64 // the node is a router or an ancestor of a router
 	before uint64 // the node is the source of a plain edge or leads to one
 	router uint64 // the node is a router
-	hangs  uint64 // the node is a router and the targets hang on one of its labels
+	hangs  uint64 // the node is a router, and a labelled edge leads from it to the targets
 	lowest uint64 // the node is the lowest router
-	near   uint64 // a counting exit of a router leads to the node, or the node is a router whose plain edges are a counting exit
+	near   uint64 // an exit of a router counts and leads to the node, or the node is a router and its success is an exit that counts
 	far    uint64 // like near, for an exit of a node that is an ancestor of a router but no router itself
 }
 
 const batchSize = 64
 
-// FindSides finds the side edges. It costs nothing in graphs without branches.
+// FindSides finds the side edges. It does nothing for graphs without branches.
 func (c *Builder) FindSides() {
 	if c.p.labels == 0 && len(c.p.filters) == 0 {
 		return
@@ -129,7 +131,7 @@ func (c *Builder) FindSides() {
 }
 
 // classify first marks every plain edge into a node on a branch as a side edge. The mark may be wrong if some exit
-// leads to the edge: in that case classify adds the target of the edge to the class of the targets with the same routers.
+// leads to the edge. In that case classify adds the target of the edge to the class of the targets with the same routers.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32
@@ -197,8 +199,8 @@ func distinctRouters(routers []branchRouter) []branchRouter {
 	return distinct
 }
 
-// reach finds the nodes that some exit leads to, and their stems. A node whose predecessors share one stem, and on
-// which no exit begins, has that stem, too.
+// reach finds the nodes that some exit leads to, and their stems. If all predecessors that exits lead to have the same stem, and no edge
+// into the node belongs to an exit, the node has that stem, too.
 func (b *branching) reach() {
 	p := b.p
 	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
@@ -228,7 +230,7 @@ const (
 	firstLabelExit = 2
 )
 
-// exit returns the exit by which an edge leaves its source.
+// exit returns the exit to which an edge belongs, or noExit.
 func (b *branching) exit(e *Edge) int {
 	switch {
 	case e.Flags&EdgeLabelled != 0:
@@ -242,8 +244,8 @@ func (b *branching) exit(e *Edge) int {
 }
 
 // plainly reports whether a quick check shows that no exit counts for a class, so that all its plain edges are side edges.
-// The quick check settles common cases in which a sweep would visit many nodes: data from a node that all handlers of a long
-// chain follow, and nodes in one branch of a condition far above.
+// The quick check is enough for two common cases in which a sweep would visit many nodes: the root of a long chain delivers data to
+// handlers all along the chain, or all nodes are in one branch of a condition far above them.
 func (b *branching) plainly(x branchClass) bool {
 	const few = 16
 	if len(x.sources) > few || len(x.routers) > few {
@@ -271,8 +273,8 @@ func (b *branching) plainly(x branchClass) bool {
 		if !b.reached[r] {
 			continue // no exit of another node leads to r, and its own success was checked above
 		}
-		// If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node between the stem and r
-		// leads to a router.
+		// The check goes on at the stem. If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node
+		// between the stem and r leads to a router, since the stem leads to all of them.
 		if stem := b.stem[r]; stem != r {
 			if !slices.Contains(stack, stem) {
 				stack = append(stack, stem)
@@ -303,7 +305,7 @@ func (b *branching) plainly(x branchClass) bool {
 }
 
 // isAbove reports whether a node is a router of the class or an ancestor of a router. sure is false if only a
-// search could tell.
+// search could decide that.
 func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	sure = true
 	for _, router := range x.routers {
@@ -319,8 +321,8 @@ func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	return false, sure
 }
 
-// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the exit's first targets:
-// targets in the lowest tiers lead furthest.
+// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at no more than four targets of the exit, those
+// with the lowest Refs: they are in the lowest tiers, where paths lead furthest.
 func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	const few = 4
 	firsts, ok := b.firsts[exit]
@@ -370,8 +372,9 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// A class with one source is settled as soon as a counting exit of a router leads to the source. A counting exit of
-	// an ancestor settles it only after the sweep has passed all routers of the class.
+	// A class with one source is settled, so that the search from the source ends, as soon as an exit of a router counts and leads to the
+	// source. If the exit belongs to an ancestor of a router, the class is settled only after the sweep has passed all routers of the
+	// class: one of them may have such an exit, too, which takes precedence.
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
@@ -415,9 +418,9 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 }
 
 // leave looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads
-// to none of the class's routers. leave returns the classes for which it has found a counting exit that leads to a plain
-// edge: near if the node is a router of the class, far if it is only an ancestor of one. The sweep has visited all
-// successors of the node.
+// to none of the class's routers. leave returns the classes for which an exit of the node counts and leads to a plain edge: near has
+// those of which the node is a router, far those of which it is only an ancestor of a router. The sweep must have visited all successors
+// of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))

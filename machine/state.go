@@ -8,17 +8,17 @@ import (
 )
 
 // State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the ready
-// queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code: results come in as calls, decisions
-// come out. A coordinator drives it with the methods below. The Run of package kahn is one; an engine that performs steps elsewhere may
-// be another.
+// queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code: the coordinator calls it to report
+// results and to ask for tasks. A coordinator drives it with the methods below. The Run of package kahn is a coordinator; an engine that
+// performs steps elsewhere may be another.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //
-// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the cascade.
-// A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
+// A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however many nodes they
+// concern. A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
 type State struct {
 	net *Net
 	mu  *stateLock // guards everything below; a Run holds it during whole critical sections, events included
@@ -29,12 +29,12 @@ type State struct {
 	wide   []wide // by facts.wide
 	taken  []bool // by label number: whether a completed condition has taken the label
 
-	order *Schedule // the net's, or the run's own
+	order *Schedule // the order in which ready nodes start: the one of the net, or another for this run
 	stateQueues
 	stateTally
 	stateHolds
 	stateStops
-	*stateTimes // nil if no node has an early rule
+	*stateTimes // nil if no node has an early rule, which may decide before all edges have resolved
 	stateNotes
 }
 
@@ -55,7 +55,7 @@ type stateTally struct {
 	running    int // nodes that hold a slot
 	busy       int // nodes that run, retry or are being checked, with or without a slot
 	asleep     int // suspended nodes
-	pending    int // Waves: nodes of the current tier that are not terminal
+	pending    int // under Waves: nodes of the current tier that are not terminal
 	badNodes   int // failed, aborted or cancelled nodes
 	cancelled  int // cancelled nodes
 	tolerated  int // nodes that failed by themselves under ContinueOnFail, and composites inside which failures were handled
@@ -63,23 +63,23 @@ type stateTally struct {
 	visits     int64 // edges and group members visited; tests check that the work is linear
 }
 
-// stateHolds says why nodes that could start do not.
+// stateHolds says why nodes that could start do not start.
 type stateHolds struct {
 	waves  bool       // tier by tier
 	holds  bool       // while a node is suspended, no node starts for the first time
-	tier   int32      // Waves: the current one
+	tier   int32      // under Waves: the current tier
 	limit  int        // slots; 0 means no limit
 	hold   hold       // which nodes must not start for now
 	closed bool       // not even cleanup nodes and the end node run: the run has lost its store, or never began
 	parks  bool       // the host queues ready inline nodes, after its store has recorded them
-	admits bool       // nodes with FlagAdmit stay Ready until Admitted says that they have started
-	aside  *setAside  // nil until a node was held
-	tree   *TreeSlots // the slots of the run's tree, under a common limit, or nil; a run with a tree also has a limit
+	admits bool       // nodes with FlagAdmit are shown as Ready until the host calls Admitted
+	aside  *setAside  // nil until a hold has kept a node from starting
+	tree   *TreeSlots // the slots that the runs of a tree share; nil without a limit for the tree; if it is set, so is limit
 }
 
 // setAside holds the nodes that a hold keeps from starting.
 type setAside struct {
-	held  []Ref      // ready nodes that the hold passed over
+	held  []Ref      // nodes that are in no queue because of the hold
 	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
 	again []Ref      // queued nodes that had started before, which a hold of fresh nodes lets start; only if the run may have such holds
 }
@@ -88,7 +88,7 @@ type setAside struct {
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
 	stops   StopSetup   // the field stands here because it fits into the padding behind stopped
-	origins *originSets // nil until first needed; not in the aftermath: after the run's end a Result reads origins without the lock, while a last worker may read the aftermath
+	origins *originSets // nil until first needed; not in the aftermath, because a Result may set it without the lock, while a last worker reads the aftermath
 	*aftermath
 }
 
@@ -100,11 +100,11 @@ type aftermath struct {
 	origin       map[Ref]Ref    // by running node that was asked to stop: the node that caused the stop, if any
 	losers       *loserSearch   // nil until the first search for losers
 	late         []Ref          // nodes that must not continue: a predecessor failed after their join was decided
-	failedGroups map[int32]bool // the groups whose members were stopped; nil under a Run, which keeps its own
-	members      [][]Ref        // by group: made when the first one fails; nil under a Run
+	failedGroups map[int32]bool // the groups whose members were stopped; nil under a Run, which keeps such a set itself
+	members      [][]Ref        // by group: its members; made when the first group fails; nil under a Run
 	undo         *undoing       // nil unless some node may have to be undone
 
-	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants of redone nodes
+	epochs []int // by Ref: the epoch in which the node has ended, or will end; set only after a redrive kept descendants
 }
 
 var noAftermath aftermath
@@ -117,7 +117,8 @@ func (s *Locked) ownAftermath() *aftermath {
 	return s.aftermath
 }
 
-// stateTimes holds logical times, for nodes with early rules, whose inputs are frozen at the decision.
+// stateTimes holds logical times, for nodes with early rules: such a node gets no input from a predecessor that ends after the node's
+// join has decided.
 type stateTimes struct {
 	clock     int32
 	settledAt []int32 // by Ref: when the node became terminal
@@ -132,7 +133,7 @@ type stateNotes struct {
 	obs     *observers // nil until a signal is asked for
 	host    Host       // the coordinator that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
-	bug     error      // the first transition outside the table, see check
+	bug     error      // the first defect, see NoteBug
 }
 
 // DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. If the State shares the lock of
@@ -153,14 +154,13 @@ func (s *Locked) IsLogged() bool { return s.logged }
 // DropLog stops the recording.
 func (s *Locked) DropLog() { s.logged = false }
 
-// Park(true) leaves ready inline nodes to the host, which calls Queue. Park(false) ends that.
+// Park(true) turns parking on: the host, not the State, queues the ready inline nodes, see ParksNode. Park(false) turns it off.
 func (s *Locked) Park(on bool) { s.parks = on }
 
 // ParksNodes reports whether parking is on.
 func (s *Locked) ParksNodes() bool { return s.parks }
 
-// Defect returns the first defect of this package that was found, such as a transition outside the table; nil if
-// there was none.
+// Defect returns the first defect that was recorded, such as a transition outside the table, or nil. See NoteBug.
 func (s *Locked) Defect() error { return s.bug }
 
 // Close keeps cleanup nodes and the end node from running.
@@ -191,7 +191,7 @@ func (s *Locked) Visited() int64 { return s.visits }
 // StaleOutcomes returns how many outcomes were refused because their token was not current.
 func (s *Locked) StaleOutcomes() int { return s.staleCount }
 
-// Leftovers names what the run has yet to do. It is empty once the run has ended.
+// Leftovers returns texts that say what the run has yet to do; none once the run has ended.
 func (s *Locked) Leftovers() (left []string) {
 	for _, x := range []struct {
 		what string
@@ -204,7 +204,7 @@ func (s *Locked) Leftovers() (left []string) {
 	return left
 }
 
-// HeldSlots names the slots that nodes hold.
+// HeldSlots returns texts that say how many slots nodes hold.
 func (s *Locked) HeldSlots() (left []string) {
 	if s.running != 0 {
 		left = append(left, fmt.Sprintf("%d running", s.running))
@@ -220,7 +220,7 @@ func (s *Locked) HeldSlots() (left []string) {
 // CountVisits adds n to the count that Visited returns.
 func (s *Locked) CountVisits(n int) { s.visits += int64(n) }
 
-// Epoch returns the epoch in which a node has ended, or will end, in a run that a redrive began; 0 in other runs.
+// Epoch returns what SetEpochs has set for a node: the epoch in which the node has ended, or will end; 0 if SetEpochs was not called.
 func (s *Locked) Epoch(r Ref) int {
 	if s.epochs == nil {
 		return 0
@@ -232,11 +232,11 @@ func (s *Locked) Epoch(r Ref) int {
 func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 
 // OpenTier returns the tier that the run performs, from 0, and how many of its nodes are not terminal. Before the first tier,
-// it is -1.
+// the tier is -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
 
-// SettledAfter reports whether the predecessor from ended only after the join of r, a node with an early rule,
-// was decided.
+// SettledAfter reports whether a predecessor of r, the parameter from, ended only after the join of r had decided. That is possible only
+// if r has an early rule.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
@@ -247,11 +247,11 @@ type Host interface {
 	Hurries() bool     // a run around this one is being stopped
 	BeganToWait(r Ref) // a node waits for a signal
 	EndedWait()        // a wait has ended
-	Keeps(r Ref) bool  // the node's step was called in an earlier life, and is called again in the same attempt
+	Keeps(r Ref) bool  // the node's step was called before the run was restored, and is called again in the same attempt
 	Contends()         // a node contends again for a slot
 	Reverses() bool    // the run is about to end: if it ends badly, the host begins to undo its nodes with Reverse
 	Announced()        // there is a task: the host starts a worker, which calls Answer and Next
-	Grants() bool      // a slot of the run's tree is free for its best ready node
+	Grants() bool      // a slot of the run's tree is free for the run's best ready node
 }
 
 // TreeSlots are the slots that the runs of a tree share.
@@ -408,8 +408,8 @@ func (s *Locked) Begin() {
 	s.maybeEnd()
 }
 
-// Status returns a node's status. It computes [Waiting] from the predecessors: a node waits if one of them has started or settled. For a
-// Ref outside the plan, Status returns Idle.
+// Status returns a node's status. It computes [Waiting] from the predecessors: an idle node is waiting if one of them has started or
+// ended. For a Ref outside the plan, Status returns Idle.
 func (st *State) Status(r Ref) Status {
 	s := st.lock()
 	defer s.Unlock()
@@ -450,7 +450,7 @@ func started(w uint64) bool {
 	return false
 }
 
-// Admitted makes a node Running after its inputs have passed.
+// Admitted makes a node Running after its inputs were judged and accepted.
 func (s *Locked) Admitted(r Ref) {
 	was := s.words[r]
 	s.words[r] = was &^ WordAdmitting
@@ -530,8 +530,8 @@ func (s *Locked) leaveRunning(r Ref) {
 	}
 }
 
-// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not. An
-// expanded node counts only if it is the item of a map, which runs as long as its graph does.
+// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not count. An
+// expanded node counts only if it is the item of a map, since an item runs as long as its graph does.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }

@@ -42,10 +42,10 @@ func (st *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
-// Drive performs the plan with effects; it is the smallest coordinator. It calls begin with each task, as soon as there is one. begin
-// reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the node's call; the host reports
-// the call's outcome with [State.Settle]. If a node is stopped or asked to stop, as by [State.StopNode], Drive calls abort with the token
-// of the node's call. That call may have ended already.
+// Drive performs the plan with effects; it is the smallest coordinator. Drive calls begin with each task, as soon as there is one. begin
+// reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the node's call; the host
+// reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, as by [State.StopNode], Drive calls abort with
+// the token of the node's call. That call may have ended already.
 //
 // The functions begin and abort are called during the State's methods that cause these calls, one at a time, and may call the State.
 // [State.Dispose] ends the driving. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
@@ -66,7 +66,7 @@ func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	return err
 }
 
-// drives makes the State record what Drive acts on, and returns a signal that changes with it.
+// drives makes the State record the events on which Drive acts, and returns a signal that changes with each.
 func (st *State) drives() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()
@@ -119,8 +119,8 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork counts the announcements and the stops on which WorkSignal and Drive act. The caller holds the State's lock and is about
-// to release it. An announcement is answered when no task is left.
+// noteWork counts the announcements, the stops and the calls to abort, so that the signals of WorkSignal and Drive change. The caller
+// holds the State's lock and is about to release it. If an announcement is open and no task is left, noteWork closes it.
 func (o *observers) noteWork() {
 	s := o.st
 	was, stops, aborts := s.announced, len(s.stopping), len(o.aborts)

@@ -2,8 +2,8 @@ package machine
 
 // gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time.
 type gateQueue struct {
-	refs []Ref        // in order, including gates that have left
-	in   map[Ref]bool // gates that have not left
+	refs []Ref        // in order, including gates that were removed
+	in   map[Ref]bool // gates that were not removed
 }
 
 func (q *gateQueue) has(r Ref) bool { return q.in[r] }
@@ -18,7 +18,7 @@ func (q *gateQueue) add(r Ref) {
 
 func (q *gateQueue) remove(r Ref) { delete(q.in, r) }
 
-// pop takes out the first gate.
+// pop removes the first gate and returns it.
 func (q *gateQueue) pop() (Ref, bool) {
 	for len(q.refs) > 0 {
 		r := q.refs[0]
@@ -41,8 +41,8 @@ func (q *gateQueue) list() (gates []Ref) {
 	return gates
 }
 
-// NextGate hands out a gate. Next calls it only after it has handed out everything that can start, since a suspended gate must hold back
-// only later nodes.
+// NextGate hands out a gate. Next calls NextGate only when nothing else can start: a gate that waits may keep other nodes from starting,
+// see Setup.Holds, but not those that were ready before.
 func (s *Locked) NextGate() (Task, bool) {
 	if s.undo != nil && s.undo.holds {
 		return Task{}, false

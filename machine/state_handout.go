@@ -48,8 +48,8 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// heldInline reports whether a check or an inline node must not begin. While the run is being left, the mock of a gate or a composite must
-// not begin, just as no step may. While the run undoes its nodes, nothing new may begin.
+// heldInline reports whether a check or an inline node must not begin. While the run is being left, see Leave, the mock of a gate or a
+// composite must not begin, just as no step may. While the run undoes its nodes, nothing new may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended
@@ -58,16 +58,15 @@ func (s *Locked) heldInline(r Ref, w uint64) bool {
 		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
 }
 
-// HasNext reports whether Next may hand out a task. It may be true for nodes that a hold or a missing slot or token keeps back; Next
-// then takes them out of the queue.
+// HasNext reports whether Next may hand out a task. If it returns true, Next may still find that a hold, or a missing slot or token,
+// keeps all queued nodes from starting; Next then takes these nodes out of the queue.
 func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
-// Announce announces once that there is a task, provided that Next may hand one out and no announcement is open. Announce is the one
-// place where readiness becomes work. It calls the [Host], which starts a worker, or changes [State.WorkSignal]. The coordinator calls
-// Announce just before it releases the lock, after it has taken its own tasks, and later for tasks that it has declined. The announcement
-// is open until Answer.
+// Announce announces once that there is a task, provided that Next may hand one out and no announcement is open. It calls the [Host],
+// which starts a worker; for a State without a host, [State.WorkSignal] changes. The coordinator calls Announce after it has taken its
+// own tasks, just before it releases the lock, and later for tasks that it has declined. The announcement is open until Answer.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -78,8 +77,8 @@ func (s *Locked) Announce() {
 	}
 }
 
-// Answer closes the announcement: the worker that it has started takes tasks from now on. Tasks that the worker leaves are announced
-// again.
+// Answer closes the announcement: the worker that was started for it takes tasks from now on. If that worker leaves tasks, Announce
+// announces them again.
 func (s *Locked) Answer() { s.announced = false }
 
 // IsAnnounced reports whether an announcement is open.
@@ -136,7 +135,7 @@ func (s *Locked) NextPlain() (Ref, bool) {
 	return r, true
 }
 
-// MayGoOn reports whether a run that rested when it was left has something to do now.
+// MayGoOn reports whether a run that could only wait when it was left has something to do now.
 func (s *Locked) MayGoOn() bool {
 	if s.busy > 0 || s.Done() {
 		return true
@@ -149,9 +148,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs. It does if a node is Ready (even if a hold keeps it back)
-// or is being checked or concluded, or if no node has begun. HasWork looks at all nodes. pausing is the number of running nodes that only
-// wait for a time.
+// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready (even if a hold keeps
+// it back) or is being checked or concluded, or if no node has begun. HasWork looks at all nodes. pausing is the number of running nodes
+// that only wait for a time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {
@@ -183,8 +182,8 @@ func (s *Locked) FirstReady() (Ref, bool) {
 // Contends reports whether a node contends for a slot, and so does not wait in a line.
 func (s *Locked) Contends(r Ref) bool { return s.ready.Has(int(s.order.pos[r])) }
 
-// WantsSlot reports whether a node contends for a slot, and the run's own limit would grant one. Held nodes do not
-// count.
+// WantsSlot reports whether a node contends for a slot, and the run's own limit has a free one. Nodes that a hold keeps from starting do
+// not count.
 func (s *Locked) WantsSlot() bool {
 	if s.hold != holdNothing {
 		s.passOver()

@@ -2,10 +2,10 @@ package machine
 
 import "math"
 
-// line holds the nodes of a run that wait for a slot or a token of a group, as crowds.
+// line holds the nodes of a run that wait for a slot or a token of a group. The nodes form crowds.
 type line struct {
 	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // by whether the nodes need a token: while there is none, nodes that need one hold back only each other
+	queues [queueCount]lineQueue // by whether the nodes need a token: without tokens, nodes that need one hold back only each other
 }
 
 // lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
@@ -23,7 +23,7 @@ const (
 )
 
 // queueFor returns the queue for nodes that need a token if token is set, and otherwise the queue for nodes that need only a slot.
-// Without a rate no node needs one.
+// Without a rate no node needs a token.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -31,10 +31,10 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// crowd holds nodes that wait together, because they lack the same thing. A bunch is a crowd of nodes with the same groups and the same
-// key. It waits in the line of its key, or as a part of its throng. A throng joins all bunches with the same groups whose keys are not
-// known to lack anything, and waits in the line of one group. So a slot that moves back and forth between the lines of n nodes moves few
-// crowds, not n nodes.
+// crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same
+// groups and the same key; it waits in the line of its key, or as a part of a throng. A throng has all bunches with the same groups whose
+// keys are not known to lack a slot or token; it waits in the line of one group. So when n such nodes change from one line to another,
+// few crowds are moved, not n nodes.
 type crowd struct {
 	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch the line of its key, if the key has a limit; for a throng the lines of the groups
 	token  bool    // the nodes of the crowd need tokens
@@ -146,7 +146,7 @@ func (s *Locked) bunchOf(r Ref, token bool) *crowd {
 	return c
 }
 
-// crowdName returns a name that no other crowd has.
+// crowdName returns the name of a crowd, by which bunchOf finds it. No two crowds have the same name.
 func crowdName(key, groups []int32, token bool) []byte {
 	name := make([]byte, 2, 64)
 	if token {
@@ -211,7 +211,7 @@ func (c *crowd) push(pos int32) {
 	c.moved(c.nodes[0])
 }
 
-// pop removes the first node of a bunch.
+// pop removes the best node of a bunch.
 func (c *crowd) pop() {
 	last := len(c.nodes) - 1
 	c.nodes[0] = c.nodes[last]
@@ -232,8 +232,8 @@ func (c *crowd) pop() {
 	}
 }
 
-// sortOut drops stopped nodes from the front of a crowd, and moves the crowd to its place. A crowd without nodes
-// leaves its heap.
+// sortOut drops stopped nodes from the front of a crowd, and restores the order of the crowd's heap. It removes a crowd without nodes
+// from the heap.
 func (s *Locked) sortOut(c *crowd) {
 	for len(c.nodes) > 0 && !s.waitsInLine(s.order.at[c.nodes[0]]) {
 		c.pop()
@@ -316,7 +316,8 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 	}
 }
 
-// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line whose index is but.
+// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line with the index that the parameter but
+// gives.
 func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	token := c.token && !s.Hurries()
 	for _, g := range c.lines {

@@ -25,18 +25,18 @@ func (s *Locked) TryLock() bool { return s.mu.TryLock() }
 // Unlock releases the lock. It runs no effects: see SignalsDue.
 func (s *Locked) Unlock() { s.mu.Unlock() }
 
-// LockYielding takes a lock that another goroutine holds. It yields for a while before it blocks, unless enough other
-// workers are yielding.
+// LockYielding takes a lock that another goroutine holds. Before it blocks, it calls runtime.Gosched for a while, unless maxYielding
+// other workers are doing that.
 func (s *Locked) LockYielding() { s.mu.yieldAndLock() }
 
-// stateLock is the lock of a State. It counts the workers that yield to its holder before they block.
+// stateLock is the lock of a State. It counts the workers that yield to the holder of the lock before they block.
 type stateLock struct {
 	sync.Mutex
 	yielding atomic.Int32
 }
 
-// yieldAndLock takes a lock that another goroutine holds. It yields for a while before it blocks, unless enough other
-// workers are yielding.
+// yieldAndLock takes a lock that another goroutine holds. Before it blocks, it calls runtime.Gosched for a while, unless maxYielding
+// other workers are doing that.
 //
 //go:noinline
 func (mu *stateLock) yieldAndLock() { // must not be inlined, so that its caller can be

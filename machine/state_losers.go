@@ -41,7 +41,7 @@ func (s *Locked) supersede(r Ref) {
 			s.withdraw(x)
 			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
 		}
-		// All its edges lead to decided nodes or losers, so none has to be visited again.
+		// All out-edges of x lead to decided nodes or losers, so none of them has to be visited.
 		s.addCandidates(x)
 	}
 }

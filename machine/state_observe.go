@@ -72,8 +72,8 @@ type nodeView struct {
 	ready, blocked bool
 }
 
-// StatusSignal returns the status of a node as a signal. Like the other signals of a State, it is made by the first call, at any time and
-// on any goroutine; later calls return the same signal. For a Ref outside the plan, the signal stays [Idle].
+// StatusSignal returns the status of a node as a signal. The first call makes the signal, and later calls return the same one. As with
+// the other signals of a State, it may be called at any time and on any goroutine. For a Ref outside the plan, the signal stays [Idle].
 //
 // The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects and
 // computeds never see a combination of values that did not exist. A node that passes through several statuses in one call shows the last.
@@ -92,7 +92,7 @@ func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 }
 
 // ReadySignal returns a signal that becomes true when the node is ready for the first time: its join is satisfied, and
-// every check before its start has passed. It then stays true.
+// every check before its start has passed. The signal then stays true.
 func (st *State) ReadySignal(r Ref) *reactive.Value[bool] {
 	s := st.lock()
 	defer s.Unlock()
@@ -104,8 +104,8 @@ func (st *State) ReadySignal(r Ref) *reactive.Value[bool] {
 }
 
 // BlockedSignal returns a signal that becomes true when failed, aborted or cancelled predecessors make the node's join
-// impossible. It then stays true. The node's [UpstreamPolicy] decides what happens to the node; under [UpstreamSubstitute]
-// it may still become ready.
+// impossible. The signal then stays true. The node's [UpstreamPolicy] decides what happens to the node; under [UpstreamSubstitute] it may
+// still become ready.
 func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	s := st.lock()
 	defer s.Unlock()
@@ -214,8 +214,8 @@ func (o *observers) mark(r Ref) {
 	}
 }
 
-// feed marks the predecessors of an idle node. The first predecessor that starts makes the node Waiting, which is not a
-// transition of its own.
+// feed marks the predecessors of an idle node: when the first of them starts, the node becomes Waiting without a transition of its own
+// that note could see.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == NoRef || statusOf(s.words[n.ref]) != Idle {
@@ -276,8 +276,8 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// note records that the node's word has changed. It sets pending before it saves the old word in undo, since undo needs the
-// word before the first unpublished transition.
+// note records that the node's word has changed. It sets pending first and then saves the old word in undo: undo is filled only while
+// pending is set, and must contain the word before the first unpublished transition.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return
@@ -429,7 +429,7 @@ func (s *Locked) Unwatch(r Ref, w Watcher) {
 	}
 }
 
-// Tally returns the number of nodes in each status. From then on the State keeps count.
+// Tally returns the number of nodes in each status. The first call makes the State count them from then on.
 func (s *Locked) Tally() [statusCount]int {
 	o := s.observers()
 	o.census()
@@ -458,8 +458,8 @@ func (s *Locked) SignalsDue() bool {
 	return o.pending
 }
 
-// PublishSignals publishes the noted changes. The caller does not hold the lock. Effects run, and may end the
-// goroutine.
+// PublishSignals publishes the noted changes. The caller does not hold the lock. Effects run during the call, and may end the goroutine
+// with runtime.Goexit.
 func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
 
 // ObservedWords returns the words of all nodes before the State is restored, or nil if the State has no observer.
@@ -479,7 +479,7 @@ func (s *Locked) RestoredFrom(before []uint64) {
 }
 
 // publish writes the noted changes to the signals. It commits the values under the State's lock, so that a signal made at
-// the same time agrees with the other signals, before or after the commit.
+// the same time shows the same moment as the other signals.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()
@@ -492,7 +492,7 @@ func (o *observers) publish(p *reactive.Publication) {
 	}
 }
 
-// show moves the shown point to the present one.
+// show publishes the present values of the nodes that have changed: the present becomes the shown point.
 func (o *observers) show(p *reactive.Publication) {
 	o.pending = false
 	for _, n := range o.dirty {

@@ -6,9 +6,9 @@ import (
 )
 
 // This file computes the origins of bad nodes: the failures and requests that caused their end. A node that bad
-// predecessors have stopped has the origins of all of them. Written out, a graph's sets of origins may have quadratically
-// many elements in all. So a set is kept as a list of the distinct sets that it consists of, and is written out for each
-// caller.
+// predecessors have stopped has the origins of all these predecessors. Written out, the sets of all nodes may have quadratically many
+// elements in all. So a set is stored as a list of the distinct sets that it consists of, and is written out only for a caller that asks
+// for it.
 
 // originSet is a set of origins: a node, or a join of other sets.
 type originSet int32
@@ -81,7 +81,7 @@ func (x *originSets) parts(set originSet) []originSet {
 
 var originSeed = maphash.MakeSeed()
 
-// join returns the set that consists of the given sets. It sorts parts.
+// join returns the set that consists of the given sets. It sorts the slice parts in place.
 func (x *originSets) join(parts []originSet, state originState) originSet {
 	slices.Sort(parts)
 	parts = slices.Compact(parts)
@@ -203,9 +203,9 @@ func (s *Locked) written(sets ...originSet) []Ref {
 	return refs
 }
 
-// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order: they are why a run failed or
-// was cancelled under [StatusEscaped]. All nodes but the end node must be terminal. If no node handles failures and none was tolerated,
-// all failures have escaped, and no edge is visited.
+// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped] these
+// origins are why the run failed or was cancelled. All nodes but the end node must be terminal. If no node handles failures and none was
+// tolerated, all failures have escaped, and no edge is visited.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref
@@ -236,8 +236,8 @@ func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 }
 
 // originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set many
-// times, or the same set with more elements. So the last set is kept: elements that follow it in declaration order are
-// appended to it.
+// times, or the same set with more elements. So originNames keeps the last set: if the next set adds only elements that are declared
+// later, they are appended.
 func (s *Locked) originNames(set originSet) []string {
 	x := s.origins
 	if set >= noOrigins || set%2 != 0 { // the set has few origins, or is not final

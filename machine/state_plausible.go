@@ -19,7 +19,8 @@ func (p *Net) firstWord(r Ref) uint64 {
 	return p.words[r]
 }
 
-// checkWords returns an error that names the first node with an implausible word. Labels, counters, times and the tier have been read.
+// checkWords returns an error that names the first node with an implausible word. The caller has set the labels, counters, times and the
+// tier before.
 func (s *Locked) checkWords() error {
 	open, ended := 0, int32(0) // open counts nodes that are not terminal, without the end node; ended counts terminal nodes
 	for r, w := range s.words {
@@ -124,7 +125,7 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 }
 
 // letsRun reports whether a node's join lets the node run. flags are the flags that the join sets in the node's word. Under a rule that
-// decides early they are unknown, since some edges had not resolved.
+// decides before all edges have resolved, these flags cannot be computed, so letsRun returns those that the word has.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {

@@ -31,7 +31,7 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 }
 
 // react applies the consequences beyond the node's descendants, if the node has failed: it stops the run, or the members of the node's
-// groups with CancelOnFailure. A Run does that itself, because its groups span nested runs.
+// groups with CancelOnFailure. A Run does not call react, but does the same itself, because its groups span nested runs.
 func (s *Locked) react(r Ref, abortRun bool) {
 	if statusOf(s.words[r]) != Failed {
 		return
@@ -60,7 +60,7 @@ func (x *aftermath) noteFailed(g int32) {
 // stopMembers stops the unfinished members of a group, once. No failure stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	for _, r := range s.membersOf(g) { // stopping a node may begin the next tier
+	for _, r := range s.membersOf(g) { // a stop may begin the next tier, and so change members that follow
 		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
 			continue

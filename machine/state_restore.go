@@ -35,7 +35,7 @@ type Restored struct {
 	// Origin is the node that caused a stop or a supersession, or NoRef.
 	Origin  Ref
 	Inside  bool // for a composite: its nested run continues
-	Judging bool // the node has a slot, and its inputs were being judged
+	Judging bool // the node had a slot, and its inputs were being judged
 }
 
 // Restore restores the state of a node.
@@ -83,7 +83,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	s.count(r, n.Status, w)
 }
 
-// Saved is the reverse of Restore, for the fields that the State has.
+// Saved is the reverse of Restore: it returns the state of a node, as far as this State knows the fields.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
 	n := Restored{Origin: NoRef, Facts: Facts{
@@ -213,8 +213,8 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 	}
 }
 
-// HasEnded reports whether a node has ended and no call has reported that yet. Such nodes exist if a run in Waves mode continues
-// without waves: Rebuild decides the nodes that the run had put off to its next tier.
+// HasEnded reports whether the changes since the last DropChanges include the end of a node. After Rebuild that is so if a run in Waves
+// mode continues without waves: Rebuild decides the nodes that the run had put off to its next tier.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }

@@ -43,9 +43,9 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check checks a transition against the table. A transition outside the table is a defect of this package: tests panic, a run
-// continues and reports it. Transitions that happen for every node are checked only in tests, see strict.Transitions. Two
-// kinds of writes are not transitions: Restore, and Overrule, which takes back a change that a store could not write.
+// check checks a transition against the table. A transition outside the table is a defect of this package: in tests check panics,
+// otherwise it records the defect and the run continues. Transitions that happen for every node are checked only in tests, see
+// strict.Transitions. Restore, Overrule and SetBack do not call check, since they write a status that does not follow from the last one.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -112,8 +112,8 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node: O(1) each, none twice. It touches nodes whose join may decide now; the
-// caller judges them in the order of their Refs. A plain node whose edges are all satisfied becomes ready without being
+// visit resolves the out-edges of a terminal node, each once and in constant time. It adds the nodes whose joins may decide now to the
+// set touched; the caller judges them in the order of their Refs. A plain node whose edges are all satisfied becomes ready without being
 // judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
@@ -247,10 +247,11 @@ func (s *Locked) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// cascade judges the joins of touched nodes in the order of their Refs, which is topological. When a node is judged, the
-// remaining cascade cannot change its counts, so consequences occur by tier and declaration.
+// cascade judges the joins of touched nodes in the order of their Refs, which is topological. So the counts of a node that was judged no
+// longer change, and consequences occur in the order of tiers and declaration.
 //
-// Then it stops the late nodes, one at a time: the nodes that one stop touches are judged before the next stop.
+// Then cascade stops the late nodes, which must not continue because a predecessor has failed. It stops one at a time, and judges the
+// nodes that the stop touches before the next stop.
 func (s *Locked) cascade() {
 	for {
 		if i, ok := s.touched.PopMin(); ok {
@@ -316,7 +317,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		if s.net.losers && w&wordCount != 0 {
 			defer s.supersede(r)
 		}
-		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges inputs when their node has its slot
+		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges the inputs once the node has its slot
 			s.words[r] |= WordChecking
 			s.busy++
 			s.EvaluateInline(r)
@@ -369,7 +370,7 @@ func (s *Locked) makeReady(r Ref) {
 }
 
 // ParksNode reports whether the host queues a node that becomes ready: parking is on, and the node is inline, but no gate or composite.
-// Such a node is evaluated as soon as it is taken, and no attempt of it is recorded before that.
+// Such a node is evaluated as soon as Next hands it out, and no attempt of it is recorded before that.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
@@ -395,8 +396,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether the run is being left and an inline node has begun. The node's test did not return, and must not be called
-// again in this life.
+// isLeftBehind reports whether the run is being left, see Leave, and an inline node has begun. The node's test has not returned, and must
+// not be called again before the run continues.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -409,7 +410,8 @@ func (s *Locked) EvaluateInline(r Ref) {
 	s.inline.Insert(int(r))
 }
 
-// skipBits finds why the join skips r, and the root of the skip, in one pass over r's in-edges, which are all resolved.
+// skipBits returns, as bits of the word, why the join skips r, and the in-edge that decided the skip. All in-edges of r have resolved;
+// skipBits visits each at most once.
 func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	f := &s.net.facts[r]
 	seen := uint8(w >> seenShift & 15)
@@ -607,8 +609,8 @@ func (s *Locked) settled(r Ref) {
 	}
 }
 
-// Overrule ends a node with a store error in place of the end that could not be written. The node is failed if that
-// end was its own, and otherwise aborted.
+// Overrule ends a node with a store error in place of the end that could not be written. The node fails if the parameter own is set,
+// which means that an attempt of the node ended in the transaction that was not written. Otherwise the node is aborted.
 func (s *Locked) Overrule(r Ref, own bool) {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -637,7 +639,8 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack sets a node back to the status that it has in the store, where it has not ended. The State is not used after that.
+// SetBack sets a node back to the status that the node has in the store: there it has not ended. After that the coordinator does not use
+// the State.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)
@@ -657,9 +660,10 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	s.log(r, was, to)
 }
 
-// onBranch decides about a node with side edges, all of them resolved, when its join would skip the node or run it with
-// defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
-// asked. Under AllSucceeded, a branch that was not taken gets no defaults. Rules other than AllSucceeded and Boundary count every edge.
+// onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have
+// resolved; onBranch visits each once. An edge that is another way in may save the node from being skipped if no router of the node was
+// asked: all were skipped because of branches not taken. Under AllSucceeded, a node on a branch that was not taken does not run with
+// defaults. Rules other than AllSucceeded and Boundary count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 	var rest, side, spare uint8 // the classes of the edges, by the role of each
 	asked := false

@@ -27,12 +27,13 @@ type limits struct {
 	late   *lateLines   // nil unless a value decides the keys of nodes
 }
 
-// lateLines are the lines of nodes whose keys are known only after their checks. Each such node has a group of its own. The first node of a
-// key lends its group to all nodes of that key, unless a node was declared with the key.
+// lateLines are the lines of nodes with late keys, which are known only after the nodes' checks. Each such node has a group of its own.
+// All nodes of a key wait in the line of one group: that of the plan if a node was declared with the key, otherwise that of the first
+// node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group that replaces it, usually itself
-	keys   map[Ref]string   // of the nodes
+	keys   map[Ref]string   // by node: the late key
 	limits Bound            // the bound of each key
 }
 
@@ -60,7 +61,7 @@ type Slots struct {
 	used      int
 	bucket    *bucket.Bucket        // nil without a rate
 	share     SharedLimit           // the access to slots that other runs use, too, or nil
-	waiting   [queueCount][]waiting // queues that have nodes, or had some, in the order of their arrival
+	waiting   [queueCount][]waiting // the queues of runs that have waiting nodes, or had some, in the order of their arrival
 	arrivals  uint64
 	due.Entry // the place of these slots in rates.awaited
 }
@@ -68,18 +69,18 @@ type Slots struct {
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // the limit has tokens
-	Lacks(token bool) bool // the run must wait for a slot, or for a token if it needs one; it joins the queue
-	Take(token bool)       // takes the slot or token that Lacks found, and ends the wait
-	GiveBack(token bool)   // returns an unneeded token if token is set, or else the slot
+	Lacks(token bool) bool // the run must wait for a slot, or for a token if the argument is set; if so, it joins the queue
+	Take(token bool)       // takes a slot, and a token if the argument is set, and ends the wait
+	GiveBack(token bool)   // returns a token that was not needed if the argument is set, or else a slot
 	Drop()                 // ends the wait
 }
 
-// SlotSetup holds the limits of a run beside its own.
+// SlotSetup holds the limits of a run other than Setup.Limit.
 type SlotSetup struct {
 	KeyLimit            int         // for the nodes of one key; 0 means no limit
 	KeyRate, StartRate  bucket.Rate // for the nodes of one key, and for all nodes
 	Pool                sync.Locker // guards the limits that the run shares with others; nil if it shares none
-	PoolsKeys, PoolsAll bool        // the run shares the limits of keys, and the limit of all nodes
+	PoolsKeys, PoolsAll bool        // whether the run shares the limits of keys, and whether it shares the limit of all nodes
 }
 
 type waiting struct {
@@ -88,7 +89,7 @@ type waiting struct {
 	arrival uint64
 }
 
-// makeLimits makes the lines of a run. The method shareGroups later replaces the lines that a tree shares.
+// makeLimits makes the lines of a run. The Run of package kahn later replaces the slots that its tree shares, see UseSlots.
 func makeLimits(p *Net, c *SlotSetup) *limits {
 	var l limits
 	rated := c.StartRate != bucket.Rate{}
@@ -124,7 +125,7 @@ func makeLimits(p *Net, c *SlotSetup) *limits {
 	return &own
 }
 
-// makeLate makes the lines of nodes with late keys, once.
+// makeLate makes the lateLines, if they do not exist yet.
 func (l *limits) makeLate(p *Net, b Bound) {
 	if l.late != nil {
 		return
@@ -213,7 +214,7 @@ func (s *Locked) lacks(x *Slots, token bool) bool {
 	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
 }
 
-// takesToken reports whether starting a ready node takes a token: it starts a step, and the run does not hurry.
+// takesToken reports whether starting a ready node takes a token: the node starts a step, and the run does not hurry.
 func (s *Locked) takesToken(r Ref) bool {
 	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
 }
@@ -301,7 +302,7 @@ func (s *Locked) claim(r Ref, token bool) bool {
 }
 
 // lines yields the lines that a ready node must pass: its groups' lines, its key's line and the whole run's line. A
-// composite that is ready as the item of a map does not start a step: its inner nodes pass the whole run's line.
+// composite that is the item of a map does not pass the whole run's line, since it starts no step itself; its inner nodes pass that line.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -370,7 +371,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline offers a node's slots to other nodes: the node may have been offered slots that it will not take.
+// decline offers to other nodes the slots for which a node could contend, since the node will not take them.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -407,8 +408,8 @@ func (s *Locked) offer(g int32) {
 }
 
 // Offer makes the best node of the run that has waited longest contend again. It returns the state of that run, or nil if
-// there is none. Once no token is free, Offer considers only nodes that need no token. So the last claim on a shared limit
-// is one for a slot alone.
+// there is none. Once no token is free, Offer considers only nodes that need no token. So if the run shares the limit with other runs,
+// the last request that it makes there is for a slot alone.
 func (x *Slots) Offer() *Locked {
 	tokens := true // false once an offer has found no token
 	for {
@@ -463,8 +464,8 @@ func (s *Locked) offerOwn(g int32) lineState {
 }
 
 // Advance sets the State's clock, in nanoseconds since the beginning of the run. Only rates use it: tokens that are due by
-// now go to the nodes that wait for them. A time before the last one changes nothing. A coordinator of a plan with rates
-// calls Advance before Next, and again at [State.NextToken].
+// now go to the nodes that wait for them. A time before that of an earlier call changes nothing. A coordinator of a plan with rates calls
+// Advance before Next, and again at [State.NextToken].
 func (st *State) Advance(now int64) error {
 	s, err := st.drive()
 	if err != nil {
@@ -595,13 +596,13 @@ type Shortage struct {
 	Slots  *Slots
 	Group  int32 // the group of the slots; -1 for the whole run
 	Token  bool  // the node lacks a token, not a slot
-	Shared bool  // other runs share the slots: the coordinator knows more
+	Shared bool  // other runs share the slots, and the coordinator can say more
 	Due    int64 // when the token falls due, by the run's clock; 0 if the limit is shared or the time unknown
 }
 
 // Lacking returns, without side effects, the first slot or token that a ready node lacks. It does not look at the run's own limit.
 // now is the run's clock. The function foreign reports whether a node must wait for a shared limit, and whether it waits there for a
-// token; its argument token is set if the node needs a token.
+// token. The argument token is set if the node needs a token.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -662,7 +663,7 @@ func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 // LeavePool ends the sharing with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
-// Connect makes other runs share the slots.
+// Connect makes the slots part of a limit that other runs use, too. The argument is the run's access to that limit.
 func (x *Slots) Connect(to SharedLimit) { x.share = to }
 
 // IsShared reports whether other runs share the slots.

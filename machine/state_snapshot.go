@@ -9,11 +9,12 @@ import (
 )
 
 // StateVersion is the version of a [State]'s decisions: two States of the same version that get the same calls make the same decisions.
-// An engine that replays histories stores the version with them. It changes when a decision or the form of a [StateSnapshot] changes.
+// An engine that replays histories stores the version with them. The version changes when a decision or the form of a [StateSnapshot]
+// changes.
 const StateVersion = 1
 
-// StateSnapshot is a [State] as it stood at one moment, as data, for a coordinator that continues elsewhere: see [State.Snapshot]
-// and [RestoreState]. Its contents are opaque, and fit only the plan and the StateVersion with which it was taken.
+// StateSnapshot is the data of a [State] at one moment, from which a coordinator can continue elsewhere: see [State.Snapshot] and
+// [RestoreState]. The contents are opaque, and fit only the plan and the StateVersion with which the snapshot was taken.
 type StateSnapshot struct {
 	Version int    `json:"version"`
 	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
@@ -115,8 +116,8 @@ func (s *Locked) resumeGates(gates []Ref) {
 	}
 }
 
-// adopt copies a snapshot's fields, without their consequences. It returns an error unless the snapshot is one of
-// this plan.
+// adopt copies a snapshot's fields, without their consequences. It returns an error if the snapshot is not one of this plan, or is
+// damaged.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}

@@ -210,7 +210,7 @@ func (s *Locked) requestClasses() func(Ref) bool {
 	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
 }
 
-// isF reports whether an edge has resolved to F.
+// isF reports whether an edge has resolved to the class F, failed.
 func (s *Locked) isF(e *Edge) bool {
 	if !statusOf(s.words[e.From]).Terminal() {
 		return false
@@ -353,8 +353,8 @@ func (s *Locked) HandledFailures() bool {
 	return false
 }
 
-// KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike origins it
-// follows only one edge from each node, so that a cascade takes linear time.
+// KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike originsOf, it follows only one
+// edge from each node, so that a cascade takes linear time.
 func (s *Locked) KnownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}

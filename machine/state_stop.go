@@ -6,7 +6,7 @@ import (
 
 // AbortNode aborts a node at once, even while it is running: its late outcome will be stale. kind is a cause of the
 // engine's failure logic, such as CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] if
-// the node is terminal or the end node, [ErrUnknownNode], or [ErrDriven].
+// the node is terminal or the end node, [ErrUnknownNode] if r is outside the plan, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -15,7 +15,8 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 }
 
 // CancelNode cancels a node at once, even while it is running: its late outcome will be stale. The error matches
-// [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode], or [ErrDriven].
+// [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode] if r is outside the plan, and [ErrDriven] if a Run drives the
+// State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
 // AbortAll aborts every node that is not terminal at once. Late outcomes of running nodes will be stale. AbortAll
@@ -40,16 +41,17 @@ func (st *State) CancelAll() {
 }
 
 // Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator
-// asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still run. The first cause stands. The error
-// matches [ErrBadValue] if the cause is a node's own failure, such as [CauseStepError], or [CauseNone], [CauseEndFailed] or
-// [CauseCompensationFailed]; it matches [ErrDriven] if a Run drives the State.
+// asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still run. If the run was stopped before, it
+// keeps the cause of that stop. The error matches [ErrBadValue] if the cause is a node's own failure, such as [CauseStepError], or
+// [CauseNone], [CauseEndFailed] or [CauseCompensationFailed]; it matches [ErrDriven] if a Run drives the State.
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
 // StopNode is the two-phase form of AbortNode and CancelNode. The coordinator asks a running node to stop, see NextStop; any
 // other node becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause that
-// [State.Stop] rejects, [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode], or [ErrDriven].
+// [State.Stop] rejects, [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode] if r is outside the plan, and
+// [ErrDriven] if a Run drives the State.
 func (st *State) StopNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, NoRef, StopAsking)
 }
@@ -74,7 +76,7 @@ func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	return nil
 }
 
-// MayStop returns the error with which StopNode would refuse, or nil. It changes nothing.
+// MayStop returns the error that StopNode would return, or nil. It changes nothing.
 func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	if err := s.known(r); err != nil {
 		return err
@@ -203,7 +205,7 @@ func (s *Locked) StopOrigin(r Ref) Ref {
 	return origin
 }
 
-// withdraw removes a node from all queues and counts before it is stopped.
+// withdraw removes a node from all queues and counts before its status changes.
 func (s *Locked) withdraw(r Ref) {
 	w := s.words[r]
 	switch {

@@ -65,8 +65,8 @@ func (s *Locked) hasAside() *setAside {
 	return s.aside
 }
 
-// holdBack begins a hold of nodes that have not started before. It sets all of them aside at once rather than one by one: a run may
-// begin as many holds as it has nodes.
+// holdBack begins a hold of nodes that have not started before. It sets all of them aside at once, not one by one, since a run may begin
+// as many holds as it has nodes.
 func (s *Locked) holdBack() {
 	if s.hold != holdNothing {
 		return
@@ -171,7 +171,7 @@ func (s *Locked) passOver() {
 	}
 }
 
-// Leave keeps all nodes from starting: the run is being left.
+// Leave keeps all nodes from starting: the run is being left, so that another run can continue from its snapshot.
 func (s *Locked) Leave() { s.hold = holdAll }
 
 // IsLeft reports whether the run is being left: Leave was called, and neither Stay nor a stop followed.

@@ -4,7 +4,7 @@ package machine
 // resolved. It is called when the current tier has settled.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
-	defer s.brink()                        // the joins that advance judges may have ended the tier's last node
+	defer s.brink()                        // the joins that advance judges may have ended the last open node
 	for s.pending == 0 && s.tier <= last { // the condition on tier keeps the last tier from completing twice
 		s.brink()
 		if s.tier >= 0 {

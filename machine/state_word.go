@@ -43,8 +43,8 @@ func (w Word) Kind() CauseKind { return kindOf(uint64(w)) }
 // attempts returns how many attempts of an undecided or running node have begun, as Token counts them.
 func (w Word) attempts() int32 { return int32(w & wordCount) }
 
-// By returns the node that caused the end of this one: the origin of a stop, or the successor that superseded the node; NoRef if there is
-// none.
+// By returns the node that caused the end of the word's node: the origin of a stop, or the successor that superseded the node; NoRef if
+// there is none.
 func (w Word) By() Ref { return Ref(int32(uint32(w))) }
 
 // Started reports whether a node runs or ran, or will never run: its successors are Waiting.
@@ -53,9 +53,9 @@ func (w Word) Started() bool { return started(uint64(w)) }
 // Shown returns the status that everyone but the coordinator sees; Waiting is Idle.
 func (w Word) Shown() Status { return viewOf(uint64(w)).status }
 
-// A node's state is one word. It is written only under the State's mu, and not after the node has become terminal, unless a store refuses
-// or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without mu,
-// except in a run that has a store.
+// A node's state is one word. It is written only under the State's mu. After the node has become terminal it is written only if a store
+// refuses or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without
+// mu, except in a run that has a store.
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun
