@@ -1,4 +1,4 @@
-// Package metrics counts and times runs using only the standard library: for Prometheus, and for package expvar.
+// Package metrics counts and times runs, for Prometheus and for package expvar. It uses only the standard library.
 //
 //	var m metrics.Metrics
 //	http.Handle("/metrics", &m)  // in the text format of Prometheus
@@ -9,15 +9,16 @@
 // and nodes are never labels: there would be too many.
 //
 //   - kahn_runs_active: runs in flight, by workflow
-//   - kahn_run_duration_seconds: lives of runs, from a start to the end or a suspension, by workflow and status
+//   - kahn_run_duration_seconds: durations of the lives of runs, each from a start or a continuation to the end or a suspension, by
+//     workflow and status
 //   - kahn_attempts_active: running attempts, by workflow and kind
 //   - kahn_attempt_queue_seconds: times from an attempt's readiness to its start, by workflow and kind
-//   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome: "ok", "suspended" or a cause such as "timeout"
+//   - kahn_attempt_duration_seconds: durations of attempts, by workflow, kind and outcome: "ok", "suspended" or a cause such as "timeout"
 //   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, including nodes that never began
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
 //   - kahn_compensation_duration_seconds: compensations of nodes, from the first attempt to the end, by workflow, kind of the node, and
 //     status: "done" or "failed". Attempts to compensate count in no other metric
-//   - kahn_usage_total: what steps used, by workflow, kind and the host's name for it
+//   - kahn_usage_total: the amounts that steps reported with Step.Use, by workflow, kind and the name given to Use
 //
 // Nodes in composites count, too, and a composite counts as one attempt of its own. Module otel exports the same metrics to OpenTelemetry,
 // with traces.
@@ -50,7 +51,7 @@ type run struct {
 type node struct {
 	kind            string
 	attempt         int       // the last attempt that has begun
-	queued, started time.Time // queued is zero unless the node is queued, and started unless an attempt runs
+	queued, started time.Time // queued is zero unless the node is queued; started is zero unless an attempt runs
 }
 
 // Options returns the options of a run, or of a [kahn.Runner] for all of its runs.

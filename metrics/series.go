@@ -62,7 +62,7 @@ type series struct {
 	buckets [len(bounds)]uint64 // the number of durations up to each bound and above the preceding bound
 }
 
-// of returns a series. The caller holds m.mu.
+// of returns a series, and makes it if necessary. The caller holds m.mu.
 func (m *Metrics) of(f family, x *run, kind, last string) *series {
 	k := key{f, x.workflow, kind, last}
 	s, ok := m.series[k]

@@ -10,15 +10,17 @@
 // children of the attempt, and requests of the step propagate the trace as usual. The parent of the run's span is the span in the context
 // passed to Execute, Start or the Runner.
 //
-// A node's span begins when the node is ready to start, and ends with the node, so it may begin with a wait. The span of a node that
-// began, composites included, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a
-// span without duration that says so. Retries are events of the node's span. Each attempt to undo a node has its own span, which is named
-// "compensate" and the node's id. The parent of this span is the parent of the node's span, and it links to the node's span.
+// A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first
+// attempt. The span of a node that began, composites included, links to the spans of the nodes that it follows. A node that was skipped,
+// or stopped before it began, has a span without duration, whose attributes say so. Retries are events of the node's span. Each attempt
+// to undo a node has its own span, whose name is "compensate" followed by the node's id. The span of such an attempt has the same parent
+// as the node's span, and links to the node's span.
 //
 // # Lives
 //
 // A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. The span of a life links to
-// the span of the preceding life if [Options.Lives] has it. By default, Lives has the lives in this process.
+// the span of the preceding life if [Options.Lives] has it. By default, Lives is a [MemoryLives], which remembers only lives in this
+// process.
 //
 // # Metrics
 //

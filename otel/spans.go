@@ -24,7 +24,7 @@ type runSpans struct {
 	plan     *kahn.Plan
 	workflow attribute.KeyValue
 
-	mu    sync.Mutex           // never held while a span is made or ended, which calls span processors of the host
+	mu    sync.Mutex           // never held while a span is made or ended, since that calls span processors of the host
 	nodes map[string]*nodeSpan // the spans of nodes, by path; nil when the run has ended
 	edges map[*kahn.Plan]predecessors
 }
@@ -283,7 +283,7 @@ func (x *runSpans) known(path string) *nodeSpan {
 	return n
 }
 
-// compensation performs an attempt to undo a node. Its span is a sibling of the node's ended span, and links to it.
+// compensation performs an attempt to undo a node. The span of the attempt is a sibling of the node's ended span, and links to that span.
 func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.StepFunc) (value any, err error) {
 	parent := x.ctx
 	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(s.Path()), kindKey.String(s.Kind()), attemptKey.Int(s.Attempt()))}
@@ -375,7 +375,8 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	s.span.End(trace.WithTimestamp(end))
 }
 
-// oldest returns the oldest entry of a path whose end was not reported yet, and unlinks it from the newer ones. Ends are reported in order.
+// oldest returns the oldest entry of the same path whose end was not reported yet, and unlinks it from the newer entries. The run reports
+// the ends of a node in order.
 func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 )
 
 // Labels labels the work of steps in profiles: every attempt runs with the pprof labels kahn.workflow (the name of the graph), kahn.node
-// (the node's path) and kahn.kind. Goroutines that it starts inherit them. A middleware sets the labels: see [kahn.Use].
+// (the node's path) and kahn.kind. Goroutines that the attempt starts inherit the labels. A middleware sets the labels: see [kahn.Use].
 func Labels() kahn.Option {
 	return kahn.PerRun(func() []kahn.Option {
 		var workflow string
