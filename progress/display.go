@@ -56,7 +56,7 @@ type display struct {
 	started bool
 	closed  bool
 
-	wake chan struct{} // wakes the painter, with room for one signal: there are lines to write, or the display is closed
+	wake chan struct{} // wakes the painter if there are lines to write or the display is closed; has room for one signal
 	done chan struct{} // closed when the painter has returned
 	rest sync.Once     // writes the last pending lines, once, after the painter has returned
 	err  error         // the error of w; final once the pending lines are written
@@ -79,8 +79,9 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. begin is called before the run begins. It returns the
-// function end, which is called when this process no longer performs the run. Neither is called under d.mu.
+// options returns the options that pass the events of a run to the display. begin is called before the run begins, and returns the
+// function end, or nil. If there is an end, it is called when this process no longer performs the run. The caller of both functions does
+// not hold d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -96,8 +97,8 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// If e is the first event of its run that the display got, catchUp adds what the run did before e: before it continued from a snapshot or
-// a store, and, if the display joined late, since then. It does not hold d.mu while it reads the run.
+// If e is the first event of its run that the display got, catchUp adds what the run did before e: before the run continued from a
+// snapshot or a store, and, if the display joined late, also after that. catchUp does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
@@ -114,7 +115,7 @@ func (d *display) catchUp(e event.Event) {
 	d.locked(func() { s.inherit(known) })
 }
 
-// Event records an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
+// Event records an event. Pass it to [kahn.OnEvent]. Event does not wait for the writer.
 func (d *display) Event(e event.Event) {
 	d.catchUp(e)
 	d.mu.Lock()
@@ -154,7 +155,8 @@ const maxLine = 1 << 16
 
 // Write shows the host's own output: whole lines, above the picture on a terminal, and between the other lines in a log. In
 // mode JSON each line becomes an object {"output": "..."}. A line that has not ended waits for its end, or for Close; a
-// line from a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes.
+// line from a single call is never split. Escape sequences and other control characters are shown as visible text, as in the names of
+// nodes.
 //
 // Write does not block. It keeps the text in memory until the writer has taken it. A Progress also keeps everything that comes between
 // the end of the run and Close. Write returns an error that matches [os.ErrClosed] after Close, and no other error.
@@ -229,7 +231,8 @@ func (d *display) signal() {
 	}
 }
 
-// paint writes until the picture is finished or Close is called. Only paint uses the writer, and it does not hold d.mu meanwhile.
+// paint writes until the picture is finished or Close is called. Until paint returns, no other function uses the writer. paint does not
+// hold d.mu while it writes.
 func (d *display) paint() {
 	defer close(d.done)
 	every := remindEvery
@@ -278,7 +281,7 @@ func (d *display) size() (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// write writes, unless the writer failed before. The host's writer may panic.
+// write writes, unless the writer failed before. A panic of the host's writer counts as an error.
 func (d *display) write(out []byte) {
 	if d.err != nil || len(out) == 0 {
 		return

@@ -18,7 +18,8 @@ type row struct {
 // section is a part of a frame. It shows some entries; its last line says how many more there are.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries in the given number of lines. Only the first entries, as many as known says, can be shown.
+// fill returns a section for n entries in the given number of lines. The parameter known is how many of the entries can be shown at most:
+// the first ones.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -68,7 +69,7 @@ func (l *layout) take(to *section, s section) {
 	l.left -= s.lines()
 }
 
-// besideSteps returns how many lines a section gets beside running steps.
+// besideSteps returns how many lines are left for a section if each running step gets one: at least one line if two or more are left.
 func (l *layout) besideSteps(running int) int {
 	if running > 0 {
 		return max(l.left-running, min(l.left-1, 1), 0)
@@ -160,7 +161,7 @@ func (c *canvas) addMore(s section, what string) {
 	}
 }
 
-// addOutput adds the last lines of an output: no more than its parameter most, and no more than there is room for.
+// addOutput adds the last lines of an output: no more than the parameter most says, and no more than there is room for.
 func (c *canvas) addOutput(lines []string, most int) {
 	lines = lines[max(len(lines)-min(most, c.left), 0):]
 	for _, line := range lines {
@@ -193,7 +194,7 @@ const (
 type screen struct{ lines int }
 
 // draw returns the text that replaces the last frame by rows. The lines and the rows in the parameter above come before these rows, and
-// stay on the screen. It restores the modes of the terminal, so that the program may end after any frame.
+// stay on the screen. At its end the text restores the modes of the terminal, so that the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)
@@ -207,7 +208,8 @@ func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool
 	}
 	b.WriteString(wrapOff)
 	for _, r := range slices.Concat(above, rows) {
-		// The line is cleared first: after a full line the cursor is on its last character, not behind it.
+		// Clear the line before it is written: after a full line the cursor is on the last character, and clearing would delete that
+		// character.
 		b.WriteString(clearLine)
 		if r.failed && coloured {
 			b.WriteString(red + r.text + plain)

@@ -66,7 +66,7 @@ type runs struct {
 	total  [kahn.RunCancelled + 1]int
 }
 
-// begin adds a life of a run. An earlier life of the same run is over.
+// begin adds a life of a run, and removes an earlier life of the same run, which must be over.
 func (r *runs) begin(m *member) {
 	if earlier := r.byID[m.id]; earlier != nil {
 		r.left(earlier)
@@ -80,7 +80,7 @@ func (r *runs) begin(m *member) {
 // left removes a life that is over because the run is suspended or was left. It does nothing if the run has ended.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
-// remove removes a life that is over, with its outcome.
+// remove removes a life that is over, and counts it under the given status.
 func (r *runs) remove(m *member, status kahn.RunStatus) {
 	if r.byID[m.id] != m {
 		return
@@ -123,7 +123,7 @@ func (r *runs) record(e event.Event) {
 	}
 }
 
-// line returns the line of the latest event's run, with the name of the run.
+// line returns the line of an event, with the name of its run in front. It must be the event that was recorded last.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
 		return r.latest.name + " " + line
@@ -164,7 +164,7 @@ func (r *runs) above(width, height int) (rows []row) {
 	return rows
 }
 
-// frame divides the lines among the runs: runs with failures come first, then the oldest. It counts the runs that get no line.
+// frame divides the lines among the runs: runs with failures come first, then the oldest. The last row counts the runs that get no line.
 func (r *runs) frame(now time.Time, width, height int) []row {
 	elapsed := clock(now.Sub(r.start))
 	rows := []row{{text: fit(fit(r.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}

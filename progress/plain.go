@@ -92,8 +92,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// awaited names the nodes that a suspended run waits for. If nodes have begun to wait since the run was last suspended, awaited names
-// these nodes; otherwise the first of the nodes that still wait.
+// awaited returns a text that names nodes for which a suspended run waits: those that have begun to wait since the run was last suspended
+// or, if there are none, the first of those that still wait.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)

@@ -4,8 +4,8 @@
 //	defer p.Close()
 //	res, err := kahn.Execute(ctx, g, step, p.Options()...)
 //
-// On a terminal it draws, ten times a second, a header, the failures, what the run waits for, and the steps that are running, longest
-// first, with the last lines that they logged or emitted:
+// On a terminal a Progress draws, ten times a second, a header, the failures, what the run waits for, and the steps that are running,
+// longest first, with the last lines that they logged or emitted:
 //
 //	[12/40] 1 failed 2 running 1 suspended 00:12
 //	FAILED lint: step_error: 3 problems
@@ -18,7 +18,7 @@
 // The last lines that a step logged or emitted stay below its failure, up to ten. If there is little room, failures come first.
 //
 // The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items
-// of a map do not count. A failed item is shown with its map.
+// of a map do not count. The output of a failed item is shown with its map.
 //
 // If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs. Every 30
 // seconds it lists the steps that are still running.
@@ -41,7 +41,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Mode is a way to show progress. It is a flag.TextVar: "auto", "tty", "plain" or "json".
+// Mode is a way to show progress. A Mode can be used with flag.TextVar: "auto", "tty", "plain" or "json".
 type Mode uint8
 
 // The modes.
@@ -63,8 +63,8 @@ func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [kahn.ErrBadValue] if the text is not the name of a mode.
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
-// Progress shows one run. Its methods may be called concurrently. A goroutine begins with the first event, and ends with
-// the run's last event or with Close.
+// Progress shows one run. Its methods may be called concurrently. The first event starts a goroutine, which ends after the run's last
+// event or with Close.
 type Progress struct {
 	display
 	run state // guarded by the display's lock

@@ -22,10 +22,10 @@ const maxFailures = 100
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
-	total   int                    // the number of nodes; 0 if no event had it, as in a run that continues
+	total   int                    // the number of nodes; 0 if it is not known, as for a run that continues
 	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
-	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct them
+	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct the statuses
 	source  *kahn.Run              // the run whose past is read at the first event; then nil
 	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is not known
 	running list.List              // the *live nodes that are running or being undone, in the order in which their attempts began
@@ -131,7 +131,7 @@ func (s *state) record(e event.Event) {
 	}
 }
 
-// recordUndo records an attempt to undo a node, or the end of the attempt.
+// recordUndo records the start of an attempt to undo a node, or the end of the compensation.
 func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	id := path(e)
 	n, known := s.undoing[id]
@@ -167,8 +167,8 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 }
 
 // outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node.
-// The plan distinguishes the two; without a plan the path is an item if the map is running. If the run has also continued from a snapshot
-// or a store, the map may have begun before the first event, so every path that looks like an item counts as one.
+// The plan distinguishes the two. Without a plan, a path that looks like an item counts as one if the map is running. It always counts as
+// one in a run that continued from a snapshot or a store, since the map may have begun before the first event.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -290,7 +290,7 @@ type past struct {
 	waits []kahn.Wait       // waits inside composites included
 }
 
-// earlier returns the past of a run. It may include what the run has done since its first event. It visits each node once.
+// earlier returns the past of a run, which may include what the run has done since its first event. earlier visits each node once.
 func earlier(r *kahn.Run) (p past) {
 	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
@@ -363,7 +363,7 @@ var shown = []kahn.Status{
 
 var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
-// done returns how many of the nodes have ended, as in "[12/40]". Once the run has ended, all nodes have, even if no event said so.
+// done returns how many of the nodes have ended, as in "[12/40]". Once the run has ended, all nodes have ended, even if no event said so.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)

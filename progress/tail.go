@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// last returns the last lines, no more than its parameter most, without empty lines. An unfinished line counts.
+// last returns the last lines, no more than the parameter most says, without empty lines. An unfinished line counts.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil
