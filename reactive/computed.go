@@ -6,8 +6,8 @@ import (
 )
 
 // Computed is a value that a function computes from signals and other computeds. The function is called only when the computed is read and
-// a value that the function has read has changed. A computed without observers has no subscriptions. The function must depend on nothing
-// else and must not have side effects.
+// a value that the function has read has changed. A computed without observers has no subscriptions. The function must depend only on
+// values that it reads with its Reader, and must not have side effects.
 //
 // A panic of the function is the computed's error until a value that the function has read changes. The error matches [ErrCycle] if the
 // computed depends on itself.
@@ -47,7 +47,7 @@ func (c *Computed[T]) Load() (T, error) {
 	return x, err
 }
 
-// load also returns the version.
+// load is Load, and also returns the version of the outcome.
 func (c *Computed[T]) load() (T, uint64, error) {
 	if x, stamp, now := c.cell.load(&c.scope.committed); stamp == now {
 		return x.value, x.version, x.err
@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // the errors of effects that run here: they belong to the callers whose changes caused the effects
+	var ignored error // the errors of effects that run here: Load does not return them, since other calls caused the effects
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}
@@ -110,7 +110,7 @@ func (c *Computed[T]) Peek(r Reader) T {
 	return c.value
 }
 
-// pull brings the computed up to date.
+// pull refreshes the computed, unless the scope is disposed of.
 func (c *Computed[T]) pull() {
 	if c.flags&flagRunning != 0 {
 		panic(&misuse{ErrCycle, "a computed depends on itself"})
@@ -120,7 +120,7 @@ func (c *Computed[T]) pull() {
 	}
 }
 
-// evaluate calls the function.
+// evaluate calls the function and stores the value.
 func (c *Computed[T]) evaluate() {
 	c.flags &^= flagValue | flagNotified
 	outer := c.begin()

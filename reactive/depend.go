@@ -3,7 +3,8 @@ package reactive
 import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
 // node is the common part of signals, computeds and effects: a vertex of the graph of dependencies. A computed has links to its sources;
-// the sources have links back only while the computed is observed. So an unobserved computed holds no subscription, and can be collected.
+// the sources have links back only while the computed is observed. So an unobserved computed has no subscription, and can be
+// garbage-collected.
 //
 // The fields that a change touches in every node come first, so that they fit into one cache line.
 type node struct {
@@ -261,8 +262,8 @@ type check struct {
 	at *link
 }
 
-// refresh brings a computed up to date: it refreshes the computed's dependencies in the order of use, and evaluates the computed if one of
-// them has changed. It recurses only through user code that reads a node for the first time.
+// refresh makes the outcome of a computed up to date: it refreshes the computed's dependencies in the order of use, and evaluates the
+// computed if one of them has changed. It recurses only through user code that reads a node for the first time.
 func (n *node) refresh() {
 	if n.fresh() {
 		return
@@ -284,8 +285,9 @@ func (n *node) refresh() {
 	}
 }
 
-// climb does the work of refresh, from dependency l of n on. It ends early when a function does not return. After a panic the panic is the
-// computed's error; after runtime.Goexit the computed has no value. So one deferred function is enough for all evaluations.
+// climb does the work of refresh, from dependency l of n on. It ends early if the function of a computed panics: then climb makes the
+// panic the error of that computed, and returns the computed. If the function calls runtime.Goexit, the computed has no value. One
+// deferred function is enough for all evaluations.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

@@ -22,9 +22,9 @@ type Effect struct {
 	prev, next *Effect // children of the same parent
 }
 
-// NewEffect runs f at once, and again after every change of a value that its last run has read with its Writer: once for each batch, with
-// all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect runs before the
-// effects made in it.
+// NewEffect runs f at once, and again after every change of a value that the last run of f has read with its Writer: once for each batch,
+// with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect runs
+// before the effects made in it.
 //
 // An effect that is made with another effect's Writer belongs to that effect, its owner. It is disposed of before its owner runs again,
 // and when its owner is disposed of; the effects of one owner are disposed of in the reverse order of making. Values that it reads are not
@@ -180,7 +180,7 @@ func (e *Effect) cleanUp(f func(Writer)) error {
 	return err
 }
 
-// oldestQueued returns the outermost queued effect among e and its owners, or e.
+// oldestQueued returns the outermost queued effect among e's owners, or e if none of them is queued.
 func (e *Effect) oldestQueued() *Effect {
 	oldest := e
 	for p := e.parent; p != nil; p = p.parent {
@@ -256,7 +256,7 @@ func (e *Effect) run() (err error) {
 	return nil
 }
 
-// abort ends a run of f that did not return, and calls its cleanups at once.
+// abort ends a run of f that did not return, and calls the effect's cleanups at once.
 func (e *Effect) abort(v any, outer *node) (err error) {
 	if v != nil {
 		err = caught(v)

@@ -11,8 +11,9 @@ import (
 const patience = 100 * time.Millisecond
 
 // lock takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own
-// goroutine, so lock returns an error instead. A goroutine cannot know which locks it holds. But only a goroutine whose stack shows a
-// callback can wait for itself, and if another goroutine holds the lock, that goroutine releases it soon.
+// goroutine, so lock returns an error instead. Go does not tell which goroutine holds a lock. So lock returns the error if the caller's
+// stack shows a callback, of any scope, and the lock does not become free within patience: another goroutine would have released it by
+// then.
 func (sc *Scope) lock() error {
 	if sc.mu.TryLock() {
 		return nil

@@ -15,14 +15,14 @@ import (
 // A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof of the
 // lock: a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for code outside
 // callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an outdated computed take the
-// lock. In a callback of the scope they return an error that matches [ErrTracker]; Changes yields nothing there. Load of a signal and
-// Dispose never wait.
+// lock. In a callback of the scope these methods return an error that matches [ErrTracker], except that Changes yields nothing. Load of a
+// signal and Dispose never wait.
 //
 // Callbacks run on the goroutine that caused the change, one at a time. A panic in a callback becomes an error. A callback may call
 // runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short, since other goroutines wait for them.
 type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
-	clock     uint64        // advances with every change of a signal; versions are readings of it
+	clock     uint64        // advances with every change of a signal; versions are values of the clock
 	done      uint64        // the clock at the last commit
 	committed atomic.Uint64 // a copy of done, which Load reads without the lock
 
@@ -83,7 +83,7 @@ type misuse struct {
 func (m *misuse) Error() string { return m.kind.Error() + ": " + m.text }
 func (m *misuse) Unwrap() error { return m.kind }
 
-// Owner owns an effect or a batch: outside callbacks a [*Scope], in a callback its [Writer].
+// Owner is what an effect or a batch belongs to: outside callbacks a [*Scope], in a callback the callback's [Writer].
 type Owner interface {
 	place() (*Scope, *node)
 }
@@ -144,7 +144,8 @@ func (sc *Scope) proveOuter(t Reader) {
 	}
 }
 
-// proveWriting does the check of prove for a writer. It also refuses a writer that a computed has captured from a callback around it.
+// proveWriting does the check of prove for a writer. It also panics if the innermost running callback is that of a computed: a computed
+// must not write, not even with the Writer of the effect or batch that is reading the computed.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return
@@ -188,8 +189,8 @@ func Untracked[R Reader](r R, f func(R)) {
 }
 
 // Dispose ends every effect, subscription, Wait and Changes of the scope and calls their cleanups. After that no callback runs, and signals
-// keep their last values. It may be called from anywhere, any number of times. It does not wait for a running callback: called in a
-// callback, it takes effect when the callback has returned.
+// keep their last values. Dispose may be called from anywhere, any number of times. It does not wait for a running callback: if it is
+// called in a callback, it takes effect when the callback has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
 	sc.asked.Store(true)
@@ -238,8 +239,8 @@ func (sc *Scope) unlock() {
 	sc.serve()
 }
 
-// serve does the work that was left for the holder of the lock. If another goroutine holds the lock, that goroutine does the work before it
-// releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
+// serve does the work that was left for the holder of the lock. If another goroutine holds the lock, that goroutine does the work before
+// or after it releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
 func (sc *Scope) serve() {
 	for sc.asked.Load() && sc.mu.TryLock() {
 		sc.answer()

@@ -72,7 +72,7 @@ func (v *Value[T]) Peek(r Reader) T {
 	return v.cell.current()
 }
 
-// Store sets the value. When it returns, effects have run; it returns their errors. Store is for code outside callbacks.
+// Store sets the value, runs the effects that depend on it, and returns their errors. Store is for code outside callbacks.
 func (s *Signal[T]) Store(v T) error { return s.store(v) }
 
 func (v *Value[T]) store(x T) (err error) {
@@ -213,15 +213,15 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as the predicate holds for it. It may miss a short-lived value, but never the current one. If ctx ends
-// first, Wait returns its cause, and if the scope is disposed of, [ErrDisposed]; in both cases with the last value seen. The predicate is
-// called on the caller's goroutine, without the lock.
+// Wait returns the value as soon as the predicate holds for it. Wait may miss a value that is soon replaced, but not the current one. If
+// ctx ends first, Wait returns the last value seen and the cause of ctx. If the scope is disposed of, it returns the last value seen and
+// [ErrDisposed]. The predicate is called on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
 
-// Changes yields the value, and then the newest value whenever it has changed, until ctx or the scope ends. A slow consumer misses
-// intermediate values, never the last one, and delays no other code.
+// Changes yields the value, and then the newest value whenever it has changed, until ctx or the scope ends. A slow consumer may miss
+// intermediate values, but not the last one. It delays no other code.
 func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }

@@ -33,8 +33,7 @@ func (s *Source) Scope() *Scope { return &s.scope }
 func (s *Source) Announce() { s.scope.asked.Store(true) }
 
 // Deliver publishes the announced changes and lets effects run. If a callback of the scope is running, or another goroutine holds the
-// scope's lock, Deliver returns at once, and the holder of the lock publishes before it releases the lock. The caller must not hold the
-// machine's lock.
+// scope's lock, Deliver returns at once, and the holder of the lock publishes instead. The caller must not hold the machine's lock.
 func (s *Source) Deliver() { s.scope.serve() }
 
 // DeliverAll is like Deliver, but waits for the scope's lock. When it returns, all changes announced before the call have been published.
