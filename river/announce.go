@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	announced     = 30 * time.Second // how long an announcement holds
+	announced     = 30 * time.Second // how long an announcement is valid
 	announceEvery = announced / 3
 	announceTime  = 10 * time.Second // how long storing an announcement may take
 )
 
 // Start starts the client of River. Until the client has stopped, this process announces to the store that it performs the runs of the
-// Workflows. So [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program starts the
-// client itself, the client performs runs, but the queues count as unclaimable. The first announcement is stored when Start returns; if
-// it fails, the client is stopped, and Start returns the error. A later announcement that fails is logged, and repeated after 10 s. The
-// error that Start returns matches [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse] if
-// another Performer of this process has the same lease owner, see [kahn.Lease], and has not stopped.
+// Workflows. So [store.Unclaimable], the inspector and [kahn.Runner.Serve] can tell which queues have a live process. If a program starts
+// the client itself, the client performs runs, but the queues count as unclaimable. The first announcement is stored when Start returns;
+// if it fails, the client is stopped, and Start returns the error. A later announcement that fails is logged, and repeated after 10 s.
+// The error that Start returns matches [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse]
+// if another Performer of this process has the same lease owner, see [kahn.Lease], and has not stopped.
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Client creates and wakes runs, which processes with a [Performer] perform. The store and River are in the same database. A
-// client of River that works no jobs is enough; a client with Workers needs the workers of [Performer.Register], or
+// Client creates and wakes runs, which processes with a [Performer] perform. The store and River must be in the same database. A client
+// of River that works no jobs is enough; a client with Workers needs the workers of [Performer.Register], or
 // [river.Config].SkipUnknownJobCheck.
 type Client struct {
 	Store *postgres.Store
@@ -26,8 +26,8 @@ type Client struct {
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
 	// Priority is the priority of the run's jobs, from 1 to 4. Jobs with 1, River's default, come first. The run has the priority as its label
-	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: its 0 means River's 1, and -1 to -3 mean 2
-	// to 4. River has no other priorities.
+	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: a run priority of 0 means River's 1, and
+	// -1 to -3 mean 2 to 4. River has no other priorities.
 	Priority int
 }
 
@@ -78,8 +78,8 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 
 // Adopt makes a run continue with another version of its graph, and moves its job into the queue of that version, since perhaps no process
 // serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies
-// before it has moved the job, or a program without River adopts the run, the job moves when the run is due. The process that looks for
-// runs without a job moves it.
+// before it has moved the job, or a program without River adopts the run, the process that looks for runs without a job moves the job
+// once the run is due.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {
@@ -92,8 +92,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that continues by itself, for the time at which it continues. A run that was left while running, or
-// adopted, continues at once, whatever it waits for.
+// goOn inserts the job of a run that continues without a signal, for the time at which the run continues. A run that was left while
+// running, or adopted, continues at once, whatever it waits for.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {
@@ -106,8 +106,9 @@ func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	return c.enqueue(ctx, tx, r, at)
 }
 
-// Wake makes a run at rest continue: it inserts the job of the run, or lets it begin at once. It does nothing for a run in flight, or for a run
-// that has ended and has no waiting redrive. The error matches [store.ErrUnknownRun] if the run is not stored.
+// Wake makes a run at rest continue: it inserts the job of the run, or makes a scheduled job of the run begin at once. It does nothing
+// for a run in flight, or for a run that has ended and has no waiting redrive. The error matches [store.ErrUnknownRun] if the run is not
+// stored.
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }

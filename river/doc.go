@@ -33,9 +33,9 @@
 // # The job of a run
 //
 // A run has at most one job that has not ended. The job names the run, and is in the queue of the run's plan, see [QueueOf]. A process
-// works the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until it ends or rests. A
-// run rests if it waits for a signal, or backs off or pauses for more than 5 s. Its job is completed then; if the run continues by itself
-// at some time, a job is scheduled for that time. River begins scheduled jobs up to 5 s late.
+// works the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until the run ends or
+// rests. A run rests if it waits for a signal, or backs off or pauses for more than 5 s. Its job is completed then. If the run is to
+// continue at some time without a signal, a job is scheduled for that time. River begins scheduled jobs up to 5 s late.
 //
 // # Faults
 //

@@ -38,13 +38,14 @@ const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
 
-// QueueOf returns the queue of the runs of a plan. workflow is the name of the graph, and plan the plan's hash. The queue's name begins with
-// the readable part of workflow.
+// QueueOf returns the queue of the runs of a plan. workflow is the name of the graph, and plan the plan's hash. After the prefix kahn_,
+// the queue's name has a readable form of workflow.
 func QueueOf(workflow, plan string) string {
 	return queueName("kahn_", maxReadable, workflow, workflow+"\n"+plan)
 }
 
-// KindQueue returns the queue of the steps of a kind, see [kahn.Node]. It begins with the readable part of the kind.
+// KindQueue returns the queue of the steps of a kind, see [kahn.Node]. After the prefix kahn_step_, the queue's name has a readable form
+// of the kind.
 func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
@@ -78,8 +79,8 @@ const maxPriority = 4
 
 // enqueue makes sure that a run has a job with which it continues at the given time, or at once if that time has passed. It replaces a
 // job of the run that is scheduled for another time, or that waits in the queue of another plan. A running job stays: when its process
-// gives the job back, it sees that the run has more to do. The transaction that gives the job back waits for the end of tx, since the
-// insertion in tx has locked the job.
+// gives the job back, see giveBack, that process sees that the run has more to do. The transaction that gives the job back waits for the
+// end of tx, since the insertion in tx has locked the job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

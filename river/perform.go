@@ -62,7 +62,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
-	// Start must not see that ctx ends: Start would leave the run, and interrupt its steps.
+	// Start gets a context that does not end with ctx. Otherwise Start would leave the run when ctx ends, and interrupt its steps.
 	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // a node backs off or a loop pauses, for longer than the interval
 }
 
-// workMeter reports whether steps of a run are running.
+// workMeter counts the calls of a run's steps: those that are running, and all so far.
 type workMeter struct{ atWork, calls atomic.Int64 }
 
 func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {

@@ -70,7 +70,7 @@ const (
 	fetchPollInterval = 250 * time.Millisecond
 )
 
-// upkeep is the queue of the jobs that look after runs.
+// upkeep is the configuration of the queue for the jobs that look after runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
 // Register adds to the configuration of a client of River what performing the runs needs: workers, the queues of the workflows, and
@@ -165,7 +165,7 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 	return byQueue, queues, plans, nil
 }
 
-// client returns the Client of the process whose River works a job.
+// client returns a Client with the Performer's Store and the River client that works the current job. ctx is the job's context.
 func (p *Performer) client(ctx context.Context) Client {
 	return Client{Store: p.Store, River: river.ClientFromContext[pgx.Tx](ctx)}
 }

@@ -59,8 +59,8 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 
 // Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it recovers runs
 // without a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks. A
-// process that posts a request locks the row of the run first and then the run's job; recoverSteps locks rows of runs, and recoverRuns
-// locks jobs of runs.
+// process that posts a request locks the row of the run first and then the run's job. In one transaction, recoverRuns and recoverSteps
+// would lock in the opposite order: jobs of runs first, and then rows of runs.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -80,9 +80,9 @@ const (
 	strayRounds = 12
 )
 
-// lostQuery finds runs that no process holds although a job of River performs them. $1 is the least age of such a job: a process that has
-// just begun a job may not have acquired the run yet. After a lease is given back, expires is usually still in the future, so the query
-// does not find a job that is just being given back.
+// lostQuery finds runs that no process holds although their jobs are in the state running. $1 is the least age of such a job: a process
+// that has just begun a job may not have acquired the run yet. After a lease is released, the column expires is usually still in the
+// future, so the query does not find a job that is just being completed.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
@@ -131,7 +131,8 @@ const (
 )
 
 // goneQuery finds the next unended runs with a given status, the newest first. For each node of these runs that waits for the reply of a
-// job, it returns the token, unless the job exists or its reply was posted. The reply and the end of a job are in one transaction.
+// job, it returns the token of that wait if the reply can no longer come: the job was deleted or has ended, and no reply with the token
+// was posted. The reply and the end of a job are in one transaction.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),
@@ -144,7 +145,7 @@ SELECT s.id, s.created, (SELECT array_agg(w.token ORDER BY w.token) FROM waits w
 	AND NOT EXISTS (SELECT FROM %[4]s q WHERE q.run = w.run AND sha256(q.id) = sha256(convert_to(w.token, 'UTF8')) AND q.id = convert_to(w.token, 'UTF8')))
 FROM looked s ORDER BY s.created DESC, s.id`
 
-// lost is a job that its process has lost.
+// lost is a job whose process has died, hangs or is silent.
 type lost struct {
 	job       int64
 	attempt   int
@@ -213,8 +214,8 @@ func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error 
 	return nil
 }
 
-// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. If an attempt was lost too often it replies with an
-// error.
+// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. If mostLosses processes of a step were lost, it
+// inserts no new job, and replies to the attempt with an error.
 func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var jobs []lost
 	var steps []river.InsertManyParams
