@@ -15,27 +15,27 @@ import (
 )
 
 // History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest remaining
-// path first. Under a limit this is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. A History is an
+// path first. Under a limit, a History helps as much as exact [Node.Estimate] values; without a limit it changes nothing. A History is an
 // option, or the field Learn of a [Runner]. Any number of runs and goroutines may share it. The zero value is an empty History. A History
 // encodes as JSON.
 //
-// Graph.Name distinguishes workflows. Each path of a node has an exponentially weighted mean, to which the last duration contributes a
-// quarter; the items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean of the
-// node's Kind in the workflow, and for an unknown Kind the mean of all nodes. A declared Estimate, of the node or by Map.Estimate, takes
-// precedence. With [Estimates] the History only learns.
+// Graph.Name distinguishes workflows. For each path of a node the History stores an exponentially weighted mean, in which the last duration
+// has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean
+// of the node's Kind in the workflow, and for an unknown Kind the mean of all nodes. An estimate that the graph declares, as Node.Estimate
+// or Map.Estimate, takes precedence. In a run with the option [Estimates] the History only learns.
 //
-// When a run ends, the History learns the last attempts of the nodes that completed in it. A run uses the estimates of the moment when it
-// started, in all its lives. See docs/engine.md.
+// When a run ends, the History learns how long the last attempts of its completed nodes took. A run uses the estimates that the History had
+// when the run started, also after another process has continued the run. See docs/engine.md.
 type History struct {
-	// Limit bounds the number of paths of all workflows together. If there are more, the workflow that has not learned for the
-	// longest time is forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. Limit must not be
-	// changed once the History is in use, and is not part of the JSON.
+	// Limit bounds the number of paths of all workflows together. If there are more, the History forgets the workflow about which it has
+	// not learned for the longest time. Of a single workflow with more paths it keeps the paths that it learned first. Zero means 100,000.
+	// Limit must not be changed once the History is in use, and is not part of the JSON.
 	Limit int
 
 	mu        sync.Mutex // guards the fields below; a run that holds its own lock never takes this one
 	workflows map[string]*list.Element
-	recent    list.List // of *workflow, in the order in which they have last learned
-	paths     int       // of all workflows
+	recent    list.List // of *workflow; the History has learned last about the workflow at the back
+	paths     int       // how many paths all workflows have together
 }
 
 const defaultHistoryLimit = 100_000
@@ -65,7 +65,7 @@ type observation struct {
 	took       int64
 }
 
-// apply makes a run use the durations that h has learned, and report its own to h.
+// apply makes a run use the durations that h has learned, and report the durations of its nodes to h.
 func (h *History) apply(c *config) error {
 	if h == nil {
 		return fmt.Errorf("%w: nil History", ErrBadOption)
@@ -74,8 +74,8 @@ func (h *History) apply(c *config) error {
 	return nil
 }
 
-// Mean returns the weighted mean duration of a node, by the name of its graph and its path. It returns false for an
-// unknown path.
+// Mean returns the weighted mean duration of the node at the given path in the graph with the given name. It returns
+// false for an unknown path.
 func (h *History) Mean(graph, path string) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -86,7 +86,7 @@ func (h *History) Mean(graph, path string) (time.Duration, bool) {
 	return 0, false
 }
 
-// teach learns the durations of the nodes of one run.
+// teach adds the durations of the nodes of one run to h.
 func (h *History) teach(name string, seen []observation) {
 	if len(seen) == 0 {
 		return
@@ -183,7 +183,7 @@ func (x *estimates) of(path, kind string) int64 {
 
 // historyFile is a History as JSON.
 type historyFile struct {
-	Workflows []workflowFile `json:"workflows"` // the most recent to learn comes last
+	Workflows []workflowFile `json:"workflows"` // the workflow about which the History learned last comes last
 }
 
 type workflowFile struct {
@@ -193,7 +193,7 @@ type workflowFile struct {
 
 // MarshalJSON encodes what h has learned.
 func (h *History) MarshalJSON() ([]byte, error) {
-	return json.Marshal(h.file()) // encoded without the lock, since ending runs wait for it
+	return json.Marshal(h.file()) // encoded without the lock, since runs wait for the lock when they end
 }
 
 func (h *History) file() historyFile {
@@ -242,7 +242,7 @@ func (h *History) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// learnedPrefix returns the prefix of the paths of a run's nodes in a History: it has no numbers of items and
+// learnedPrefix returns the prefix that the paths of a run's nodes have in a History, without the numbers of items and
 // iterations.
 func (r *Run) learnedPrefix() string {
 	if r.outer == nil {
@@ -311,7 +311,8 @@ func (r *Run) estimates() *estimates {
 	return r.learning.known
 }
 
-// noteLessons records, for teach, the durations of the nodes that completed in this life of the run. The caller holds the run's lock.
+// noteLessons records, for teach, the durations of the nodes that completed since this process began or continued the run. The caller holds
+// the run's lock.
 //
 //go:noinline
 func (r *Run) noteLessons() {
@@ -328,8 +329,8 @@ func (r *Run) noteLessons() {
 	}
 }
 
-// teach passes the recorded durations to the run's History, if there are any. The run is an outermost one. teach takes the run's lock, but not
-// while it waits for the History, which other runs use, too.
+// teach passes the recorded durations to the run's History, if there are any. r must be an outermost run. teach releases the run's lock
+// while it waits for the lock of the History, which other runs use, too.
 //
 //go:noinline
 func (r *Run) teach() {
@@ -356,7 +357,7 @@ func (r *Run) teach() {
 	r.release(r.now())
 }
 
-// lesson returns the duration of the last attempt of a node. ok is false if the History does not learn from it.
+// lesson returns the duration of the last attempt of a node. ok is false if the History must not learn this duration.
 func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 	rec, p := &r.records[ref], &r.plan.net
 	if r.st.Word(ref).Status() != Completed || rec.attempts == 0 || rec.fallback || p.Is(ref, machine.FlagMocked|machine.FlagGate) || p.Is(ref, machine.FlagInline) && !p.Is(ref, machine.FlagComposite) {
@@ -369,5 +370,5 @@ func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 		}
 		start = r.attemptStart(ref, x)
 	}
-	return rec.end - start, start >= 0 && rec.end >= start // the second result is false if the attempt began in an earlier life
+	return rec.end - start, start >= 0 && rec.end >= start // start is negative if the attempt began before this process continued the run
 }

@@ -21,11 +21,12 @@ import (
 // inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic
 // fields.
 //
-// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; it ends when no request waits. The answer
-// to a request goes into the outbox in the same critical section in which the request takes effect. A life takes the waiting requests
-// before it calls steps. It takes signals before the run begins, since decoding their values calls the codec, which must not be called
-// under the run's lock. It takes stops in the critical section in which the run begins, since a continued run that is stopped must still
-// run its cleanup nodes and its end node. A run that is cancelled before it has ever begun ends at once.
+// To take a request is to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no
+// request waits, and until then it counts as a timer of the run. The answer to a request goes into the outbox in the same critical section
+// in which the request takes effect. A life of the run begins when a process begins or continues the run. The requests that wait at that
+// time are taken before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be
+// called under the run's lock. Stops are taken in the critical section in which the run begins: if a continued run were stopped earlier,
+// its cleanup nodes and its end node would not run. A run that is cancelled before it has ever begun ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value
 // needs may not have arrived. Later requests do not wait for the signal. But a store takes answers in the order of the requests, so it
@@ -36,28 +37,29 @@ type inbox struct {
 	waiting []store.PostedRequest // loaded, not yet taken
 	loaded  uint64                // the number of the last request loaded
 	taken   uint64                // the number of the last request whose answer was put into an outbox
-	taking  bool                  // a goroutine takes requests, or is about to: no other one starts
+	taking  bool                  // a goroutine takes requests or is about to, so no second one starts
 	idle    chan struct{}         // closed when the first goroutine has returned
 	more    atomic.Bool           // the store may have more requests
-	open    atomic.Bool           // the run is prepared: its lock may be taken
+	open    atomic.Bool           // the run is prepared, so its lock may be taken
 	stop    func()                // ends the watch; nil before the watch begins
 	retry   *time.Timer           // repeats a load after a failure of the store; nil if there was none
 
 	aside  []store.PostedRequest // requests that could not be read, in their order
 	unread map[uint64]error      // by number: why a request could not be read, until it is answered
-	passes int                   // how often in a row some request could not be read
+	passes int                   // how many rounds in a row met a request that could not be read
 	again  *time.Timer           // retries the requests in aside; nil if there are none
 	ahead  []aheadState          // the answers to requests behind an unanswered request, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that comes to rest with a request whose value its [Encoding] cannot read now. A key or a
-// blob may be missing. The request waits in the store, and the next life of the run tries again.
+// ErrUndecoded is matched by the error of a run that comes to rest while a request waits whose value the run's [Encoding] cannot read now.
+// The key or the blob that the value needs may be missing. The request waits in the store, and the process that continues the run tries
+// again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
 // openInbox loads the requests that wait for an acquired run, and begins to watch for more.
 func (r *Run) openInbox(stored *store.Run) (err error) {
 	from, ok := r.durable.store.(store.Inbox)
-	if !ok || r.cfg.idle { // an idle life performs nothing
+	if !ok || r.cfg.idle { // the run only writes its first transaction
 		return nil
 	}
 	in := &inbox{from: from, loaded: stored.Taken, taken: stored.Taken, taking: true, idle: make(chan struct{})}
@@ -106,7 +108,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore takes over the answers that are in the record of the run and not yet in the store.
+// restore sets in.ahead to the answers in the record of the run, which the store has not received as answers yet.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return
@@ -151,7 +153,7 @@ func (in *inbox) unreadable() error {
 	return err
 }
 
-// isBusy reports whether a goroutine takes requests. While it does, the run does not end at rest.
+// isBusy reports whether a goroutine takes requests. While one does, the run does not end at rest.
 func (in *inbox) isBusy() bool { return in != nil && in.taking }
 
 // close ends the watch. The caller does not hold the run's lock.
@@ -174,8 +176,8 @@ func (in *inbox) giveUp() {
 	}
 }
 
-// followInbox begins to take the requests of a prepared run. If the run begins now, followInbox waits until the requests
-// that have arrived are taken.
+// followInbox begins to take the requests of a prepared run. If the parameter now is set, the run begins at once, and
+// followInbox waits until the requests that have arrived are taken.
 func (r *Run) followInbox(now bool) {
 	if r.durable == nil || r.durable.inbox == nil {
 		return
@@ -219,7 +221,7 @@ func (r *Run) startTaking() {
 func (r *Run) takeRequests() {
 	var q *store.PostedRequest
 	over := false
-	defer func() { // if the store or a codec calls Goexit
+	defer func() { // needed if the store or a codec calls Goexit
 		if over {
 			return
 		}
@@ -241,8 +243,7 @@ func (r *Run) takeRequests() {
 	}
 }
 
-// nextRequest returns the next request to take. If there is none, over is true: the calling goroutine ends, and the run continues without
-// it.
+// nextRequest returns the next request to take. If there is none, over is true, and the calling goroutine must return.
 func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	in := r.durable.inbox
 	r.st.Lock()
@@ -275,9 +276,9 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first waiting request is taken before the run begins. A run that continues takes only signals before it
-// begins. A run that has never begun takes every request except the cancel of a node. It takes the cancel of a node, too, if a cancel of the
-// run follows, since the run need not begin then.
+// startsPending reports whether the first waiting request is taken before the run begins. It returns true for a signal and, if the run has
+// never begun, for every request except the cancel of a node. It returns true even for the cancel of a node if a cancel of the run follows,
+// since the run then ends without having begun.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -291,8 +292,8 @@ func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives an ended run as the first waiting request says, or refuses this request. A life takes only one redrive: after a
-// refusal the run is due for the next redrive.
+// restoreAsked redrives an ended run as the first waiting request says, or refuses this request. It takes only one request: after a refusal
+// the run stays due for the next redrive.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -356,8 +357,8 @@ func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops takes the requests that were posted before the run began: it performs the stops and the ends of awaited runs, up to the first
-// request of another kind. A goroutine takes that request and the ones after it. The caller holds the run's lock.
+// takeStops is called when the run begins. It takes the waiting stops and ends of awaited runs, up to the first request of another kind,
+// and starts a goroutine that takes that request and the later ones. The caller holds the run's lock.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
@@ -373,8 +374,8 @@ func (r *Run) takeStops(now int64) {
 	}
 }
 
-// repeatLoad asks the store again, after a pause. If the store never answers, the lease expires, and the repetition ends. The caller holds
-// the run's lock.
+// repeatLoad loads the requests again after a pause, because the store has failed. If the store never answers, the run's lease expires, and
+// the repetition ends. The caller holds the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		if in.retry != nil {
@@ -410,9 +411,9 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded answers a node whose awaited run has ended. If no node awaits the run, performEnded refuses the request. A node inside a
-// graph that is not known yet may await the run nevertheless: such a node asks the store again when it is restored. The caller holds the
-// run's lock.
+// performEnded delivers the end of another run to the node that awaits that run. If no node does, performEnded refuses the request. The
+// refusal loses nothing if the node is in a graph that is not known yet: when that node is restored, it asks the store about the awaited
+// run again, see awaitAgain. The caller holds the run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -463,7 +464,8 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// If the commit ends this run, withdrawAwaits makes the store await no more runs for its nodes.
+// withdrawAwaits does nothing unless the commit ends this run. Then it adds to the commit, for each node that awaits a run, that the
+// store must no longer await that run.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return
@@ -530,7 +532,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 	in.unread[q.Number] = err
 	in.aside = append(in.aside, *q)
-	repeated := in.passes > 0 // the first failure is not reported here: if the run comes to rest, the run's error reports it
+	repeated := in.passes > 0 // the first failure is not reported here, since the run's error reports it if the run comes to rest
 	if in.again == nil {
 		in.passes++
 		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
@@ -556,13 +558,14 @@ func (r *Run) takeAside() {
 	}
 }
 
-// reply answers a request that has had no effect: it was refused, or it repeats a signal that the run has received.
+// reply answers a request that has had no effect, because the run refused it or because it repeats a signal that the run has received.
 func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
 
-// answerRequest puts the answer to a request into the outbox, or into the record of the run while an earlier request waits. If the run is
-// no longer written, answerRequest does nothing: the next life of the run takes the request. The caller holds the run's lock.
+// answerRequest puts the answer to a request into the outbox. While an earlier request has no answer, the answer goes into the record of
+// the run instead. If the run is no longer written, answerRequest does nothing: the next life of the run takes the request. The caller
+// holds the run's lock.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
 	if d.failed != nil || in.hasAnswer(number) {
@@ -587,10 +590,10 @@ func (d *durable) answerRequest(number uint64, err error) {
 	}
 }
 
-// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store it
-// with the Post of a [store.Inbox]; the process that performs the run applies it under the rules of [Run.Signal]. gate is the path of the node or
-// its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the run's. A Decision without an ID gets a unique one;
-// with an ID the request may be posted again.
+// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may
+// store it with the Post of a [store.Inbox]; the process that performs the run applies it under the rules of [Run.Signal]. gate is the path
+// of the node or its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the
+// Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
 //
 // The run refuses a request only because of its plan or the state of the node. If the run cannot decode the value, the request keeps waiting, see
 // [ErrUndecoded].
@@ -617,9 +620,9 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 }
 
 // PrepareRedrive returns a request that redrives an ended durable run. Any process may store it with the Post of a [store.Inbox], without
-// the graph. The next process that has the graph and performs the run begins the redrive under the rules of [Redrive]: [Runner.Serve]
-// finds the run due, and so does [Execute] with the run's [RunID]. nodes are paths; if there are none, all nodes that failed, were
-// aborted or were cancelled are redriven. by says who asks. Of the options, only a [RedriveMode] matters.
+// the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins the
+// redrive under the rules of [Redrive]. The argument nodes has the paths of the nodes to redrive; if it is empty, all nodes that failed,
+// were aborted or were cancelled are redriven. The argument by says who asks. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
@@ -649,7 +652,7 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 	return q, q.Check()
 }
 
-// wake is an entry in the store's queue of alarms, for an alarm that the next life of the run needs, too.
+// wake is an entry in durable.alarms, the queue of those alarms that the next life of the run needs, too.
 type wake struct{ due.Entry }
 
 // afterAsStored is like the method after, but for an alarm that the next life of the run needs, too: the end of a
@@ -713,7 +716,7 @@ func (r *Run) postSignal(ctx context.Context, s *signal) error {
 	return nil
 }
 
-// mailbox returns the inbox for requests to the next life of the run; nil if its store takes none.
+// mailbox returns the store's inbox for requests to the next life of the run, or nil if the store has no inbox.
 func (r *Run) mailbox() store.Inbox {
 	if r.durable == nil {
 		return nil

@@ -18,23 +18,23 @@ import (
 // second iteration on, "previous" is the output of the previous iteration. If an iteration fails, the node fails, with
 // [CauseSubrun]. A retry begins again with the first iteration; OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
-	// The loop continues while While is true, or Until is false. Exactly one of While, Until and UntilExpr must be set. The
-	// test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic fails the node with
-	// [CauseConditionError].
+	// The loop continues while While is true, or Until is false. Exactly one of While, Until and UntilExpr must be set.
+	// The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test
+	// fails the node with [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
-	// UntilExpr is an Until as a text, which the graph's Evaluator parses. The loop ends on values for which [Truthy]
-	// returns true.
+	// UntilExpr is an alternative to Until: an expression that the graph's Evaluator parses. The loop ends when [Truthy]
+	// returns true for the expression's value.
 	UntilExpr string
-	// MaxIterations bounds the loop. It must be set.
+	// MaxIterations is the largest number of iterations. It must be set.
 	MaxIterations int
 	// OnLimit says what happens when the bound is reached and the test asks for another iteration. Default: [LoopFail].
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
 	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and the event
-	// node.paused reports the pause. Stops and timeouts end the pause at once. The time of the pause passes while the run is not in
-	// memory: a resumed run waits only for the remaining time, and does not call the loop's test again.
+	// node.paused reports the pause. Stops and timeouts end the pause at once. The time while no process performs the run counts: a resumed
+	// run waits only for the rest of the pause, and does not call the loop's test again.
 	Pause time.Duration
 }
 
@@ -57,7 +57,7 @@ func (l LoopLimit) String() string { return loopLimitNames.Name(l) }
 // MarshalText encodes l as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (l LoopLimit) MarshalText() ([]byte, error) { return loopLimitNames.Text(l) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (l *LoopLimit) UnmarshalText(text []byte) error { return loopLimitNames.Parse(l, text) }
 
 // ErrLoopLimit fails a loop that has reached its MaxIterations.
@@ -182,7 +182,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	w.now = r.now()
-	r.disarm(&r.extras[ref].grace) // ends the grace for the test, which has returned in time
+	r.disarm(&r.extras[ref].grace) // the test has returned before the grace has passed
 	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
@@ -197,8 +197,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor returns the cause of a stop of the run, or of a stop that lets the loop finish its iteration; CauseNone
-// if there is no such stop.
+// stoppedFor returns why the run was stopped or, if it was not, the cause of a draining stop of the loop, which lets the
+// loop finish its iteration. It returns CauseNone if there is no such stop.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
@@ -206,8 +206,9 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If the run is not stopped,
-// the loop's word in the State, or its timeout, decides the outcome. The caller holds the run's lock.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If only the loop itself was
+// stopped or has timed out, the failure that stoppedLoop returns is not final: the outcome becomes that of the stop or
+// the timeout when the node is settled. The caller holds the run's lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -233,13 +234,13 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// pause is the time between two iterations of a loop. The State regards the loop as running: the run does not rest, and a
-// stop reaches the loop.
+// pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop,
+// and a run that is not being left does not come to rest.
 type pause struct {
 	next   int            // the number of the next iteration
 	due    int64          // when the iteration begins, in ns since the run's start
 	failed []groupFailure // the groups whose members were stopped in this attempt of the loop
-	over   bool           // the pause was interrupted: a worker concludes the loop
+	over   bool           // the pause was interrupted, and a worker concludes the loop
 }
 
 // awaitIteration arms the alarm for the next iteration of a loop that pauses.
@@ -249,9 +250,9 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 	x.backoff = r.afterAsStored(time.Duration(p.due-now), func(now int64) {
 		step := r.current(ref)
 		if step == nil || x.comp.pause != p || p.over {
-			return // the loop was stopped while it paused
+			return // the loop was stopped during the pause
 		}
-		r.wake(now) // a run at rest becomes active again, as after a backoff
+		r.wake(now) // a run that is being left may be at rest by now, as after a backoff
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})
@@ -266,7 +267,7 @@ func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	}
 }
 
-// continuePause continues the pause of a loop in another life of the run.
+// continuePause continues the pause of a loop after the run was restored from a snapshot or a store.
 func (r *Run) continuePause(ref machine.Ref, x *extra, now int64) {
 	switch {
 	case x.comp.pause.over:
@@ -287,8 +288,8 @@ func (s *Step) Iteration() int {
 	return s.run.innermostIteration()
 }
 
-// Iteration returns the number, from 1, of the current iteration of the innermost loop around the node; 0 outside
-// loops. For the test of a loop it is the number of the ended iteration.
+// Iteration returns the number, from 1, of the current iteration of the innermost loop around the node; 0 outside loops.
+// In the test of a loop, Iteration returns the number of the ended iteration.
 func (v View) Iteration() int {
 	if v.data != nil {
 		return v.data.Iteration

@@ -15,38 +15,38 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Map performs a node once for each item of a list: its Do, the host's step function, or a nested run of its Sub. The items
-// are independent: all are performed, even if some of them fail. The node's output is an []any of their outputs, in the
-// order of the list.
+// Map performs a node once for each item of a list: it calls the node's Do or the host's step function, or begins a
+// nested run of the node's Sub. The items are independent: all are performed, even if some of them fail. The node's
+// output is an []any of their outputs, in the order of the list.
 //
 // A step gets its item, index and path from [Step.Item], [Step.Index] and [Step.Path]. It has the parameters and upstream values of the
-// node, and the item and the index as parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs.
-// The node's Retry, Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as a
-// whole: guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its
-// output. The run sees one node; the items are in NodeResult.Sub.
+// node, and the item and the index as parameters named "item" and "index". The nested run of a Sub has these parameters as root inputs. The
+// node's Retry, Timeout and Priority apply to each item; for a step, so do Groups and Key. Everything else applies to the node as a whole:
+// guards and ports are evaluated before the list is read, and OverallTimeout, Fallback and ContinueOnFail concern the map and its output.
+// For the run the map is one node; the results of the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If the
-	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. Null, or any
-	// other missing value, counts as an empty list, unless a required port skips the node; a value that is not a list fails the node with
+	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is
+	// null or missing, the list is empty, except that a required port then skips the node. A value that is not a list fails the node with
 	// [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit bounds how many items are performed at the same time. A suspended item does not count towards the limit. An item with a Sub
-	// continues at once when its signal arrives, even above the limit. Zero means that only the run's own limit applies.
+	// continues at once when the signal that it waits for arrives, even above the limit. Zero means that only the run's own limit applies.
 	Limit int
-	// ToleratedCount and ToleratedPercent bound how many items may fail, by number and in percent of all items. If both are
-	// zero, none may fail; if both are set, both apply. Above a bound the node fails with [CauseMapItems] and a [*MapError].
+	// ToleratedCount and ToleratedPercent bound how many items may fail, by number and in percent of all items. If both are zero, none may
+	// fail; if both are set, both apply. If more items fail than a bound permits, the node fails with [CauseMapItems] and a [*MapError].
 	// Tolerated failures degrade the run.
 	ToleratedCount   int
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls for each
-	// host, tenant or account that the items name. An item whose key is empty has no key. Key is for maps of steps; the nodes of a Sub
-	// have their own keys. Key is called once for each item before any item begins, and again when a run continues from a snapshot; a
-	// panic fails the node.
+	// Key returns the concurrency key of an item; a node with this field must not have a Key of its own. With [KeyLimit] and [KeyRate] the
+	// keys bound the calls for each host, tenant or account that the items name. An item whose key is empty has no key. Key is for maps of
+	// steps; the nodes of a Sub have their own keys. Key is called once for each item before any item begins, and again when a run
+	// continues from a snapshot; a panic fails the node.
 	Key func(item any) string `json:"-"`
-	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit, the longest item
-	// begins first. It is called like Key.
+	// Estimate returns how long an item is expected to take; it replaces the node's Estimate. Under a limit, the item with the longest
+	// estimate begins first. Estimate is called like Key.
 	Estimate func(item any) time.Duration `json:"-"`
 	// Compact drops items that failed or skipped themselves from the output; without Compact their outputs are null.
 	Compact bool
@@ -84,7 +84,7 @@ func (e *MapError) Error() string {
 // Unwrap returns the errors of the items.
 func (e *MapError) Unwrap() []error { return e.Errs }
 
-// Item returns the item that the step processes: in nested maps, the item of the innermost one. ok is false outside maps.
+// Item returns the item that the step processes; in nested maps, the item of the innermost map. ok is false outside maps.
 func (s *Step) Item() (value any, ok bool) {
 	if c := s.given(); c != nil {
 		return c.Item, c.InMap
@@ -120,7 +120,7 @@ type items struct {
 	stored bool            // the store has been given the list; the run's lock guards stored
 }
 
-// keep takes the list of a map that ended in an earlier life, if the snapshot has it.
+// keep restores the list of a map that ended before the run was continued, if the snapshot contains the list.
 func (x *items) keep(n *nodeState) {
 	if n.List == nil {
 		return
@@ -139,8 +139,8 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the value of the parameter Over. key is the key of all items, if KeyFrom gave the map one. itemsOf
-// calls the map's functions through protect.
+// itemsOf makes the items of a map from the value of the parameter that Over names. The argument key is the key of all items if the map's
+// KeyFrom yields one key for all, else empty. itemsOf calls the map's functions through protect.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
@@ -301,8 +301,8 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost returns the innermost item around the node, as the items of its map and its index among them; the node itself may be this
-// item. The index is -1 if there is no item. On its way outwards, innermost notes the read in the sights of the runs that it leaves.
+// innermost returns the items of the innermost map around the node, and the index of the item that contains the node or is the node. The
+// index is -1 outside maps. On its way outwards, innermost notes the read in the sights of the runs that it leaves.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
@@ -325,7 +325,7 @@ func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFla
 func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
-		if !x.list.IsValid() { // an ended map of an earlier life may have no list any more
+		if !x.list.IsValid() { // the list of a map that ended before the run was continued may be lost
 			return nil, false
 		}
 		return x.at(int(ref)), true
@@ -354,8 +354,8 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 	return c
 }
 
-// itemFailed counts the failure of an item. Under FailFast it stops the other items if more have failed than the map
-// tolerates. The caller holds the run's lock.
+// itemFailed counts the failure of an item. Under FailFast, itemFailed stops the other items if more items have failed
+// than the map tolerates. The caller holds the run's lock.
 func (r *Run) itemFailed(ref machine.Ref, abortRun bool) {
 	x := r.items
 	x.failed++
@@ -528,7 +528,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 		return res
 	}
 	text, err := r.keep(value)
-	if err != nil { // a list that cannot be encoded fails the node, since snapshots contain it
+	if err != nil { // a list that cannot be encoded fails the node, since snapshots contain the list
 		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
 	}
 	res.items.text = text

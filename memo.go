@@ -22,20 +22,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling their steps. It is an
-// option, and any number of runs may share it. If several runs want the same output at the same time, one of them asks the Cache and calls the
-// step; the other runs wait for its node to end. A Memo keeps only outputs of completed nodes, until these nodes are undone.
+// Memo completes nodes that ask for it, see [Node.Memo], with the output of an earlier run in which the node had the same inputs, without
+// calling their steps. A Memo is an option, and any number of runs may share it. If several runs want the same output at the same time, one
+// of them asks the Cache and calls the step; the other runs wait for its node to end. A Memo keeps only outputs of completed nodes, until
+// these nodes are undone.
 //
 // The inputs of a node are its Config, its parameters and what its predecessors delivered; for an item, its value. What the step has read
 // counts, too: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item moves to another
 // index, the output is still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces the key.
 //
-// A node whose output is found does not start: its Result says Memoized, from which run, and when. If the inputs have no JSON form, or the
-// Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
+// A node whose output is found does not start. Its NodeResult has Memoized set, and Hit says which run made the output, and when. If the
+// inputs have no JSON form, or the Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
 type Memo struct {
-	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts with a checksum: a damaged text counts as a miss, and the node's log has
-	// a warning. The goroutines of steps call its methods, with the steps' contexts. A nil Cache stands for a map in memory that grows with
-	// every output, and whose values the runs share without copying. See [store.DirCache] and package store/sqlite for persistent caches.
+	// Cache stores outputs of nodes by key, a hex SHA-256. The data is a text with a checksum: if it is damaged, the output counts as not
+	// found, and the node's log has a warning. The goroutines of steps call Get and Put, with the steps' contexts. A nil Cache stands for a
+	// map in memory that grows with every output, and whose values the runs share without copying. See [store.DirCache] and package
+	// store/sqlite for persistent caches.
 	Cache interface {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error
@@ -60,12 +62,12 @@ func Refresh() Option {
 	})
 }
 
-// flight is an attempt that looks for an output, or produces it, for all attempts that want the output at the same
-// time.
+// flight is the attempt of one node, the leader, to find an output or to produce it, for all attempts that want the
+// output at the same time.
 type flight struct {
 	memo     *Memo
 	key      string
-	expanded chan struct{} // closed when the step has returned a graph, whose nodes may want the slots of the waiting callers
+	expanded chan struct{} // closed when the leader's step has returned a graph, whose nodes may want the slots of the waiting attempts
 	landed   chan struct{} // closed at the end of the flight; the fields below do not change afterwards
 	entry    memoEntry
 	reads    []string // what the step has read
@@ -163,8 +165,8 @@ func (r *Run) yieldSlots(s *Step) bool {
 	return ok
 }
 
-// join returns the flight for a key, and whether the caller leads it. Call join before asking the cache: then only the
-// leader can find that there is no output, and produces it.
+// join returns the flight for a key, and whether the caller leads it. The caller asks the cache after join, and only if
+// it leads: otherwise several attempts could find that there is no output, and each would produce it.
 func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -179,8 +181,8 @@ func (m *Memo) join(key string) (*flight, bool) {
 	return f, true
 }
 
-// fly finds the output, or produces and keeps it. The flight lands even if the step panics or calls Goexit. If the step has returned a
-// graph, w keeps the flight.
+// fly finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the step has
+// returned a graph, the flight goes on, as w.flight.
 func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
@@ -204,7 +206,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	case res.inside:
 		close(f.expanded)
 		f.by, w.flight = k, f
-	case res.err == nil && s.Err() == nil: // otherwise an error, or a value returned after the timeout, is not kept
+	case res.err == nil && s.Err() == nil: // an error is not kept, nor a value that was returned after the timeout
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
@@ -243,8 +245,8 @@ func (t *tree) board(at place, f *flight) {
 	t.flights[at] = f
 }
 
-// landFlight ends the flight of an expanded node that has ended, is attempted again, or is abandoned. If the node has completed, the
-// flight has the output. The caller holds the run's lock.
+// landFlight ends the flight of an expanded node that has ended, is attempted again, or is abandoned. If ok is false, the waiting attempts
+// do not get the output. The caller holds the run's lock.
 func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	if r.tree == nil {
 		return
@@ -345,9 +347,9 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams returns the parameters that are inputs of a node whether its step reads them or not. Other parameters are inputs
-// only if the step reads them: a node that declares no parameters has all inputs of the run, and an item has the inputs of
-// its map, including the list.
+// memoParams returns the parameters that are in a node's key even if its step does not read them. Two kinds of parameters are in the key
+// only if the step reads them: the inputs of the run, which a node that declares no parameters gets, and the inputs of its map, which an
+// item gets, including the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -395,9 +397,9 @@ type FileRef struct {
 	Path, SHA256 string
 }
 
-// File returns the file at path as a value, for inputs, parameters and outputs: a step that uses it depends on the file's content. Only the
-// digest is in keys of a [Memo], so a file may be touched or moved. The codec [store.Blobs] keeps the content beside the value, so that
-// [FileRef.Restore] can restore the file in another process or after it was removed.
+// File returns the file at path as a value, for inputs, parameters and outputs: a step that uses the value depends on the file's content.
+// Keys of a [Memo] contain only the digest, so they stay the same if the file is touched or moved. The codec [store.Blobs] keeps the
+// content beside the value, so that [FileRef.Restore] can restore the file in another process or after it was removed.
 func File(path string) (FileRef, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -462,7 +464,8 @@ func (f FileRef) check(data []byte) error {
 // BlobKey returns the digest, under which [store.Blobs] keeps the content.
 func (f FileRef) BlobKey() string { return f.SHA256 }
 
-// Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file or nothing.
+// Restore writes the file with its content from the blobs if the file is missing or has changed. Restore replaces the whole file or, if it
+// fails, nothing.
 func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
 		return nil
@@ -583,8 +586,8 @@ func (r *Run) depends() {
 	}
 }
 
-// keepWhole gives the output of a composite to the memo. If a failure was handled inside, the output is not kept, since a
-// hit would hide the failure.
+// keepWhole stores the output of a completed composite in the memo. It does not if a failure was handled inside, since a
+// hit would hide the failure, or if the output depends on an answer from outside.
 func (w *worker) keepWhole(c *conclusion, seen *sights) {
 	r, s := w.run, w.step
 	r.st.Lock()
@@ -605,15 +608,16 @@ func (w *worker) standAside() {
 	}
 }
 
-// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports; they are part of its key. all reports
-// whether the node also gets all inputs of the run.
+// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports; these parameters are in the node's key.
+// The result all reports whether the node also gets all inputs of the run.
 func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	r, ref, _ = r.home(ref, 0)
 	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
 	return names, all
 }
 
-// reread returns the current value of what a step of the node has read.
+// reread returns the current value of an input. The argument read is the text under which the method read records that a step has read
+// the input.
 func (s *Step) reread(read string) any {
 	kind, name, named := strings.Cut(read, ":")
 	if named {
@@ -667,7 +671,8 @@ func (s *Step) reread(read string) any {
 	return []any{v}
 }
 
-// memoEntry is the value of a key: an output, or the sets of inputs that steps have read. The key made with such a set leads to the output.
+// memoEntry is what the memo stores under a key: an output or, under the base key, the sets of inputs that steps have read. From such a
+// set, memoKey.with makes the key under which the output is stored.
 type memoEntry struct {
 	reads [][]string
 	value any
@@ -680,7 +685,8 @@ func (e *memoEntry) hit() attemptResult {
 	return attemptResult{value: e.value, hit: &event.Hit{Run: e.run, At: e.at}}
 }
 
-// maxReads bounds the sets of inputs kept for a key: a step whose reads vary without a reason that the Memo knows must not slow each look-up.
+// maxReads bounds how many sets of inputs are stored under a key. A look-up tries each set, so a step that reads other inputs each time
+// would make every look-up slower.
 const maxReads = 16
 
 // find looks for the output under the base key, then under the key of each set of inputs that steps have read.
@@ -754,8 +760,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos drops outputs that this run has given to the memo: those of a node that is about to be undone, and of the composites around
-// the node. No later run may get such an output. If the Cache fails, the node is undone nevertheless, and its log says so.
+// forgetMemos removes from the memo, before a node is undone, the outputs that this run has stored there for the node and for the
+// composites around the node: no later run may get them. If the Cache fails, the node is undone nevertheless, and its log has a warning.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {
@@ -771,7 +777,8 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// drop removes from the memo the output that this run has stored there for a node. by is the step of the compensation.
+// drop removes from the memo the output that this run has stored there for the node of the second argument. by is the Step that undoes
+// a node.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {
@@ -839,7 +846,7 @@ func (m *Memo) put(s *Step, key string, e memoEntry) error {
 	return m.Cache.Put(s, key, data)
 }
 
-// entryJSON is an entry in a cache, after the checksum of its text.
+// entryJSON is the JSON form of an entry in a cache. The cached data is the checksum of this JSON, a newline, and the JSON.
 type entryJSON struct {
 	Reads [][]string      `json:"reads,omitempty"`
 	Run   string          `json:"run,omitempty"`

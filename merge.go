@@ -129,8 +129,8 @@ func isNull(v any) bool {
 	return false
 }
 
-// portOf returns a port of an output. Without a key it is the port named like the edge's label, if the output has
-// such a port, else "output".
+// portOf returns a port of an output. If the key is empty, portOf returns the port that is named like the edge's label
+// or, if the output has no such port, the port "output".
 func portOf(output any, key, label string) (value any, ok bool) {
 	if key == "" && label != "" {
 		if value, ok := lookup(output, label); ok {
@@ -176,8 +176,8 @@ func (p *ports) has(key string) bool {
 	return false
 }
 
-// follow finds a key, or else follows it as a path, split at its dots, into maps and the exported fields of structs. At each
-// step it first tries the whole remaining path as a key.
+// follow returns the value at a path. It splits the path at its dots, and goes part by part into maps and the exported fields of structs.
+// Before each part it tries the whole remaining path as a key.
 func follow(output any, path string) (any, bool) {
 	for {
 		if v, ok := lookup(output, path); ok {
@@ -307,14 +307,14 @@ func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	return ""
 }
 
-// assembled returns a parameter from the first source that has it: edges, static values, root inputs, the port's
-// default.
+// assembled returns the value of a parameter. It looks at edges, static values, root inputs and the port's default, in
+// this order.
 func assembled(of source, ref machine.Ref, substituted bool, name string, merged map[string]any) (any, bool) {
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
 	if in := of.graph().inputsOf(ref); in != nil {
-		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // with any other strategy, merged has the value that was delivered
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // with any other strategy, merged contains what was delivered
 			for j := len(p.edges) - 1; j >= 0; j-- {
 				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
 					return v, true
@@ -645,7 +645,7 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	return true, nil
 }
 
-// maxKey is the greatest length, in bytes, of a key from a value.
+// maxKey is the greatest length, in bytes, of a key that comes from a value, see Node.KeyFrom.
 const maxKey = 1000
 
 // findKey finds the key of a node with a KeyFrom. The method distinguish finds the keys that come from the items of a
@@ -668,7 +668,7 @@ func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
 	}
 }
 
-// key returns the concurrency key from a value.
+// key returns the concurrency key that a value yields.
 func (x *keySource) key(value any, found bool) (string, error) {
 	if found && x.path != "" {
 		value, found = follow(value, x.path)

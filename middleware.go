@@ -13,13 +13,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an earlier one. It applies to
-// the host's step function and to the nodes' own Do, not to tests and fallbacks. Each middleware is called once for the run, before anything
-// starts; the function that it returns is called for every attempt.
+// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an earlier one. Use
+// wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once for the run, before
+// anything starts; the function that it returns is called for every attempt.
 //
-// The function that a middleware returns may pass a derived context to next; the Step then has this context, too. It may return without
-// calling next, or change the results of next: what it returns is the result of the attempt. The run is refused with [ErrBadOption] if a
-// middleware is nil, panics or returns nil.
+// The function that a middleware returns may pass a derived context to next; the Step then has this context, too. The function may return
+// without calling next, or change the results of next: what the function returns is the result of the attempt. The run is refused with
+// [ErrBadOption] if a middleware is nil, panics or returns nil.
 //
 // Middleware does not see a node that was skipped or stopped before its first attempt: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
@@ -38,9 +38,9 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 // skipped or stopped before they started. The observer gets one result for each node, however often the node was retried.
 //
 // OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes at
-// once. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a goroutine of
-// its own, and with the same protection. Cause.Origins has the origins known when the node ended; the Result has all of
-// them. Nodes inside a composite are observed, too; their ID is their path, as in [Event].
+// once. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a goroutine of its
+// own, and with the same protection against panics. Cause.Origins has the origins known when the node ended; the Result
+// has all of them. Nodes inside a composite are observed, too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -83,17 +83,16 @@ func (r *Run) wrap() error {
 	return nil
 }
 
-// Around calls f when the run begins, and the function that f returns, if it is not nil, with the Result when the run has ended. Use it for
-// whatever spans a run: a span of a trace, a log of its own, a metric. ctx is the caller's context. f returns nil, or a context derived from
-// ctx: the steps' contexts then have its values. If this context ends before the caller's, the run does not stop. Several Arounds nest, the
-// first one outermost. The run is refused with [ErrBadOption] if f is nil.
+// Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use
+// Around for what spans a run: a span of a trace, a log, a metric. ctx is the caller's context. If f returns a context, which must be
+// derived from ctx, the steps' contexts have its values. If this context ends before the caller's, the run does not stop. Several Arounds
+// nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While
-// f runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
-// ends while f runs, the functions of later Arounds are not called; if it ends before f is called, neither function of this Around is
-// called. The function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it as long as
-// CancelGrace, but at least for a second. The Result has a warning if either function panics, or if a function still runs after that
-// time.
+// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While f
+// runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
+// ends while f runs, the functions of later Arounds are not called; if the run ends before f is called, f is not called either. The
+// function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it as long as CancelGrace,
+// but at least for a second. The Result has a warning if either function panics, or if a function still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -229,7 +228,7 @@ func (r *Run) awaitAround(res *Result) {
 //	steps := kahn.Mux{"http": doHTTP, "sql": doSQL}
 //	kahn.Execute(ctx, g, steps.Step, kahn.Kinds(steps))
 //
-// With the option [Kinds] a run is refused if the graph has a node of a missing kind. Without it such a node fails when it is
+// With the option [Kinds] a run is refused if the graph has a node of a missing kind. Without the option such a node fails when it is
 // performed.
 type Mux map[string]StepFunc
 
@@ -380,8 +379,8 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 }
 
 // unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r of the
-// graph whose nodes have this prefix in their paths, and false if no run performs that graph. With noRef it only reports whether a run
-// performs the graph.
+// graph whose nodes have this prefix in their paths, and false if no run performs that graph. If r is noRef, status only reports whether a
+// run performs the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason

@@ -29,12 +29,12 @@ import (
 // begins with a step is not checked further.
 type TestMode struct {
 	// Mocks replace nodes, by path. A mocked composite does not begin the nodes inside it. Contracts and the moderator do
-	// not judge the inputs and the output of a mock, and middleware does not see it.
+	// not judge the inputs and the output of a mock, and middleware is not called for a mock.
 	Mocks map[string]Mock
-	// Unmock names nodes that are real, with everything inside them that has no mock of its own. It takes precedence over Mocks. A
-	// gate named here waits. Any other gate without a mock completes with the output {"approved": true, "auto": true} and takes
-	// the branch labelled "approved". If "approved" is none of its choices, the gate needs a mock; without one the run is refused
-	// with an error that matches [ErrNoMock] and [ErrBadOption].
+	// Unmock lists the paths of nodes that are real. The nodes inside such a node are real, too, unless they have mocks of their own. If a
+	// path is in Unmock and in Mocks, the node is real. A gate named here waits. Any other gate without a mock completes with the output
+	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is none of the gate's choices, the gate
+	// needs a mock; without one the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
 	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node; its Value is not used. A
 	// mocked node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without
@@ -47,13 +47,13 @@ type TestMode struct {
 	Assertions []Assertion
 }
 
-// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a
-// null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. For a
-// condition or a gate, the Value is the label of the branch. If it is none of the choices of a [Gate], the run is refused
-// with a [*ChoiceError], which matches [ErrBadOption].
+// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with
+// a null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. For
+// a condition or a gate, the Value is the label of the branch. If this label is none of the choices of a [Gate], the run
+// is refused with a [*ChoiceError], which matches [ErrBadOption].
 //
-// The node does not start: it has the event node.mocked in place of node.started. A mock is called once, and its failure is
-// not retried. A Sequence provides a mock for each attempt.
+// The node does not start: the event node.mocked takes the place of node.started. A mock without a Sequence is called
+// once, and its failure is not retried. A Sequence provides a mock for each attempt.
 type Mock struct {
 	Value any
 	// Err fails the node. [Skip] and the other errors with a meaning for steps have the same meaning here.
@@ -85,7 +85,7 @@ func (m OnMissing) String() string { return missingNames.Name(m) }
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
 // ErrNoMock is the error of a node that has no mock under [MissingFail]. Before a run, it reports a gate that needs a
@@ -151,8 +151,8 @@ type testMode struct {
 	unjudged *Result            // a copy without Test
 }
 
-// complete fills in the Test of a Result, once. Assertions are user code and may wait for the run that they judge: concurrent
-// callers wait as long as the grace, and then get the Result without Test.
+// complete fills in the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So concurrent callers of
+// complete wait no longer than the grace, and then get the Result without Test.
 func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	t.mu.Lock()
 	judged, first := t.judged, t.judged == nil
@@ -205,8 +205,8 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// validate reports paths that name no node of p, the plan of the whole graph: mocks may name nodes that a trigger has
-// pruned.
+// validate reports paths that name no node of p. p is the plan of the whole graph, since mocks may name nodes that a
+// trigger has pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
@@ -286,7 +286,8 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan returns the test plan of a run of p: of the outermost run or, if within is not nil, of the run of that composite.
+// plan returns the test plan of a run of p. If within is nil, the run is the outermost one, otherwise a nested run of the composite
+// whose double is within.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -440,8 +441,8 @@ func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	return d
 }
 
-// checkGates reports gates whose answer would be none of their choices: the value of a mock, or "approved" for a gate
-// without a mock. The result of a mock's Do is checked when it is known.
+// checkGates reports gates whose answer would be none of their choices. The answer is the value of the gate's mock, or
+// "approved" without a mock. The result of a mock's Do is checked when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
 		n, d := p.node(r), t.double(p, r, within)
@@ -585,7 +586,7 @@ func (d *double) outcome(n *NodeResult) string {
 // Assertion says what is expected of a node in test mode: see [TestMode]. The node need not have run. Node may name one item, as
 // in "M[2]"; if a path has several instances, each of them must meet the expectation.
 //
-// In [TestSummary] an Assertion is the error of an assertion that failed.
+// [TestSummary].Failures contains the assertions that failed, as errors.
 type Assertion struct {
 	// Node is the path of the node, and Want describes the expectation.
 	Node, Want string
@@ -649,7 +650,7 @@ func AssertCalls(node string, want int) Assertion {
 	}}
 }
 
-// AssertCompensation expects that the node's compensation ended in this way.
+// AssertCompensation expects this state of the node's compensation.
 func AssertCompensation(node string, want Compensation) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("compensation %v", want), check: func(n NodeResult, _ int) error {
 		switch {

@@ -184,7 +184,7 @@ type Mode uint8
 
 // The modes. Both modes lead to the same final statuses.
 const (
-	// Eager, the default, starts a node the moment its join allows.
+	// Eager, the default, starts a node as soon as its join rule permits.
 	Eager Mode = iota
 	// Waves runs the graph tier by tier: a node starts after all nodes of lower tiers are terminal.
 	Waves
@@ -216,9 +216,9 @@ type StatusRule uint8
 
 // The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if a node that sees its
-	// failure has run, or was skipped because of the failure under that node's own upstream policy. If some bad node was not
-	// handled, the run fails, or is cancelled if only cancellations were not handled.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node is handled if another node that sees its
+	// failure has run, or was skipped because of the failure by its own upstream policy. If some bad node was not handled, the run fails,
+	// or is cancelled if only cancellations were not handled.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves completed or were skipped. Otherwise the run is cancelled if some node was cancelled and
 	// none failed, and fails in all other cases.
@@ -249,7 +249,7 @@ func (r StatusRule) apply(c *config) error {
 	return nil
 }
 
-// FailureMode says how the failure of one node affects the rest of the run, beyond its descendants.
+// FailureMode says how the failure of one node affects the rest of the run, beyond the node's descendants.
 type FailureMode uint8
 
 // The failure modes.
@@ -379,7 +379,7 @@ func Inputs(in map[string]any) Option {
 }
 
 // PerRun calls f for each run and applies the options that f returns, so that options that belong together can share state about their run.
-// It is for packages whose options a [Runner] gives to many runs.
+// PerRun is for packages whose options a [Runner] applies to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run
@@ -417,8 +417,8 @@ func OnEvent(sink func(Event)) Option {
 
 // EventOutputs adds the output to each event node.completed and to each event that ends a run, if the output has at most the given number
 // of bytes. The output is plain JSON, or the text of the run's [Codec] if that is not [Types]. For a longer output the event carries only
-// the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs.
-// The output is encoded separately for each reader and sink, when it receives the event.
+// the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative. By default events carry no outputs. The
+// output is encoded separately for each reader and sink, when the reader or sink receives the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
 		if most < 0 {
@@ -464,9 +464,9 @@ func (r Retry) apply(c *config) error {
 }
 
 // Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. The time counts from the
-// run's beginning, through all lives that have this option. Waits for signals and the time between lives count, too. With a [Redrive] the
-// time starts anew. A deadline of the caller's context is different: it is a request to stop, which cancels a run without a store and
-// leaves a durable one.
+// run's beginning. A process that continues the run keeps the deadline if it sets this option, too. Waits for signals count, and so does
+// the time while no process performs the run. With a [Redrive] the time starts anew. The end of the caller's context has another effect: it
+// cancels a run without a store and leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
@@ -478,8 +478,8 @@ func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
-// CancelGrace bounds how long a step may continue after its context was cancelled. A slower step is abandoned: its node is settled, its slot
-// is freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step
+// CancelGrace bounds how long a step may continue after its context was cancelled. A slower step is abandoned: its node ends, its slot is
+// freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step
 // is not retried, whatever the policy says, since two attempts would overlap. After the run's end Wait lets sinks catch up for this time,
 // but at least for a second. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
@@ -499,8 +499,8 @@ func Random(source func() float64) Option {
 
 // CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments. It copies parameters,
 // upstream values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View]
-// shows, and the contributions to a registered merge. Without it steps share values and must not change them. A nil function copies
-// nothing.
+// shows, and the contributions to a registered merge. Without this option steps share values and must not change them. A nil function
+// copies nothing.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

@@ -33,7 +33,7 @@ type Result struct {
 	// CancelRequested is true if the run was asked to stop, even if no node was left to stop.
 	CancelRequested bool
 	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], even if no node was left to stop.
-	// RedriveRequest is the request for the redrive that began this epoch of the run, see [Redrive].
+	// RedriveRequest is the request for the last redrive of the run, see [Redrive].
 	StopRequest, RedriveRequest Request
 	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
 	// leaves that completed, by id.
@@ -134,19 +134,19 @@ type Undoing struct {
 	Certain  bool      // the node has completed, so it had an effect; otherwise it is not known whether it had one
 	Began    time.Time // when the first attempt began
 	Ended    time.Time // when undoing the node succeeded or was given up; zero before
-	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if its Compensate did
+	By       *Request  // who has undone the node by hand, see [CompensatedByHand]; nil if its Compensate did
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt belongs to an earlier life of the run and an
-// older version of this package did not store the field.
+// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt was made before the run was continued, and an
+// older version of this package stored the run without the field.
 type Attempt struct {
 	// Number counts from 1. The history omits attempts that a crash cut short.
 	Number int
-	// Start and End are wall clock times. End is zero while the attempt runs, and if another life will begin the attempt again.
+	// Start and End are wall clock times. End is zero while the attempt runs, and if the attempt will begin again when the run continues.
 	Start, End time.Time
 	// Err is the error of a failed attempt, else nil.
 	Err error
-	// Delay is the backoff before the next attempt, if one was granted.
+	// Delay is the backoff before the next attempt, if another attempt follows.
 	Delay time.Duration
 }
 
@@ -232,9 +232,9 @@ func (r *Result) Count(status Status) (n int) {
 	return n
 }
 
-// Output returns the output of a completed node as a T, converted as [Param] does. The error matches [ErrType] if the
-// output has another type, [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run
-// is suspended and the node has not ended, it matches [ErrSuspended], too.
+// Output returns the output of a completed node as a T, converted as [Param] does. The error matches [ErrType] if the output has another
+// type, [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run is suspended and the
+// node has not ended, the error also matches [ErrSuspended].
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
@@ -542,7 +542,7 @@ func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
-		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the rule of an earlier life, has decided the status
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the StatusRule of an earlier process, has decided the status
 			nodes, passed = escaped, machine.WordPropagated // tolerated failures are included, since other nodes may have been aborted because of them
 		}
 	}
@@ -592,8 +592,8 @@ func (r *Run) output() any {
 	return outputs
 }
 
-// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. The Answer of a
-// condition is the labels of the branches that it took, since a State does not know the output.
+// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. Answer has the
+// labels of the branches that a condition took, since a State does not contain the condition's output.
 func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)

@@ -137,8 +137,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long a backoff from an earlier life still lasts: the remaining time, but no longer than the longest delay that the
-// policy allows.
+// bound returns how long a backoff still lasts that began before the run was continued: the argument rest, but at most the longest delay
+// that the policy permits.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
 		return rest
@@ -238,11 +238,11 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides what follows after a failed attempt, counted from 1. If another attempt follows, it returns the delay before it; otherwise
-// refused says why none does. The cause is what [CauseOf] returns for err, or [CauseTimeout] and the like if something else ended the
-// attempt. The jitter uses u, which is drawn from [0, 1). Unset fields of the policy have their defaults. Next is a pure function, and
-// runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and the run, or
-// if the node or the run is being stopped.
+// Next decides what follows after a failed attempt, counted from 1. If another attempt follows, Next returns the delay before that attempt;
+// otherwise refused says why no attempt follows. The cause is what [CauseOf] returns for err, or [CauseTimeout] and the like if something
+// else ended the attempt. The jitter uses u, which is drawn from [0, 1). Unset fields of the policy have their defaults. Next is a pure
+// function, and runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and
+// the run, or if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -272,13 +272,13 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 }
 
 // Rate bounds how often attempts start: Starts in each interval Per, counting retries. A Rate is a token bucket: a token arrives every
-// Per/Starts, the bucket holds at most Burst tokens and is full at the start of a run's life, and each attempt takes a token when it
-// starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
+// Per/Starts, the bucket holds at most Burst tokens and is full when a process begins or continues the run, and each attempt takes a token
+// when it starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate bounds nothing.
 //
-// An attempt that waits for a token holds nothing, like one that waits for a slot of [Limit]. Meanwhile only the clocks of OverallTimeout
-// and of the run's [Timeout] run. Nodes that do not call a step take no token: gates, triggers, conditions with a Test, composites,
-// mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup nodes
-// and the end node take no token either, so that the run ends soon.
+// An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. Meanwhile only the clocks
+// of OverallTimeout and of the run's [Timeout] run. Nodes that do not call a step take no token: gates, triggers, conditions with a Test,
+// composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped,
+// cleanup nodes and the end node take no token either, so that the run ends soon.
 //
 // As an option, a Rate bounds the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate
 // is not positive or its burst is too large to count.

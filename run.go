@@ -16,8 +16,8 @@ import (
 // Run is one execution of a graph. Its methods may be called from any goroutine.
 type Run struct {
 	// st.mu guards the fields below unless they say otherwise. The lock is never held while user code runs. There is no scheduler
-	// goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section and performs that node
-	// itself. If more nodes are ready it starts one more worker, which does the same.
+	// goroutine: the worker that has finished a step records its outcome, takes the best ready node in the same critical section and
+	// performs that node itself. If more nodes are ready it starts one more worker, which does the same.
 
 	runGiven                  // its plan, inputs and options
 	st         machine.Locked // the lock, and all decisions
@@ -82,8 +82,8 @@ type runNest struct {
 	touched  bool  // see tree
 	heldBack bool  // the run is in durable.heldBack
 	nests    bool  // some node is a composite or has been expanded
-	// lends maps a group of this graph, or of a graph around it, to the nodes that have been expanded into graphs that name
-	// the group, and to the composites around such nodes.
+	// lends lists nodes by the name of a group that this graph or a graph around it declares: the nodes that have been
+	// expanded into a graph that names the group, and the composites around them.
 	lends map[string]map[machine.Ref]bool
 	*instance
 }
@@ -148,8 +148,8 @@ type runRest struct {
 	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
 }
 
-// runStage says how far a run has come. Stages advance, with two exceptions: a resting run that continues is running again, and a
-// concluded run goes back if its store refuses its end. Being left is not a stage: a run that is being left may be running or resting.
+// runStage says how far a run has come. Stages advance, with two exceptions: a resting run that continues is running again, and so is a
+// concluded run whose end its store refuses. Being left is not a stage: a run that is being left may be running or resting.
 type runStage uint8
 
 const (
@@ -185,7 +185,7 @@ type remarks struct {
 	warnedGuards    map[*node]bool    // in the outermost run: nodes whose guards could not decide
 	warnedInside    map[string]bool   // in the outermost run: warnings from graphs that steps have returned
 	outlasting      map[*Gate]bool    // in the outermost run: gates that outlast the run, each named by a warning
-	labels          map[string]string // of the outermost run: set by steps; replaced, never changed
+	labels          map[string]string // of the outermost run: set by steps; the map is replaced, never changed
 	usage           *runUsage         // of the outermost run: what was used; nil if nothing
 	holders         map[any][]place   // in the outermost run: the holders that Why has found, by the resource that they hold
 }
@@ -346,8 +346,8 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// openUnbegun announces a pending run that ends without having begun. A run that would have continued from a snapshot or a store keeps its
-// results so far.
+// openUnbegun logs the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store,
+// openUnbegun restores its results instead.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.stage, r.began, r.from = stageRunning, now, nil
@@ -365,7 +365,7 @@ func (r *Run) timeUp() {
 	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, machine.StopAsking)
 }
 
-// keepBound keeps the deadline of an earlier life if there is one, and if this life has a Timeout, too.
+// keepBound restores the deadline that the run had before it was continued, if there was one and the run still has a Timeout.
 func (r *Run) keepBound(deadline time.Time) {
 	if r.cfg.timeout <= 0 || deadline.IsZero() {
 		return
@@ -412,7 +412,8 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// announced starts a worker when the State announces work, unless the committer has to take the outbox first.
+// announced starts a worker when the State announces work, unless the committer, the goroutine that writes to the store, must take the
+// outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
 		r.st.Answer() // the committer will let the run continue
@@ -575,7 +576,7 @@ func (r *Run) Done() <-chan struct{} { return r.done }
 // minSinkGrace is the least grace for sinks, so that prompt sinks work even with a CancelGrace near zero.
 const minSinkGrace = time.Second
 
-// Wait waits for the run to end and returns what Execute returns. It may be called any number of times. The goroutine that drives the run
+// Wait waits for the run to end and returns what Execute returns. It may be called any number of times. The goroutine that performs the run
 // with a [Coordinator] must not call Wait, which would never return: see [Coordinator.Result].
 func (r *Run) Wait() (*Result, error) {
 	if r.manual != nil {
@@ -721,7 +722,7 @@ func (rec *record) errorOf() error {
 	return err
 }
 
-// extra is the additional record of the few nodes that need one.
+// extra is the additional record of the few nodes that need one. A life of a run is the time in which one process performs the run.
 type extra struct {
 	nodeFacts
 	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt
@@ -784,7 +785,7 @@ type nodeFacts struct {
 // attemptError is the error of a retried attempt. Attempts that a crash cut short have none.
 type attemptError struct {
 	attempt    int32 // 0 for an attempt of an earlier life, which precedes all attempts of this life
-	number     int32 // the attempt's number, also in an earlier life; 0 if a file of an older version lacks it
+	number     int32 // the attempt's number, which counts attempts of earlier lives, too; 0 if a file of an older version lacks it
 	err        error
 	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them
 	delay      time.Duration

@@ -25,11 +25,11 @@ func (x *compensation) policy() Retry {
 }
 
 // undoing is what a run undoes and has undone. Each run of a tree undoes its own nodes, in its own order; the runs in a composite have
-// their turn when the composite has its turn.
+// their turn when the composite has its turn. A life of a run, here, is the time in which one process performs the run.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // the status with which the run was about to end when the undoing began; zero for a nested run that had completed
-	whole  bool            // the nested run completed, but its composite's attempt failed: undoing does not change the run's verdict
+	whole  bool            // the nested run completed, but its composite's attempt failed, so undoing does not change the nested run's verdict
 	by     *Run            // the run that waits for the undos in flight, and counts their goroutines and timers; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
 	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
@@ -54,7 +54,7 @@ type undo struct {
 	err                     error      // the error of the last attempt
 	began, ended            int64      // when the first attempt began, and when the node was known to be undone or impossible to undo, in ns since the run's start
 	due                     int64      // when the next attempt begins after a backoff
-	before                  int32      // how often the node was undone before
+	before                  int32      // how often the node was undone before this undo
 	inside                  []*Run     // for a composite: the nested runs still to undo, taken from the end of the list
 	resumed                 bool       // an earlier life began to undo the node, and the node's turn has not come in this life
 	regained                bool       // the node's step was called again, only for the graph that it had returned in an earlier life
@@ -65,7 +65,7 @@ type undo struct {
 	stored Compensation // the status of the undo in the store
 }
 
-// compensate performs the compensation of a node: its own function, or else byKind.
+// compensate calls the node's Compensate function or, if there is none, byKind.
 func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	x := s.node().Undo
 	if x.do != nil {
@@ -75,7 +75,7 @@ func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	return err
 }
 
-// ownUndo returns the compensation of a node; nil if it has none, or if only its items have it.
+// ownUndo returns the compensation of a node; nil if the node has none, or is a map, whose items have the compensation.
 func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	if n := r.plan.node(ref); n.Map == nil || r.items != nil {
 		return n.Undo
@@ -154,9 +154,10 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// reverses is called when all nodes except cleanup nodes have ended, and again when all except the end node have. It reports whether the
-// run begins to undo. If the run is about to end badly, it undoes all its nodes. Otherwise it undoes only the nodes that a stop in an
-// earlier life could not undo, because they are inside expanded nodes: see isCut. The failures of items concern only their map.
+// reverses is called when all nodes except cleanup nodes have ended, and again when all except the end node have. It lets the run begin to
+// undo nodes if necessary, and reports whether it has. A run that is about to end with another status than RunCompleted undoes all its
+// nodes, except a run of items, since the failures of items concern only their map. Any other run undoes only the nodes inside expanded
+// nodes that a stop in an earlier life could not undo, see isCut.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -259,7 +260,7 @@ func (r *Run) performUndos(now int64) {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-		case u.due > now: // the time due comes from an earlier life
+		case u.due > now: // the field due was set in an earlier life
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -275,7 +276,7 @@ func (u *undo) taken() {
 	}
 }
 
-// nextInside begins to undo the next nested run of a composite, the last one first.
+// nextInside begins to undo, of the composite's nested runs that are not undone yet, the last one.
 func (u *undo) nextInside(now int64) {
 	r := u.run
 	for len(u.inside) > 0 {
@@ -585,7 +586,7 @@ func (u *undo) note() *writing {
 // isUndoing reports whether the outermost run undoes its nodes or has undone them. The run's Timeout does not apply then.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// over ends the node's turn.
+// over ends the node's turn to be undone. If no turns of the run remain, over calls undoing.then, if it is set.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {

@@ -79,7 +79,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 	return w.failure(res)
 }
 
-// takeBranches adds the branches that a condition's value takes to its conclusion. It calls user code.
+// takeBranches adds to the conclusion of a condition the branches that its value takes. It calls user code.
 func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	n := p.node(ref)
 	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
@@ -110,7 +110,7 @@ func noBranches(err error) attemptResult {
 	return attemptResult{err: err, kind: CauseConditionError}
 }
 
-// failure makes the conclusion of an error.
+// failure makes the conclusion of a result with an error.
 func (w *worker) failure(res attemptResult) conclusion {
 	r, ref := w.run, w.task.Ref
 	facts := inspectError(res.err)
@@ -356,7 +356,7 @@ func (r *Run) attemptsCounted(step *Step) int {
 	return int(step.attempt)
 }
 
-// grantRetry returns the delay after which a failure is retried, or why it is not retried. It refuses a delay that cannot end before the
+// grantRetry returns the delay after which a failure is retried, or why it is not retried. It does not permit a delay that reaches the
 // node's or the run's deadline.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused event.NoRetry) {
 	ref := step.ref
@@ -364,7 +364,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}
-	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // a node whose effects inside could not be undone is not attempted again
+	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // a composite is not attempted again if a node inside it could not be undone
 		return 0, event.NoRetryCause
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
@@ -513,8 +513,8 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	return v
 }
 
-// endStopped reports whether the stop of the run has also stopped its end node. A stop reaches the end node only if it comes before the run has begun,
-// in this life or an earlier one.
+// endStopped reports whether the stop of the run has also stopped its end node. A stop reaches the end node only if the run was pending
+// when it was stopped, in this process or before the run was continued.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)
 	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
@@ -542,8 +542,8 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 	v.status = said.Status
 }
 
-// wantsFallback reports whether the node's fallback should be called. It is not called for a stopped node, after the node's overall
-// timeout, or if the node's inputs were refused.
+// wantsFallback reports whether the node's fallback should be called. The fallback is not called for a stopped node, after the node's
+// overall timeout, or if the node's inputs were refused.
 func (r *Run) wantsFallback(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
@@ -621,8 +621,9 @@ const defaultMaxCrashes = 3
 // MaxCrashes bounds how often in a row the process may die during attempts of one node. If it dies one more time, the node fails with
 // [CauseCrashed] when the run continues, so that a step cannot take its process down forever. This failure is not retried; catch edges,
 // error boundaries, ContinueOnFail and Fallback apply to it, and the process may die in the Fallback as often again. Only a [Durable] run
-// counts crashes. A life that was left because its store did not answer counts as a crash for the attempts in flight. An attempt that ends
-// in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound of one node. Default: 3.
+// counts crashes. If a process stops performing the run because the store does not answer, that counts as a crash for the attempts in
+// flight. An attempt that ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound of one node.
+// Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
@@ -653,7 +654,7 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. It is not called if the refused output is the Fallback's, or if the
+// saves reports whether the Fallback of a doomed node is called. The Fallback is not called if the store has refused its output, or if the
 // process has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
@@ -672,8 +673,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes before anything else happens in this life. A node for which saves reports true begins an attempt that
-// calls only its Fallback.
+// endDoomed ends the doomed nodes when the run continues, before anything else happens. A node for which saves reports true begins an
+// attempt that calls only its Fallback.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run

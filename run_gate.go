@@ -21,7 +21,7 @@ type answer struct {
 	value           any       // the output of a completed gate
 	said            string    // the answer, see conclusion.answer
 	err             error
-	text            json.RawMessage // the value of the signal as the codec has written it; nil if it has not
+	text            json.RawMessage // the value of the signal as the codec has written it; nil if the codec has not written it
 }
 
 // answer computes the effect of a signal, whose value the codec may have written already. It returns an error if the value is not one of
@@ -59,8 +59,8 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 }
 
 // trySignal tries once to deliver a signal. It returns the transaction that writes the answer, nil without a store. The error is errNotKept
-// if the graph of an expanded node has become known meanwhile: the nodes that wait inside the expanded node are now in its nested run, and
-// the caller tries again.
+// if the graph of an expanded node has become known meanwhile: the nodes that wait inside the expanded node are now in its nested run, so
+// the caller must try again.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -148,7 +148,7 @@ func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen 
 	return in.noGate(s.gate)
 }
 
-// pendingGate is the node that a signal answers in a run that continues and has not begun.
+// pendingGate is the node that a signal answers in a restored run that is still pending.
 type pendingGate struct {
 	in   *held // nil if the node's graph is not known
 	ref  machine.Ref
@@ -187,8 +187,8 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
-// signalPending does the work of trySignal for a run that continues and has not begun. It keeps the answer with the state from which the
-// run continues. The answer is delivered when the run begins, or when it ends without having begun.
+// signalPending does the work of trySignal for a restored run that is still pending. It adds the answer to Run.from, the state from which
+// the run continues. The run delivers the answer when it begins, or when it ends without having begun.
 func (r *Run) signalPending(s *signal) (*writing, error) {
 	r.st.Lock()
 	at, written, err := r.findPending(s)
@@ -223,7 +223,7 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	x := r.from
 	s.answered(r)
 	if r.durable != nil {
-		written = r.durable.outbox.writing // the first transaction of this life
+		written = r.durable.outbox.writing // the first transaction that this process writes
 	}
 	x.answered.take(s, written)
 	return written, nil
@@ -242,7 +242,7 @@ func (r *Run) pendingWrite() *writing {
 	return nil
 }
 
-// gateOf returns the node that a signal names.
+// gateOf returns the node that a signal names, and whether there is such a node that is a gate or is suspended.
 func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true
@@ -306,7 +306,7 @@ func (r *Run) refusal(ref machine.Ref) error {
 	return nil
 }
 
-// answeredAlready returns the error for a second answer. Its text is the same in every life of the run.
+// answeredAlready returns the error for a second answer. The text is the same whether or not the run was restored between the answers.
 func answeredAlready(path string) error {
 	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
 }
@@ -445,7 +445,7 @@ func (r *Run) armGate(ref machine.Ref, x *extra, d time.Duration) {
 	})
 }
 
-// gateTimedOut ends the wait of a gate whose Timeout has passed, or of a step whose wait for a signal has ended.
+// gateTimedOut ends the wait of a gate whose Timeout has passed, or of a step whose deadline for a signal has passed.
 func (r *Run) gateTimedOut(ref machine.Ref, now int64) {
 	r.wake(now)
 	if !r.plan.net.Is(ref, machine.FlagGate) {

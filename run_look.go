@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file holds the functions that look at a running run. A look holds the run's lock while it copies what it shows; values are encoded,
-// cloned and handed out without the lock. The run keeps nothing extra for looks.
+// This file contains the functions that show the state of a running run. They hold the run's lock only while they copy what they show; they
+// encode, clone and return values without the lock. The run stores nothing only for these functions.
 
 // Plan returns the plan that the run executes.
 func (r *Run) Plan() *Plan {
@@ -27,8 +27,8 @@ func (r *Run) Plan() *Plan {
 // Name returns the name of the graph.
 func (r *Run) Name() string { return r.plan.name }
 
-// Started returns when the run began, like [Result.Start]: for a resumed run, when this life began. It returns the zero time while the run
-// is pending.
+// Started returns when the run began or, for a resumed run, when it was last resumed, like [Result.Start]. It returns the zero time while
+// the run is pending.
 func (r *Run) Started() time.Time {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -89,8 +89,8 @@ func (r *Run) Nodes() iter.Seq[NodeResult] {
 
 // Inside describes the inside of a composite: see [Run.Inside].
 type Inside struct {
-	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. It is nil
-	// while it is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph again.
+	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map's items. Plan is nil
+	// while the plan is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph again.
 	Plan *Plan
 	// Prefix precedes the ids of the nodes in their paths.
 	Prefix string
@@ -130,7 +130,7 @@ type around struct {
 	run   *Run
 	id    string // the id of the run
 	words []machine.Word
-	kept  []keptResult // of the nodes whose records may change, or need the lock, in the order of declaration
+	kept  []keptResult // of the nodes whose records may change, or may be read only under the lock, in the order of declaration
 }
 
 type keptResult struct {
@@ -245,7 +245,7 @@ type PathError struct {
 	Within string
 	// Reason is why the composite has no nodes to look at, such as "has not begun"; empty if it has nodes.
 	Reason string
-	// Choices are the paths of the nodes there, in the order of declaration; none if there is a Reason.
+	// Choices are the paths of the nodes in that composite or graph, in the order of declaration; none if there is a Reason.
 	Choices []string
 
 	in     *Plan // the plan with the choices
@@ -496,7 +496,8 @@ type SnapshotNode struct {
 	// store, Output and the Value of its Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the
 	// node runs. Sub is nil.
 	NodeResult
-	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts; nil if it accepts any.
+	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts. Choices is nil if the gate accepts any
+	// answer.
 	Wait    *Wait
 	Choices []string
 	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero if there is none. Sleeps is true

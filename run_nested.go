@@ -10,11 +10,11 @@ import (
 
 // composite is the record of a composite node that has begun, and of a node that has been expanded.
 type composite struct {
-	child   *Run // the current or last nested run; nil for a loop that has been pausing since an earlier life
+	child   *Run // the current or last nested run; nil for a loop that was pausing when the run was restored
 	working bool // a worker concludes the composite, since its nested run has ended
-	put     bool // the concluding worker was abandoned because the run is being left: another one must conclude the composite
+	put     bool // the concluding worker was abandoned because the run is being left, so another worker must conclude the composite
 
-	seen *sights // for a memoized node that has begun in this life; else nil
+	seen *sights // for a memoized node that has begun since the run was last restored; else nil
 
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
 	failed *failedWhole // set while the nodes inside are undone after a failed attempt; else nil
@@ -386,19 +386,19 @@ func (r *Run) performsInside(ref machine.Ref) bool {
 }
 
 // tree is the state that a run and the runs nested in it share besides the lock. It has the slots of Limit, which leaf nodes hold and
-// composites do not, and the list of runs that a critical section has touched. Only a run whose plan has composites, or whose nodes have
-// been expanded, has a tree. The common lock guards it.
+// composites do not, and the list of the runs that the current critical section has touched, which means changed. Only a run whose plan has
+// composites, or whose nodes have been expanded, has a tree. The common lock guards the tree.
 //
 // With one slot, three rules determine the order of all nodes. A worker takes the first task of the whole tree, not of its own run. Tasks
-// without a slot come before tasks with one. While a worker evaluates something without a slot, no worker takes a task. So the next event
-// depends only on the state of the tree, whichever worker comes first.
+// that need no slot come before tasks that need one. While a worker evaluates something without a slot, no worker takes a task. So the next
+// event depends only on the state of the tree, whichever worker comes first.
 type tree struct {
 	root    *Run
 	cfg     *config // shared by the nested runs; nil before the first one
 	workers int     // running goroutines of all runs together, without abandoned ones
 	limit   int     // slots of all runs together; 0 means no limit
 	machine.TreeSlots
-	waiting queue       // runs with a ready node that wants a slot, or with one slot all runs that could continue; the best first; empty without a limit
+	waiting queue       // runs with a ready node that needs a slot; with one slot, all runs that could continue; best first; empty without a limit
 	touched []*Run      // runs to attend to before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*machine.Slots
@@ -434,7 +434,7 @@ func (t *tree) settle(now int64) {
 	switch {
 	case t.limit == 1:
 		t.pass(now)
-	// The next slot goes to a worker that was started and has not taken its task yet. That worker then attends to the other runs.
+	// Only the first waiting run is dispatched. The worker that takes its task then attends to the other runs.
 	case len(t.waiting) > 0 && t.Used < t.limit:
 		t.waiting[0].dispatch(now)
 	}
@@ -545,8 +545,8 @@ func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	return saturate.Add(longest, r.remaining)
 }
 
-// addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since the path finds that
-// node.
+// addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since signals find that node
+// by its path.
 func (t *tree) addToken(token string, r *Run) {
 	if t == nil || r.outer == nil {
 		return
@@ -652,7 +652,7 @@ func (r *Run) restInside() {
 }
 
 // restAll brings the nested runs of a run to rest, when the run is being left and no worker runs in them. From then on
-// stopped nested runs, too, begin no node: an item that comes to rest releases its slot, and no node may take that slot.
+// even stopped nested runs begin no node, since no node may take the slot that an item releases when it comes to rest.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return

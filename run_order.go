@@ -11,19 +11,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// order is the policy by which the workers of a run take tasks. With one slot the policy leaves nothing to chance. It has no state of its
-// own. The caller of its methods holds the run's lock.
+// order is the policy by which the workers of a run take tasks. In a run with one slot the policy leaves nothing to chance. A policy has no
+// state of its own. The caller of its methods holds the run's lock.
 type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// next returns the next task of a worker, and whether single.alone counts the worker while it performs the task. In the same critical
-	// section it also reaches the gates and begins the composites that come before the task, so that nothing else
-	// can change the order in which nested runs begin.
+	// section next also reaches the gates and begins the composites that come before the task, so that nothing else can change the order in
+	// which nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
 	// onlyGates is called after the worker has begun the task that next returned, if only gates are left to take.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce work, unless nothing may begin now. In that case the worker or attempt that prevents it dispatches
-	// when it is done.
+	// announce lets the State announce work, unless a worker or an attempt is in progress during which nothing may begin. Its end is
+	// followed by a call of dispatch.
 	announce(r *Run)
 	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
@@ -82,8 +82,9 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
-//   - Timers of equal time fire in any order. So every holder of the lock, a reporting worker or a timer, rings all due alarms first:
-//     alarms of equal time in the order of arming, and all of them before the result of a step that returns at that time.
+//   - Timers of equal time fire in any order. So a worker that reports a result, or a timer that fires, first rings all due alarms under
+//     the lock: alarms of equal time in the order in which they were armed, and all of them before the result of a step that returns at
+//     that time.
 //   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
 //     of the alarm: that result is put off until nothing comes before it.
 //   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise the order of the two
@@ -168,8 +169,8 @@ func (r *Run) putsOff(now int64) bool {
 // that cannot begin because an interrupted attempt has not returned.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
-// putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout: the attempt
-// has returned in time, however long the evaluations before its result take.
+// putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout, since the
+// attempt has returned in time, however long the evaluations before its result take.
 func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)
@@ -201,7 +202,7 @@ func (x *putOff) work() {
 	}
 }
 
-// note updates next after a change of the run's alarms. The caller holds the run's lock.
+// note updates the field next after a change of the run's alarms. The caller holds the run's lock.
 func (q *single) note(r *Run) {
 	if q == nil {
 		return

@@ -15,8 +15,8 @@ import (
 // stops the run is recorded, even if it has no Request.
 //
 // If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the
-// run cancels it. The error matches [ErrAtRest] if the store takes no requests, [ErrStore] if the store fails, and [ErrFinished] if the run
-// has ended in another life. Cancel returns nil for a run that is running or has ended in this life.
+// run cancels it. The error matches [ErrAtRest] if the store takes no requests, [ErrStore] if the store fails, and [ErrFinished] if another
+// process has continued and ended the run. Cancel returns nil for a run that this process still performs or has ended.
 func (r *Run) Cancel(by ...Request) error {
 	q := asked(by)
 	if r.control(func(int64) { r.cancel(q) }) || !r.isAtRest() {
@@ -54,7 +54,8 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	return nil
 }
 
-// isAtRest reports whether this life of the run has ended but the run has not, so that another process may continue it.
+// isAtRest reports whether this process no longer performs the run although the run has not ended, so that another process may continue
+// the run.
 func (r *Run) isAtRest() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -162,7 +163,7 @@ func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner 
 		return
 	}
 	r.rouse(r.now())
-	r.outdate() // stores the stop, so that the next life of the run stops, too
+	r.outdate() // stores the stop, so that the run is stopped, too, if another process continues it
 	if !r.noteStop(kind, origin, cause, manner) {
 		return
 	}
@@ -191,7 +192,7 @@ func (r *Run) rouse(now int64) {
 }
 
 // noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If it does not, the caller does
-// nothing more, since each of many steps may ask for a stop.
+// nothing more: many nodes may fail and each ask for the same stop, and only the first such request should cost a visit of the nodes.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -218,7 +219,8 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside bounds the checks and lifts the holds of the runs nested in the cleanup composites of a run that is being stopped.
+// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, it bounds the checks and lets nodes
+// start that were held because a node is suspended.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -291,8 +293,8 @@ func (r *Run) stopError(kind CauseKind) error {
 }
 
 // collectStops arms the grace of the attempts that are asked to stop. The records of their nodes, with the cause of the stop, go into the
-// same transaction as the event that caused the stop, so that after a crash the next life stops these nodes. The attempts' contexts end
-// when the lock is released.
+// same transaction as the event that caused the stop, so that these nodes are stopped, too, if the process crashes and another one
+// continues the run. The attempts' contexts end when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
 		r.armCheck(ref, false)
@@ -366,7 +368,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // any other cause is for a single node: the nested run needs one for a whole run
+	default: // any other cause is that of a single node, but the nested run needs the cause of a whole run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
@@ -412,7 +414,7 @@ type groupFailure struct {
 }
 
 // groupFailures are the failures of groups that stop their members, one for each group, in the order of failure. The list only grows, since
-// a snapshot may share it.
+// a snapshot may share the list.
 type groupFailures struct {
 	list   []groupFailure
 	byName map[string]groupFailure
@@ -694,7 +696,7 @@ func (r *Run) setUndosBack() {
 	}
 }
 
-// restUndos ends the backoffs of compensations in a run that ends at rest. The backoffs continue in the run's next life.
+// restUndos ends the backoffs of compensations in a run that ends at rest. The backoffs continue when the run is continued.
 func (r *Run) restUndos() {
 	if r.undo == nil {
 		return
