@@ -29,8 +29,8 @@ type Codec interface {
 }
 
 // Types is the Codec that runs use. It maps names to values of the host's types: Types{"order": Order{}, "orders": []*Order(nil)}. The nil
-// Types knows only the built-in types. As an option, Types is the codec of a run without [Encoding]: the run then encodes an output when a
-// store, [EventOutputs] or an encoded snapshot needs it, not when the node completes. For the form of each type see docs/durable.md.
+// Types encodes only the built-in types. As an option, Types is the codec of a run without [Encoding]: the run then encodes an output only
+// when a store, [EventOutputs] or an encoded snapshot needs it. For the form of each type see docs/durable.md.
 //
 // Integers of every size keep their type and value; time.Time loses its monotonic reading. A value of a registered type is written in its
 // own JSON form, without unexported fields. An error keeps its text and the sentinel errors of this package and of package context that it
@@ -42,9 +42,9 @@ type Codec interface {
 // verdict, kahn.file and error.
 type Types map[string]any
 
-// Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded fails its
-// node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a snapshot is encoded.
-// The error matches [ErrBadOption] if the codec's configuration is defective: see [store.CheckCodec].
+// Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded
+// fails its node with [CauseStoreError] instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a
+// snapshot is encoded. The option's error matches [ErrBadOption] if the codec's configuration is defective: see [store.CheckCodec].
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -121,7 +121,8 @@ type types struct {
 	index *typeIndex
 }
 
-// typeIndex has the first name of each registered type. The map names is filled at its first use.
+// typeIndex has the name of each registered type: the first in alphabetical order if the type has several. The field names is filled when
+// a name is first looked up.
 type typeIndex struct {
 	once  sync.Once
 	names map[reflect.Type]string
@@ -143,7 +144,7 @@ func (x *typeIndex) of(t Types) map[reflect.Type]string {
 	return x.names
 }
 
-// registered returns the first name of a registered type.
+// registered returns the name of a registered type: the first in alphabetical order if the type has several.
 func (t types) registered(typ reflect.Type) (found string, ok bool) {
 	if t.index != nil {
 		found, ok = t.index.of(t.of)[typ]
@@ -216,7 +217,8 @@ func (t types) Encode(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// form returns a value that package json encodes as the JSON form, with the name of the type unless JSON implies it.
+// form returns the JSON form of a value, as a value for package json. The form includes the name of the type, except for the types that
+// JSON syntax itself implies, such as string.
 func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
@@ -252,8 +254,8 @@ func (t types) form(value any, depth int) (any, error) {
 	return tag(name, form), err
 }
 
-// errorForm is the JSON form of an error: its text, the sentinel errors that it matches, and the fields of errors that kahn
-// passes to steps.
+// errorForm is the JSON form of an error: its text, the names of the sentinel errors that it matches, and the fields of a [*NodeError],
+// [*UpstreamError] or [*MapError].
 type errorForm struct {
 	storedError
 	Node     string       `json:"node,omitempty"`
@@ -347,7 +349,8 @@ func (t types) items(f *itemsForm, depth int) *MapError {
 
 func tag(name string, value any) map[string]any { return map[string]any{typeKey: name, "value": value} }
 
-// formOf returns the form of a value without the name of its type, since the decoder knows the type.
+// formOf returns the form of a value without the name of its type. The decoder knows the type from the tag around the value, or from the
+// type of the list or map that contains the value.
 func (t types) formOf(v reflect.Value, depth int) (any, error) {
 	if depth > maxValueDepth {
 		return nil, fmt.Errorf("%w: nested deeper than %d", ErrNotEncodable, maxValueDepth)
@@ -444,8 +447,8 @@ func (t types) value(data json.RawMessage, depth int) (any, error) {
 	return v, nil
 }
 
-// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Package json ignores upper and
-// lower case when it decodes into a struct. Only the exact key $type is a tag, so untag looks it up in a map.
+// untag returns the type name and the value of a tagged object. name is nil if the object is not tagged. Only the exact key $type is a
+// tag. When package json decodes into a struct, it also accepts $TYPE, so untag looks the key up in a map, too.
 func untag(data json.RawMessage) (name *string, value json.RawMessage, err error) {
 	var seems struct {
 		Type json.RawMessage `json:"$type"`

@@ -99,8 +99,7 @@ func (p *Plan) branchNames(r machine.Ref, route []int32) string {
 	return ""
 }
 
-// routeOf returns the branches whose labels are in the parameter taken. It is the reverse of the method labelsOf. It
-// ignores labels that the condition does not have.
+// routeOf returns the branches with the labels in the parameter taken. It ignores labels that the condition does not have.
 func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
@@ -115,9 +114,9 @@ func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 const defaultLabel = "default"
 
 // labelsOf resolves the output of a condition to labels. A bool becomes the label "true" or "false", a string becomes a label without the
-// spaces around it, and each string of a list becomes a label. The label of a map or struct is its first field among branch, label and result
-// that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's result; if it returns none, the
-// condition takes the default branch. Any other output has no label.
+// spaces around it, and each string of a list becomes a label. The label of a map or struct is the first of its fields "branch", "label"
+// and "result" that is a string or a bool. The labels of an output with a method BranchLabels() []string are the method's result; if it
+// returns none, the condition takes the default branch. Any other output has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
@@ -180,8 +179,8 @@ func boolLabel(b bool) string {
 	return "false"
 }
 
-// indirect follows pointers and interfaces, but at most ten: a pointer may point to itself. Nil becomes the zero
-// Value.
+// indirect follows pointers and interfaces, but at most ten of them, since a pointer may point to itself. If it reaches a nil, it returns
+// the zero Value.
 func indirect(v reflect.Value) reflect.Value {
 	for range 10 {
 		if v.Kind() != reflect.Pointer && v.Kind() != reflect.Interface {
@@ -202,7 +201,8 @@ func scalarLabel(v reflect.Value) (string, bool) {
 	return "", false
 }
 
-// structField finds an exported field by its JSON name, or else by its Go name in any case.
+// structField returns the first exported field that has the given JSON name or, without a JSON name, the given Go name in upper or lower
+// case.
 func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -215,7 +215,8 @@ func structField(v reflect.Value, name string) (reflect.Value, bool) {
 	return reflect.Value{}, false
 }
 
-// Labels of one alias class match each other when no edge has the exact label. Gates accept more spellings.
+// An alias class is the words that mean true, or the words that mean false. If no edge has the exact label of an answer, the label matches
+// the edges labelled with a word of its class. For gates the classes have more words.
 var (
 	aliases     = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
 	gateAliases = map[string]bool{
@@ -273,7 +274,7 @@ func (r *router) answer(value any, labels []string, taken []int32) string {
 	}
 }
 
-// answerText renders an answer: its labels, or its value if it has none.
+// answerText renders the labels of an answer or, if it has no label, its value.
 func answerText(value any, labels []string) string {
 	if len(labels) == 0 {
 		if isNull(value) {
@@ -293,9 +294,9 @@ func (r *router) names(ids []int32) string {
 	return strings.Join(list, ", ")
 }
 
-// route returns the ids of the labels that the given labels match: exactly, else by alias class. If none matches, it
-// returns the default's id. matched reports whether there is a match or a default; for a condition without labelled
-// edges it is true.
+// route returns the ids of the out-edges' labels that match one of the given labels: exactly, else by alias class. If none matches, it
+// returns the id of the label "default", if there is one. matched reports whether there is a match or a default; for a condition without
+// labelled edges it is true.
 func (r *router) route(labels []string) (taken []int32, matched bool) {
 	if len(r.labels) == 0 {
 		return nil, true
@@ -344,9 +345,9 @@ func (unusedAnswer) Error() string {
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
 // checkAnswers warns of conditions, and of gates with declared choices, that have successors but whose answer is not used. An out-edge
-// uses the answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. A later
-// guard or test in Go may look at the answer, so there is no warning if one follows. An edge into the end node does not count as a
-// successor, since the end node sees all results.
+// uses the answer if it has a label or delivers data. The text of a guard or a test uses the answer if the text names the node. A guard
+// or test in Go at a later node may look at the answer, so such a guard or test prevents the warning. An edge into the end node does not
+// count as a successor, since the end node sees all results.
 func (c *compiler) checkAnswers() {
 	p := c.p
 	if c.isPruned || !c.has.condition && !c.has.composite {
@@ -443,10 +444,10 @@ type evaluator = interface {
 // with [View.Has], need not pass the node's id to ancestor: the expression then does not count as naming the node. The function input
 // returns nil for the name of a root input that a run can have, and an error that matches [ErrUnknownInput] for an undeclared name.
 type Expression interface {
-	// Evaluate returns the value of the expression; a guard passes it to [Truthy]. The View is the View of the
-	// expression's node: it shows only the node's ancestors. The context has the values of the run's context and a
-	// deadline of one second. It does not end with the run, since the guard of a cleanup node is evaluated while the run
-	// is being stopped.
+	// Evaluate returns the value of the expression. If the expression is a guard, [Truthy] says whether the value lets the node run. The
+	// View is the View of the expression's node: it shows only the node's ancestors. The context has the values of the run's context and
+	// a deadline of one second. It does not end with the run, since the guard of a cleanup node is evaluated while the run is being
+	// stopped.
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
@@ -455,7 +456,8 @@ type checker interface {
 	Check(ancestor, input func(name string) error) error
 }
 
-// evaluationTimeout bounds the evaluation of an expression, which occupies a worker and which no stop interrupts.
+// evaluationTimeout bounds the evaluation of an expression, since an evaluation occupies a worker, and a stop of the run does not
+// interrupt it.
 const evaluationTimeout = time.Second
 
 func evaluate(e Expression, v View) (any, error) {
@@ -494,8 +496,8 @@ func Truthy(v any) bool {
 	return true
 }
 
-// lowered holds the functions and contracts that replace, in the plan, the texts and schemas of a node. No other part of the
-// engine sees texts.
+// lowered holds the functions and contracts into which the texts and schemas of a node were compiled. Runs use them in place of the texts
+// and schemas.
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
@@ -511,15 +513,15 @@ type fieldChecker struct {
 	warns bool
 }
 
-// look adds the checker of an expression, if it has one.
+// look adds the expression to l.checkers, if the expression is a checker.
 func (l *lowered) look(field string, e Expression, warns bool) {
 	if c, ok := e.(checker); ok {
 		l.checkers = append(l.checkers, fieldChecker{field, c, warns})
 	}
 }
 
-// checkTexts runs the checkers of guards and conditions, once ancestry is known. It skips a pruned plan, which may lack
-// nodes that the plan of another trigger has.
+// checkTexts runs the checkers of guards and conditions, when the ancestors of the nodes are known. It skips a pruned plan, which may
+// lack nodes that the plan of another trigger has.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
 		return
@@ -574,7 +576,8 @@ func (c *compiler) checkTextsBeside() {
 	}
 }
 
-// ancestor returns a function for a checker: it returns an error if node r does not see the node with this id.
+// ancestor returns the function that the checker of node r calls with an id. This function returns an error if r cannot see the node with
+// the id.
 func (p *Plan) ancestor(r machine.Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {
@@ -672,8 +675,8 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value, such a node fails if its guard is a Go
-// function, since defective code must not run what it guards, and runs if its guard is a text. Under every policy the problem is in the
+// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value, such a node runs if its guard is a text. It
+// fails if its guard is a Go function, since a defect of the function must not let the node run. Under every policy the problem is in the
 // log, in NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 

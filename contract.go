@@ -129,7 +129,7 @@ func (e *ModerationError) Error() string {
 // Unwrap returns Err.
 func (e *ModerationError) Unwrap() error { return e.Err }
 
-// Moderation says which sides of a step the run's moderator judges, see [Moderate].
+// Moderation says whether the run's moderator judges the inputs of a step, its output or both, see [Moderate].
 type Moderation uint8
 
 // The values of Moderation.
@@ -256,8 +256,8 @@ func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) atte
 	return attemptResult{err: breach, kind: kind}
 }
 
-// refused logs a judge's refusal. It logs nothing if the attempt has timed out meanwhile, since the attempt then ends
-// with the timeout.
+// refused logs that a contract or the moderator has refused a value. It logs nothing if the attempt has timed out meanwhile, since the
+// attempt then ends with the timeout.
 func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	r.stepEvent(step, kind, func(x *extra) any {
 		if x.timedOut != timeoutNone {

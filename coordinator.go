@@ -95,9 +95,9 @@ func (c *Coordinator) Result() (*Result, error) {
 // Run returns the run, for its status, events, snapshots and Result, and to signal or stop it.
 func (c *Coordinator) Run() *Run { return c.run }
 
-// Next returns the next attempt that has begun; it returns each attempt once. The host then calls the attempt's step, here with the
-// Step or elsewhere with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating] and [Step.Do].
-// ok is false if no attempt has begun.
+// Next returns the next attempt that has begun; it returns each attempt once. The host then calls the attempt's step: in this process
+// with the Step, or in another process with the result of [Step.Call]. Next also returns attempts to undo a node: see [Step.Compensating]
+// and [Step.Do]. ok is false if no attempt has begun.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -270,7 +270,7 @@ type manualTimer struct {
 // Stop stops the timer. The caller holds the run's lock.
 func (t *manualTimer) Stop() bool { return t.of.timers.Remove(t) }
 
-// note keeps the attempts whose contexts end, and wakes the host. The caller holds the run's lock.
+// note records the attempts whose contexts end, for [Coordinator.NextStop], and wakes the host. The caller holds the run's lock.
 func (h *manual) note(ending []stopOrder) {
 	for _, o := range ending {
 		h.stops = append(h.stops, o.step)
@@ -379,8 +379,8 @@ func (h *manual) conclude(r *Run) {
 }
 
 // Values holds the values of a run that a host drives with a [machine.State]: the State has only the statuses. A [Run] does not need
-// Values. The methods of Plan that take Values follow the rules of runs. Apart from the functions of the graph that they call, they depend
-// only on the plan, the State and the Values. For composites, use a [Coordinator].
+// Values. The methods of Plan that take Values follow the rules of runs. They depend only on the plan, the State, the Values and the
+// functions of the graph that they call. For composites, use a [Coordinator].
 type Values struct {
 	// Root are the root inputs of the run.
 	Root map[string]any
@@ -400,7 +400,7 @@ type Values struct {
 }
 
 // Check checks a node that the State has handed out: its guard, merges, required ports, key, input contract and input moderation, in this
-// order. A panic in one of their functions fails the node, except that the policy for guards decides if the guard panics.
+// order. A panic in one of them fails the node, except for a panic of the guard: then Node.GuardErrors decides what happens.
 //
 // Pass the verdict to [machine.State.Checked]. The error err says why the check fails the node, and guardErr says why the guard could not
 // decide. The map merged has the merged parameters of the node, for Values.Merged; it is nil if there are none.
@@ -529,7 +529,8 @@ func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status 
 	return x.status, x.degraded, x.cause
 }
 
-// Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the graphs around it; nil for a node without one.
+// Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the graphs around it. It returns nil for
+// a node without a sub-graph.
 func (p *Plan) Sub(r machine.Ref) *Plan {
 	if r < 0 || int(r) >= len(p.names) {
 		return nil
@@ -588,7 +589,7 @@ func (k kept) node(ref machine.Ref) NodeData {
 	return n
 }
 
-// nodeError is Run.nodeError for the errors in Values. The caller holds the State's lock.
+// nodeError returns the error of a node as Run.nodeError does, but from the errors in Values. The caller holds the State's lock.
 func (k kept) nodeError(ref machine.Ref) error {
 	w, id := k.st.Word(ref), k.plan.names[ref]
 	switch status := w.Status(); {
@@ -776,14 +777,14 @@ func joinSlip(slip, err error) error {
 }
 
 // GraphCalls makes the run call the function by in place of each guard, fallback and test of a condition or a loop, whether it is a Go
-// function or a text. The argument path is the path of the node; field names the replaced field: "When", "Test", "Loop" or "Fallback". The
-// function by either invokes the function call and returns its results, or returns recorded ones. So an engine that replays histories can
-// record the results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also reports
-// which questions to the [View] had no answer. The run uses by's results; a value of another type fails the call with an error that matches
-// [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
+// function or a text. The argument path is the path of the node; field names the replaced field: "When", "Test", "Loop" or "Fallback".
+// The function by either invokes the function call and returns its results, or returns recorded ones. So an engine that replays histories
+// can record the results of functions that are not pure. The value of a guard and of a loop's test is a bool. The error of call also
+// reports which questions to the [View] had no answer. The run uses the results of the function by; a value of another type fails the
+// call with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
 //
-// The run calls by without a lock, and by may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the
-// order of the calls of one node, identify a call.
+// The run calls the function by without a lock, and the function may block. Several goroutines may call it at once, unless [Limit] is 1.
+// Path and field, with the order of the calls of one node, identify a call.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -807,9 +808,9 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a guard or a test, which judges by a View of the node. The error includes the function's questions that had no answer,
-// so a host that records the call records them, too. If the function panics, judged does not return; the run then adds the questions
-// to the panic, and the node fails whether or not a host has recorded them.
+// judged calls a guard or a test. The error that it returns also reports the questions to the View that had no answer, so a host that
+// records the error records these questions, too. If the function panics, judged does not return; the run then adds the questions to the
+// error for the panic.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)

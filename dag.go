@@ -40,10 +40,10 @@ type Graph struct {
 	Name string
 	// Defaults apply to every node that does not say otherwise.
 	Defaults Defaults
-	// Inputs declares the root inputs of a run of this graph. If it is set, a run that is given an undeclared input, or
-	// lacks a required one, is refused with an [*InputError]. Compile reports a composite whose parameters differ from the
-	// inputs of its graph. If it is empty, a run takes any inputs. But only a declared input is bound to the port of its
-	// own name, so a required port then needs another source.
+	// Inputs declares the root inputs of a run of this graph. If it is set, a run that is given an undeclared input, or lacks a required
+	// one, is refused with an [*InputError]. Compile reports a composite whose parameters differ from the inputs of its graph. If Inputs is
+	// empty, a run accepts any inputs. But only a declared input is bound to the port of its name, so without Inputs a required port needs
+	// another source.
 	Inputs []Input
 	// Groups declare the groups that nodes may name.
 	Groups []Group
@@ -52,10 +52,10 @@ type Graph struct {
 	Evaluator interface {
 		Parse(text string) (Expression, error)
 	}
-	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without it, such a guard fails when it is
-	// evaluated, and GuardErrors applies. If the Evaluator lists the names in an expression, see [Expression], a WhenExpr that names
-	// an undeclared input, or a node that is not an ancestor, is a problem with StrictGuards and a warning without. Recommended for
-	// new graphs.
+	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, such a guard fails when it is
+	// evaluated, and GuardErrors applies. If the Evaluator lists the names in an expression, see [Expression], a WhenExpr that names an
+	// undeclared input, or a node that is not an ancestor, is a problem with StrictGuards and a warning without. Recommended for new
+	// graphs.
 	StrictGuards bool
 	// Schemas compiles the schemas of nodes into contracts. A graph needs it if an InputSchema or OutputSchema is not itself a [Contract].
 	// Graph.Compile calls Schemas.Compile once for each schema; an error says what is wrong with the schema. The module kahn/schema compiles
@@ -233,7 +233,7 @@ type Node struct {
 	Compensate func(ctx context.Context, s *Step) error
 	// CompensateBy makes the run's step function undo the node, in place of Compensate.
 	CompensateBy *CompensateBy
-	// CompensateRetry is the retry policy of Compensate. MaxAttempts is 10 if it is zero.
+	// CompensateRetry is the retry policy of Compensate. A MaxAttempts of zero means 10.
 	CompensateRetry Retry
 	// CompensateTimeout bounds each attempt of Compensate. Zero means no bound.
 	CompensateTimeout time.Duration
@@ -241,12 +241,12 @@ type Node struct {
 	// the nested run; see [AbortRun].
 	Critical bool
 
-	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs. A run
-	// with a [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph or a loop
-	// it is the version of everything inside, for a map the version of each item. If it is empty, every run calls the step.
+	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs. A
+	// run with a [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph
+	// or a loop it is the version of everything inside, for a map the version of each item. If Memo is empty, every run calls the step.
 	Memo string
-	// MemoName replaces the node's path in the key of its output. So nodes that do the same share outputs, in whichever graphs they are,
-	// and a renamed or moved node keeps its outputs.
+	// MemoName replaces the node's path in the key of its output. So nodes with the same MemoName, Memo and inputs share outputs, even in
+	// different graphs, and a renamed or moved node finds its earlier outputs.
 	MemoName string
 	// MemoKey returns what the node's output depends on, as a text. The key of the output is made of this text, Memo, and MemoName or the path;
 	// without MemoKey it is made of the inputs, see [Memo]. MemoKey is called before each attempt, like a step, and its result must depend on
@@ -270,8 +270,8 @@ type Node struct {
 
 	// Priority orders ready nodes that compete for slots: higher first.
 	Priority int
-	// Estimate is how long the node is expected to take. It orders ready nodes of equal priority by the longest
-	// remaining path. Zero counts as one unit where no node has an estimate.
+	// Estimate is how long the node is expected to take. It orders ready nodes of equal priority by the longest remaining path. If no
+	// node of the graph has an Estimate, every node counts as one unit.
 	Estimate time.Duration
 
 	// Groups names the groups that the node belongs to.
@@ -326,10 +326,11 @@ type Port struct {
 
 // Edge says that node To follows node From, and which value To takes from it.
 //
-// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. It delays To, blocks To if
-// From fails, and delivers its value, but does not make To run; otherwise the labels would be pointless. There is one
-// exception: if another label or outcome of a node that routes To leads to the plain edge, the edge is another way in and
-// makes To run. See the package documentation; [Plan.Edges] distinguishes the two.
+// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. It delays To, blocks To if From fails, and
+// delivers its value, but does not make To run; otherwise the labels would be pointless. There is one exception. Suppose that an edge
+// with a Label, or one that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge,
+// directly or over other nodes, the plain edge is another way in: it makes To run. See the package documentation; [Plan.Edges]
+// distinguishes the two.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
@@ -438,7 +439,8 @@ func countTerms(edges []Edge) (n int) {
 	return n
 }
 
-// reserve makes room for n more elements. It doubles a slice that is too short, so that graphs may be built node by node.
+// reserve makes room for n more elements. It at least doubles a slice that is too short, so that building a graph node by node takes
+// linear time.
 func reserve[T any](s []T, n int) []T {
 	if cap(s)-len(s) < n {
 		s = slices.Grow(s, max(n, len(s)))
@@ -479,7 +481,7 @@ func (g *Graph) Add(nodes ...Node) *Graph {
 	return g
 }
 
-// Connect appends edges to the graph's one list of edges.
+// Connect appends edges to the graph, after the edges that it has.
 func (g *Graph) Connect(edges ...Edge) *Graph {
 	g.changed()
 	g.edges = reserve(g.edges, len(edges))
@@ -645,14 +647,14 @@ func (e *InputError) Is(target error) bool {
 // required reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
-// sameInput reports whether two declarations are equal. Both declarations share a Default that is a map or a slice, so
-// sameInput does not notice that the host has changed an element of it. The host must not change it after Compile.
+// sameInput reports whether two declarations are equal. Both declarations share a Default that is a map or a slice, so sameInput does not
+// notice that the host has changed an element of it. The host must not change such a Default after Compile.
 func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs reports the keys of given that are not declared, and the required inputs that has does not contain. The two
-// maps differ if the run continues from an earlier life.
+// checkInputs reports undeclared inputs in the map "given", and required inputs that the map "has" lacks. The two maps differ if the run
+// continues from a snapshot or a store.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -788,8 +790,8 @@ func (c *compiler) bindKeys() {
 	}
 }
 
-// keySource finds where a node's key comes from. The dots in KeyFrom may belong to a name or to a path: the longest name that something
-// provides counts.
+// keySource finds where a node's key comes from. A dot in KeyFrom may be part of a name, or may separate a name from a path into its
+// value. So keySource chooses the longest name that something provides.
 func (c *compiler) keySource(r machine.Ref, given map[string]bool) keySource {
 	p, n := c.p, c.p.node(r)
 	takes := func(name string) (x keySource, ok bool) {

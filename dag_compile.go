@@ -267,7 +267,8 @@ func (c *compiler) resolveEdges() {
 	c.duplicateEdges()
 }
 
-// leaveOut makes c.origin, the list of the edges' numbers, when the compiler leaves out its first edge, number i.
+// leaveOut is called before the compiler leaves out edge i of the graph. The first call makes c.origin, since from then on the compiler's
+// edges have other numbers than the graph's.
 func (c *compiler) leaveOut(i int) {
 	if c.origin != nil {
 		return
@@ -278,7 +279,7 @@ func (c *compiler) leaveOut(i int) {
 	}
 }
 
-// declaredEdge returns the index of declaration of a compiler's edge.
+// declaredEdge returns the index, in the edges of the graph, of the compiler's edge e.
 func (c *compiler) declaredEdge(e int32) int {
 	if c.origin == nil {
 		return int(e)
@@ -676,8 +677,8 @@ func (p *Problem) Error() string {
 // Unwrap returns Err.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// insideOf returns a problem inside a composite as a problem of the composite's own graph. The argument id is the
-// composite's.
+// insideOf returns a problem inside a composite as a problem of the graph that has the composite as a node. The argument id is the id of
+// the composite.
 func insideOf(id string, err error) error {
 	p, ok := err.(*Problem)
 	if !ok {
@@ -777,8 +778,8 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// The method instead calls the function of the same name for a problem to be added. It lists the choices only if the problem
-// is kept.
+// The method instead calls the function of the same name for a problem to be added. If the list of problems is full, it returns an empty
+// hint and does not call choices.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -788,7 +789,8 @@ func (ps *problems) instead(written string, choices func() []string) hint {
 	return hint{instead(written, names), meant}
 }
 
-// mostLikely calls didYouMean, for many problems with many choices: a problem that is not kept gets no suggestion.
+// mostLikely calls didYouMean. If the list of problems is full, it returns an empty hint instead, since comparing many names with many
+// choices takes long.
 func (ps *problems) mostLikely(written string, choices []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -802,9 +804,9 @@ func (ps *problems) didYouMean(written string, choices []string) hint {
 	return hint{didYouMean(written, choices), meant}
 }
 
-// checkMerges warns of a parameter without a merge strategy that gets values from several nodes which all run unless something fails: all
-// values but the last are lost. It ignores nodes behind branches, guards, triggers and rules that tolerate failures, since these often
-// deliver in place of one another.
+// checkMerges warns of a parameter that has no merge strategy although several nodes deliver it, and all of these nodes run unless
+// something fails: then all values but the last are lost. It ignores nodes behind branches, guards, triggers and join rules that tolerate
+// failures, since such nodes often deliver in place of one another.
 func (c *compiler) checkMerges() {
 	p := c.p
 	if p.data == nil || c.isPruned {

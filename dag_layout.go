@@ -227,16 +227,16 @@ func (c *compiler) checkMembers() {
 
 // membership says that a node names a group.
 type membership struct {
-	path  string // the path of the composite whose graph has the node, from the graph passed to undeclared; empty for a node of that graph
+	path  string // the path, in the graph passed to undeclared, of the composite around the node; empty if that graph itself has the node
 	g     *Graph // the node's graph
 	node  string
 	index int // the index of the group in the node's Groups
 	name  string
 }
 
-// undeclared returns the memberships in undeclared groups: a node of g, or of a graph in g, names the group, and neither the node's graph nor
-// a graph around it, up to g, declares the group. Each membership appears once, with the first path to it. The map known has the results so
-// far.
+// undeclared returns the memberships in undeclared groups, for the nodes of g and of the graphs in g. A group is undeclared if neither
+// the node's graph nor a graph around it, up to g, declares it. Each membership appears once, with the first path to its node. The map
+// known has the results so far, by graph.
 func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
 	if list, ok := known[g]; ok {
 		return list
@@ -484,8 +484,8 @@ func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	return in
 }
 
-// mergeGroup chooses how the edges of one parameter are merged: by the strategy that the edges name, else the node's,
-// else the last value wins.
+// mergeGroup chooses the merge strategy for the edges of one parameter: the one that the edges name, else the node's Merge, else
+// MergeLast.
 func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)
 	explicit := ""
@@ -778,7 +778,7 @@ func (c *compiler) nest() {
 	}
 }
 
-// nestItems compiles the plan of a map's items.
+// nestItems compiles the plan that a map performs for each item.
 func (c *compiler) nestItems(r machine.Ref) {
 	p := c.p
 	item := &Graph{Name: c.g.Name, nodes: []*node{itemNode(c.g.nodes[p.decl[r]])}}
@@ -794,7 +794,8 @@ func (c *compiler) nestItems(r machine.Ref) {
 	}
 }
 
-// nestGroups reports whether a nested graph names an undeclared group. checkMembers finds the group.
+// nestGroups records which composites name groups that their own graphs lack, and reports whether one of these groups is undeclared.
+// checkMembers then reports this group as a problem.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

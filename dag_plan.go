@@ -92,7 +92,7 @@ type inputs struct {
 	byName map[string]int
 }
 
-const manyParams = 16 // the parameters of a node with more of them are found by byName
+const manyParams = 16 // a node with more parameters has a map byName
 
 // inputsOf returns the sources of a node's parameters; nil for a node without parameters.
 func (p *Plan) inputsOf(r machine.Ref) *inputs {
@@ -221,8 +221,7 @@ func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
-// guard returns the node's GuardPolicy. Defective code must not run what it guards, so the default for a When is
-// GuardFail.
+// guard returns the node's GuardPolicy. The default for a When is GuardFail, since a defect of this function must not let the node run.
 func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
@@ -248,10 +247,10 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // Edges yields all edges, those of Node.After and Node.In included, in the order of their declaration, then the implicit
 // edges into the end node.
 //
-// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a catch edge of its
-// target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is also false for a plain edge
-// that makes the target run in some runs only: those in which none of the nodes whose labels or failures route the target is reached. Side
-// follows from the graph; documents, hashes and snapshots do not contain it.
+// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a catch edge of
+// its target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is also false for a plain
+// edge that makes the target run in some runs only: those that reach none of the nodes from which a label or a failure leads to the
+// target. The value of side follows from the graph; documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -399,9 +398,9 @@ func (p *Plan) Portable() error {
 	return ps.err()
 }
 
-// node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero: the less common
-// fields are in nodeExtras, and all nodes without any of them share noExtras. Once added, a graph's nodes are never written to,
-// since plans refer to them.
+// node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero: the less common fields
+// are in nodeExtras, and all nodes without any of them share noExtras. A node that was added to a graph is never written to, since plans
+// refer to it.
 type node struct {
 	ID, Kind, Label   string
 	Config            any
@@ -639,7 +638,8 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// The fields of a node and of an edge that hashes cover. After and In are empty in a plan, and Sub has its own plan.
+// The fields of a node and of an edge that hashes cover. The first three names are left out because After and In are empty in a plan, and
+// Sub has its own plan.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")
@@ -649,7 +649,7 @@ var (
 // hashLength is the length of the hash of a node: 16 bytes in hex.
 const hashLength = 32
 
-// hasher hashes the nodes of a plan, one after the other, in the same buffers: each durable run hashes its graph.
+// hasher hashes the nodes of a plan, one after the other. It uses the same buffers for all nodes, to save allocations.
 type hasher struct {
 	plan *Plan
 	sum  hash.Hash
@@ -676,8 +676,8 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	join, skip, upstream := p.net.Rules(ref)
 	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)
 	w.n = p.node(ref).whole()
-	// A guard in Go without a policy once had the default policy of texts. The hash keeps that default, so that stored
-	// runs still match their graphs.
+	// In former versions, the default policy of a guard in Go was GuardAllow, as for a text. The hash still uses this default, so that
+	// stored runs match their graphs.
 	w.n.GuardErrors = cmp.Or(w.n.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 	n := reflect.ValueOf(&w.n).Elem()
 	for _, f := range nodeHashed {

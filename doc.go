@@ -1,5 +1,5 @@
-// Package kahn executes a directed acyclic graph of steps inside the process of its host: every rule of a workflow engine,
-// at a few times the cost of a hand-written loop.
+// Package kahn executes a directed acyclic graph of steps inside the process of its host. It has every rule of a workflow engine, at a
+// few times the cost of a hand-written loop.
 //
 //	var g kahn.Graph
 //	g.Add(
@@ -12,11 +12,11 @@
 //
 // # Six words
 //
-// A [Graph] is nodes and edges, plain data. A [Plan] is a compiled Graph: validated, numbered, laid out flat, immutable. A [StepFunc]
-// is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers, its events. A
+// A [Graph] is nodes and edges, plain data. A [Plan] is a compiled Graph: validated, numbered, laid out flat, immutable. A [StepFunc] is
+// the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers, its events. A
 // [machine.State] is the reactive core: for every node it has the status, and whether the node is ready or blocked by a failure. The
 // reactive core drives the run: it announces that nodes are ready, and workers or a host act on that, see [machine.State.Drive]. An
-// [Event] is one fact about a run, in one total order.
+// [Event] is one fact about a run; the events of a run are in one total order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
 //	                                   |  \
@@ -90,16 +90,16 @@
 //
 // # Branches and data
 //
-// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges
-// would make the label pointless if they made it run, so they deliver data only. For example, in "fetch; if there are rows:
-// store(rows)" and "refund(order) if charge failed" the plain edges deliver the rows and the order: they delay the node,
-// and block it if their source fails, but they do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks
-// them. A plain edge is no side edge if it is another way in: it comes from another exit of the condition that routes the
-// node. For example, in "if x: prepare; then store" the node store follows the branch "false" and, by a plain edge,
-// prepare, which is on the other branch. All join rules other than [AllSucceeded] and [Boundary] count every edge.
+// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges would make the
+// label pointless if they made it run, so they deliver data only. For example, in "fetch; if there are rows: store(rows)" and
+// "refund(order) if charge failed" the plain edges deliver the rows and the order: they delay the node, and block it if their source fails,
+// but they do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge is not a side edge if it is another
+// way into the node: if it comes, directly or over other nodes, from another branch of the same condition. For example, in "if x: prepare;
+// then store" the node store follows the branch "false" and, by a plain edge, prepare, which is on the other branch. All join rules other
+// than [AllSucceeded] and [Boundary] count every edge.
 //
-// Further down a branch the usual rules hold. Suppose that T follows X and A by plain edges, and X is on a branch that was
-// not taken: T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
+// For the nodes after the first node of a branch, the usual rules hold. Suppose that T follows X and A by plain edges, and X is on a
+// branch that was not taken: T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
 //
 // # Failure
 //
@@ -112,12 +112,13 @@
 // # Undoing what was done
 //
 // Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, the nodes are undone when all of them
-// have ended except cleanup nodes and the end node, which run afterwards. Compensate is called for a node that completed. It is also called
-// for a node that began and failed or was stopped, since the node's effect is unknown unless the step has returned [NoEffect]. The
+// have ended except cleanup nodes and the end node, which run afterwards. Compensate is called for a node that completed. It is also
+// called for a node that began and failed or was stopped, since the node's effect is unknown unless the step has returned [NoEffect]. The
 // successors of a node are undone before it, independent nodes at the same time. A run whose failures were handled undoes nothing, except
 // in nested runs, iterations and items that failed. A stop does not end a compensation; a second stop, by [Run.AbortAll], does. A
-// compensation that fails permanently fails the run with [CauseCompensationFailed]. Over a store, a later life of the run continues the
-// undoing. A [Redrive] performs undone nodes again, under another [Step.IdempotencyKey].
+// compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its process dies, the
+// process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another
+// [Step.IdempotencyKey].
 //
 // # How to test a graph
 //

@@ -17,18 +17,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// durable connects a run to its store. The run's lock guards it; no call of the store or a codec is made under that lock.
+// durable connects a run to its store during one life of the run: from the acquisition of the lease until its release. The run's lock
+// guards it; no call of the store or a codec is made under that lock.
 //
 // The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the
-// committer, repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a
-// worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same
-// transaction as the completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until a
-// transaction is written, its events are hidden, and an attempt that it starts does not call its step. Nor is a condition or trigger that
-// it makes ready queued, or the result of a nested run that it ends evaluated. Steps and readers of events see a change only when it is
-// durable; Status, Node and Counts show the state in memory.
+// committer, repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as
+// a worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the
+// same transaction as the completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until
+// a transaction is written, its events are hidden, and an attempt that it starts does not call its step. Until then, too, a condition or
+// trigger that the transaction makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated.
+// Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state in memory.
 //
-// All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all
-// data of its nested run. The start of a composite is stored in its record, not as an attempt: after a crash the composite continues.
+// A run and all runs nested in it, called a tree, share one durable. The store's keys for nodes inside composites are paths, see Run.key;
+// a composite's record holds all data of its nested run. The start of a composite is stored in its record, not as an attempt: after a
+// crash the composite continues.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
@@ -78,8 +80,8 @@ type place struct {
 	ref machine.Ref
 }
 
-// transaction is the outbox, and later one write of the store. Once it is written, a later transaction reuses its memory. The
-// memory of the commit is not reused: it belongs to the store.
+// transaction is first the outbox and later one write to the store. After the write, a later transaction reuses its memory, except the
+// memory of the commit, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries, if there are more than a few
@@ -90,7 +92,7 @@ type transaction struct {
 	back    *takenBack    // what a redrive removes from the store; nil if the transaction is not part of a redrive
 	bytes   int           // the bytes of the values in the entries
 	begins  int           // how many attempts and composites begin
-	widest  int           // the largest number of rows that one end has needed
+	widest  int           // the largest number of rows that the end of one attempt has needed
 	*writing
 
 	// Set when the transaction is taken out of the outbox:
@@ -152,7 +154,7 @@ type pendingNode struct {
 	starts   int32 // how many attempts begin; more than one only if the earlier ones were abandoned while the store was busy
 	attempt  int32 // the last attempt that begins
 	before   int32 // with nodeBegan: the number of attempts in the store
-	resolved int   // the number of predecessors that resolved
+	resolved int   // the number of predecessors that became terminal
 
 	text json.RawMessage // the output of the node as the codec wrote it; nil if the committer must call the codec
 }
@@ -197,8 +199,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// ready records that the node became ready. If parks is set, the node is queued only after the write. parked is true
-// if this is the first such call for the node.
+// ready records that the node became ready. If parks is set, the node is queued only after the write. parked reports whether this is the
+// first such call for the node.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -273,8 +275,8 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite counts the ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one slot no
-// attempt begins meanwhile, since the order of attempts would otherwise depend on the speed of the store.
+// awaitsWrite adds the parameter more to the number of ready nodes and ended nested runs that wait for a write before they are evaluated.
+// In a run with one slot no attempt begins meanwhile, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more
@@ -352,12 +354,12 @@ func (r *Run) recordsStart(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.failed == nil && !r.plan.net.Is(ref, machine.FlagInline)
 }
 
-// storedLife is the life of a run over a store.
+// storedLife is the [life] of a run with a store: an attempt waits until the store has recorded its start.
 type storedLife struct{ plainLife }
 
 func (storedLife) arrived(r *Run) { r.durable.coming-- }
 
-// mayTake puts earlier changes into the outbox before the next attempt starts.
+// mayTake puts earlier changes into the outbox, and reports whether the worker may take a task.
 func (storedLife) mayTake(r *Run, now int64) bool {
 	r.flush(now)
 	return !r.holdsBack()
@@ -471,7 +473,7 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// announce logs the first event of this life, if the store does not have one.
+// announce logs the first event of this life. storeFailed calls it if the store has no event of this life.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil && !r.cfg.fork {
@@ -667,8 +669,8 @@ type room struct {
 // of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// The method starts returns how many attempts may begin with one transaction. The ends of attempts that return at once are written two
-// transactions later, so a crash repeats the attempts of two transactions.
+// The method starts returns how many attempts may begin with one transaction. It is half of the bound for rows. If steps return at once,
+// their ends are written two transactions after their starts, so a crash repeats the attempts of two transactions.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned. The attempt waits for room before it ends.
@@ -679,12 +681,13 @@ type ending struct {
 	granted  chan struct{} // closed when the attempt may end
 }
 
-// full reports whether the outbox has no room for an end that would add entries.
+// full reports whether the outbox has no room for the end of one more attempt that adds entries.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns how many rows the outbox may have. Ends that change the same nodes share a transaction, even if these nodes exceed the bound.
+// mostRows returns how many rows the outbox may have: the bound or, if that is more, twice the rows that the end of one attempt has needed.
+// So the ends of attempts that change the same nodes can share a transaction.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
 // reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors; further
@@ -713,8 +716,9 @@ func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	return n, true
 }
 
-// awaitRoom makes the worker wait until its attempt, whose step returned values of so many bytes, may end. The caller holds the run's lock. If
-// awaitRoom waits, it releases the lock and returns true; the caller then applies the end in the critical section that begins with endWait.
+// awaitRoom makes the worker wait until its attempt may end. The parameter bytes is the size of the values that the step has returned.
+// The caller holds the run's lock. If awaitRoom waits, it releases the lock and returns true; the caller then applies the end in the
+// critical section that begins with endWait.
 //
 //go:noinline
 func (w *worker) awaitRoom(bytes int) (waited bool) {
@@ -738,7 +742,8 @@ func (w *worker) awaitRoom(bytes int) (waited bool) {
 	return true
 }
 
-// hasReturned records that the step of the running attempt has returned, so that only the worker ends the attempt.
+// hasReturned records that the step of the running attempt has returned, and stops the timer of the attempt, so that only the worker ends
+// the attempt.
 func (r *Run) hasReturned(ref machine.Ref) {
 	r.records[ref].returned = true
 	r.disarmAttempt(ref)
@@ -790,8 +795,8 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether the run begins nothing until the committer has taken the outbox. If so,
-// the run continues after letGo.
+// holdsBack reports whether the run must not begin anything until the committer has taken the outbox. The method letGo then lets the run
+// continue.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {
@@ -804,8 +809,8 @@ func (r *Run) holdsBack() bool {
 	return true
 }
 
-// letGo lets attempts end and runs begin, now that the committer has taken the outbox. It reports whether runs of the tree may begin more. The
-// caller holds the run's lock.
+// letGo lets waiting attempts end, and lets the runs that holdsBack has stopped continue, now that the committer has taken the outbox. It
+// reports whether there were such runs. The caller holds the run's lock.
 func (r *Run) letGo() (more bool) {
 	d := r.durable
 	d.admit()
@@ -820,8 +825,9 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn drops the changes by which roots became ready, if there are many: the start of the run implies that its roots are ready. A root's change
-// is written, and has its event, when the root begins. So the first transaction of a run does not grow with the number of roots.
+// inTurn drops the changes by which roots, the nodes without predecessors, became ready, if there are many. The store can do without
+// these changes, since the start of the run implies that its roots are ready. The change of a root is written, and has its event, when
+// the root begins. So the first transaction of a run does not grow with the number of roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()

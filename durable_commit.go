@@ -55,7 +55,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	e := d.pending(at)
 	e.change()
 	switch {
-	case c.Blocked: // the check of the node may take long
+	case c.Blocked: // the change that the node's policy causes may follow much later, after the node's check
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
 		e.begin(0) // this attempt begins because its inputs were accepted; the start of any other attempt is recorded already
@@ -82,9 +82,9 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 	}
 }
 
-// told puts an event that is not a transition into the outbox, with its node or with the run. The last event of a run comes
-// with the change of its status. Deltas and logs have no record: they are written only if events are stored, and a crash
-// loses those that are not written yet.
+// told makes the next transaction write what an event reports, if the event is not a transition: the record of its node, or of the run.
+// It does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas and logs have no record:
+// they are written only if events are stored, and a crash loses those that are not written yet.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -237,10 +237,11 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	}
 }
 
-// addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals for
-// everything inside. When a run is loaded, each node whose record shows it running is counted as crashed, except a node with nodes inside
-// and a node whose output the store refused. If this life calls the step of an excepted node again, to return its graph, or calls the
-// Fallback for a refused output, addToRecord counts the crash in advance.
+// addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals
+// for everything inside. addToRecord also counts a crash in advance. Loading a run counts a crash for each node whose record shows it
+// running, except for a node with nodes inside and a node whose output the store refused. This life may call user code for these two
+// kinds, too: the step, to get the graph again, or the Fallback for the refused output. If the process dies in that call, the record
+// already counts the crash.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -279,7 +280,7 @@ func (tx *transaction) list(at place, key string, n *nodeState) {
 	n.List = nil
 }
 
-// collect takes the outputs of a loop's earlier iterations that the store does not have.
+// collect adds to the transaction the outputs of a loop's earlier iterations that the store does not have.
 func (tx *transaction) collect(at place, key string, n *nodeState) {
 	r := at.run
 	comp := r.extras[at.ref].comp
@@ -407,8 +408,7 @@ func (r *Run) written(tx *transaction) {
 }
 
 // lasting reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any
-// other error the run can continue elsewhere. A codec returns such an error if its service is unreachable, even if the codec has
-// encoded values before.
+// other error the run can continue elsewhere. An example is the error of a codec that needs a service, when the service is unreachable.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -421,8 +421,8 @@ func lasting(err error) bool {
 // errRefused is the error of a write that the store has received and not applied.
 var errRefused = errors.New("a write is refused")
 
-// write encodes a transaction and passes it to the store. Until the lease expires, it repeats a write that the store has not
-// answered. Only the first write of a life, before which no step was called, is not repeated.
+// write encodes a transaction and passes it to the store. Until the lease expires, it repeats a failed write, except after a lasting
+// error or ErrUnusable. The first write of a life is not repeated, since no step was called before it.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
@@ -511,7 +511,7 @@ func (tx *transaction) hasValues() bool {
 	return len(tx.outputs) > 0
 }
 
-// isText reports whether the node has no value or error except an output whose text is known.
+// isText reports whether the record needs no codec: it has neither a value nor an error, or only an output whose text is known.
 func (n *nodeState) isText() bool {
 	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
 		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
@@ -602,17 +602,17 @@ func (r *Run) encodeHeader(tx *transaction) error {
 }
 
 // StoreEvents keeps the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
-// reports, so the stored log fits the stored run, whenever the process dies. The ids in the log have no gap, and continue over all lives of
-// the run. Any process can read the log with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
+// reports, so the stored log fits the stored run, whenever the process dies. The ids in the log have no gap, also if several processes
+// perform the run in turn. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
 //
-// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they get a
-// transaction of their own, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and
-// readers of the store see an event only when it is written. So a crash loses only events that no reader has seen.
+// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they are written
+// alone, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and readers of the store see
+// an event only when it is written. So a crash loses only events that no reader has seen.
 //
 // The error matches [ErrBadOption], and nothing is run, if the store is no [store.EventStore] or the codec is a [store.Sealed] without
-// EventsInClear. A run whose events are stored continues to store them in later lives, with or without the option. If a run began without
-// the option, the stored log begins with the first event of the first life with it. Events are stored as JSON. They contain outputs as
-// [EventOutputs] says; signals, and what steps emit and log, are in the clear.
+// EventsInClear. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
+// the option, the log begins when the run is first continued with it. Events are stored as JSON. They contain outputs as [EventOutputs]
+// says; signals, and what steps emit and log, are in the clear.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
@@ -698,8 +698,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events that no transaction has yet, up to the id last. The caller holds the run's lock: once it is released,
-// a failure of the store may undo the ends of nodes that these events report.
+// take drafts the events that no transaction has yet, up to the id last. The caller holds the run's lock: once the lock is released, a
+// failure of the store may undo the ends of nodes that these events report.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -742,8 +742,8 @@ func (r *Run) encodeEvents(tx *transaction) error {
 }
 
 // A store may refuse the output of a step, but only when its transaction is committed. By then the run has continued in memory. So the
-// committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: nothing of
-// the transaction has happened. The next life first fails the node, like a node that has crashed too often.
+// committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the
+// transaction counts as not written. The next life of the run first fails the node, like a node that has crashed too often.
 
 // refuse marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls it, without the
 // run's lock, for a transaction that was not applied.
@@ -826,7 +826,7 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 // storedUndos are a store's records of the undoing of nodes, by the keys of the nodes.
 type storedUndos map[string]*undoState
 
-// undoMark ends the key of a record of undoing: no path has letters after this sign.
+// undoMark ends the key of a record of undoing. No path has letters after the sign #.
 const undoMark = "#undo"
 
 // add adds a record. An attempt that the record shows in flight counts as crashed, since its process has ended.
@@ -861,8 +861,8 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos takes back records of undoing. The parameter failed lists the paths of nodes whose failed records are taken
-// back; the parameter around lists the paths of nodes whose records are all taken back.
+// takeUndos returns the records of undoing that a redrive removes: for the paths in the parameter failed, the records of an undoing that
+// has failed; for the paths in the parameter around, all records.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
 	paths := map[string]bool{} // by path: whether the parameter around lists the path
 	for _, path := range failed {

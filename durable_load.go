@@ -188,9 +188,9 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	return nil
 }
 
-// filler moves each record into the composite of its node. It works without the plans of composites, since the graph of an expanded node is
-// not known. It leaves out records of former attempts and iterations. All records share one slice: the nodes of a graph, and the items of a
-// map, are a part of this slice.
+// filler moves the record of each node inside a composite into the record of the composite. It works without the plans of composites,
+// since the graph of an expanded node is not known. It leaves out records of former attempts and iterations. All records are in one
+// slice, where the nodes of a graph, and the items of a map, are adjacent.
 type filler struct {
 	nodes []nodeState
 	keys  []string // the keys of the nodes in the store, by the same index
@@ -211,7 +211,7 @@ func newFiller(records int) *filler {
 	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
 }
 
-// next returns the memory of the next record; take keeps it if the record is a node's.
+// next returns the memory for the next record. If the record turns out to be that of a node, the method take adds it to the slice.
 func (f *filler) next() *nodeState {
 	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
 	*n = nodeState{}
@@ -286,8 +286,8 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// fillIn fills in the composites among the nodes of a graph, or among the items of a map. key(n) is the key
-// of node n in the store.
+// fillIn sets the nodes inside each composite among the given nodes, which are the nodes of a graph or the items of a map. key(n) is the
+// key of node n in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -333,13 +333,13 @@ func (f *filler) collect(n *nodeState, key string) {
 	}
 }
 
-// keyInside returns the prefix of the keys of the nodes inside the composite with the given key. A later attempt
-// repeats paths, and a store keeps completed records, so the keys of a later attempt differ.
+// keyInside returns the prefix of the keys of the nodes inside the composite with the given key. The nodes of a later attempt of the
+// composite have the same paths but other keys, since the store still has the completed records of the earlier attempt.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
 
-// tryMark precedes the number of an attempt in a key: no path has letters after this sign.
+// tryMark precedes the number of an attempt in a key. No path has letters after the sign #.
 const tryMark = "#try"
 
 // pathOfKey returns the path of the node with a key: the key without the attempts of composites.
@@ -612,7 +612,8 @@ func (back *takenBack) takes(key string) bool {
 	return true
 }
 
-// level finds the fates of the nodes of one graph, whose keys have this prefix, and of the nodes inside them.
+// level sets the fates of the nodes of one graph and of the nodes inside them, and records how the counters of these nodes change. prefix
+// is the prefix of the keys of the graph's nodes.
 func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
 	p := a.plan
 	at := p.found(nodes)
@@ -676,7 +677,7 @@ func (d *durable) takeBack(back *takenBack) {
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
 }
 
-// countTaken moves counts from the removed records into the record of the run.
+// countTaken adds the undoings in the removed records to the counts of undoings in the record of the run.
 func (d *durable) countTaken(back *takenBack) {
 	if d.undone == nil && len(back.undone) > 0 {
 		d.undone = map[string]int{}
@@ -699,8 +700,8 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before the redrive. A redrive
-// does not change their records in the store: the records of kept nodes are those written up to Event.
+// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before the redrive, see [Run.Epoch]. A redrive
+// does not change their records in the store, so restoreEpochs recognizes these records by their events: none is later than Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`
@@ -756,7 +757,7 @@ func (d *durable) holdStored(h *held) {
 	})
 }
 
-// holdAnswers marks the answers that a run was given when it began or continued: its first transaction has them.
+// holdAnswers records that the first transaction of the run writes the answers that the run was given when it began or continued.
 func (d *durable) holdAnswers(x *takenSignals) {
 	for i := x.before; i < len(x.list); i++ {
 		x.list[i].in = d.outbox.writing

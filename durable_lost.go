@@ -9,9 +9,9 @@ import (
 
 // lost holds the unwritten changes of a run that is left because its store did not answer.
 //
-// The run does not fail: the next process that acquires it continues it. So this process calls no step any more, publishes
-// nothing, interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to
-// their stored states. Until then the State changes in memory, where no reader sees it.
+// The run does not fail: the next process that acquires its lease continues it. So this process calls no step any more, publishes no
+// events, interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their
+// stored states. Until then the State changes in memory, where no reader sees it.
 type lost struct {
 	places   []place         // in the order in which note was called
 	attempts map[place]int32 // for each place: the number of attempts in the store, or -1 if the lost changes do not include a start
@@ -150,8 +150,7 @@ func (r *Run) drop(step *Step, now int64) {
 	r.durable.lost.note(place{r, ref}, -1)
 }
 
-// endLost ends a run that is left because its store did not answer. It does so when the goroutines of the run have
-// returned.
+// endLost ends a run that is left because its store did not answer. It does nothing while a worker of the run has not returned.
 func (r *Run) endLost(now int64) {
 	workers := r.workers
 	if r.tree != nil {

@@ -89,8 +89,9 @@ var (
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
-	// ErrAtRest rejects a request to a run at rest if no [store.Inbox] can take the request for the run's next life. A run at rest has
-	// returned its Result because all that remains is to wait, or because it was left. It continues from its Snapshot, see [Resume].
+	// ErrAtRest rejects a request to a run at rest if there is no [store.Inbox] that can store the request until the run continues. A run
+	// at rest has returned its Result because all that remains is to wait, or because it was left. It continues from its Snapshot, see
+	// [Resume].
 	ErrAtRest = errors.New("the run is at rest: it continues from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
@@ -98,8 +99,8 @@ var (
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// Errors that context.Cause returns for the context of an attempt, except the last two: each says why the engine stopped the
-// attempt. If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match
+// Except for the last two, these errors say why the engine stopped an attempt: context.Cause returns them for the context of the attempt.
+// If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match
 // [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
@@ -225,9 +226,9 @@ func (e *UpstreamError) Error() string {
 	return text
 }
 
-// PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that
-// panicked, as runtime/debug.Stack returns it. Its text is "panic: " and the text of the value, shortened to about a
-// kilobyte, without the stack. If Value is an error, PanicError unwraps to it.
+// PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that panicked,
+// as runtime/debug.Stack returns it. The text of a PanicError is "panic: " and the text of the value, shortened to about a kilobyte,
+// without the stack. If Value is an error, PanicError unwraps to it.
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
@@ -322,9 +323,9 @@ type abortRunError struct{ err error }
 func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
-// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for
-// the duration after. No jitter and no MaxDelay apply to this wait, only MaxRetryAfter. If err is nil, the error is a
-// plain "rate limited".
+// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least as long as the
+// argument after says. No jitter and no MaxDelay apply to this wait, only MaxRetryAfter. If err is nil, the error is a plain "rate
+// limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")

@@ -28,9 +28,9 @@ type Event = event.Event
 // number of readers may read at the same time, each at its own pace and without delaying the run. A second loop over the
 // sequence begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events of earlier lives, if this process has them. It has them if the run
-// continues from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any
-// case. If the run has [StoreEvents], store.OpenEvents has the events of all its lives.
+// For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them
+// if the run continues from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue
+// in any case. If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the log no longer
 // keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.
@@ -183,8 +183,9 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	return r, l.ref, arg, true
 }
 
-// eventLog is the append-only log of a run. The critical sections that change the run's state append to it. Readers and
-// sinks pull from it at their own pace, and hold its lock only while they find their place.
+// eventLog is the append-only log of a run. Each time the run is continued, a new life of the run begins, with a log of its own. The
+// critical sections that change the run's state append to it. Readers and sinks pull from it at their own pace, and hold its lock only
+// while they find their place.
 type eventLog struct {
 	run    *Run
 	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken under it
@@ -258,7 +259,7 @@ func (l *eventLog) first() uint64 {
 	if l.base > l.start {
 		oldest = l.base
 	}
-	if shown := l.last - l.hidden; shown > l.retain { // hidden events are kept until readers have had the chance to see them
+	if shown := l.last - l.hidden; shown > l.retain { // retain counts no hidden events, so readers have the chance to see them
 		oldest = max(oldest, shown-l.retain)
 	}
 	return oldest + 1
@@ -298,8 +299,7 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// The method life returns the log of the earlier life that has the given event, and the id of the last event in that
-// log that belongs to the run.
+// The method life returns the log of the earlier life that has the given event, and the id of the last event before the next life began.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -801,7 +801,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf returns the result of a node that has ended, while the run may continue; payload is from its end event.
+// endOf returns the result of a node that has ended, while the run may continue. payload is the payload of the event that ended the node.
 func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()
 	res := r.nodeResult(ref)

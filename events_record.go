@@ -188,7 +188,7 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	r.log.mu.Lock()
 	ends := 0 // the number of nodes that the changes so far have ended
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // 2 stands for many: a snapshot brings the ends of all its nodes at once
+		ends, r.recorder.restored = 2, false // 2 stands for many: all nodes that ended before the snapshot count as ended now
 	}
 	for _, c := range changes {
 		e := entry{ref: c.Ref, at: now, run: r}
@@ -219,8 +219,8 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	}
 }
 
-// append completes an entry with the event that led to it and adds it to the log. The caller holds the run's lock and the
-// log's. ends counts the nodes that ended earlier in the same critical section.
+// append records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's. ends
+// is the number of nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := r.recorder
 	id := r.log.last + 1
@@ -254,7 +254,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // the end that decided the successor, whose check has no event yet
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // if the node whose early join stopped this one has no event yet, the parent is the end that decided the join
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:
@@ -262,7 +262,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case len(r.plan.net.In(e.ref)) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
-		return rec.ended // a critical section settles one node, and that end causes the section's other changes
+		return rec.ended // if only one node has ended in a critical section, that end causes the section's other changes
 	}
 	return cmp.Or(r.parentBySource(e, w), rec.first)
 }
@@ -295,8 +295,8 @@ func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	return cmp.Or(failure, latest)
 }
 
-// followsFailure reports whether failed predecessors caused an event of a node with this word, as opposed to other nodes
-// that ended in the same critical section.
+// followsFailure reports whether failed predecessors of a node caused an event of this kind, as opposed to other nodes that ended in the
+// same critical section. w is the word of the node.
 func (k eventKind) followsFailure(w machine.Word) bool {
 	switch k {
 	case evNodeBlocked:
@@ -347,7 +347,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			}
 			e.arg = done
 		}
-		if r.outer != nil || r.cfg.eventOutputs > 0 { // the log outlives a nested run, so the entry must not refer to it
+		if r.outer != nil || r.cfg.eventOutputs > 0 { // the log outlives a nested run, so the entry must not refer to the nested run
 			if done = r.completed(c.Ref, done); special || len(done.Labels) > 0 {
 				e.arg = done
 			} else {
@@ -496,15 +496,16 @@ func (m *eventMaker) enter(r *Run) {
 	m.head.Time = m.start
 }
 
-// make turns entry i of a block into the event with the given id. ev is the head, or the previous event. The caller
-// holds no locks, and make reads nothing of the run that may still change.
+// make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must be a copy of m.head, or the
+// previous event that m has made, since make leaves the fields that all events share as they are. The caller holds no locks, and make
+// reads nothing of the run that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	m.draft(ev, b, i, id)
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft makes an event like the method make, but without calling the codec: withOutput encodes the output in the
-// payload afterwards.
+// draft does what the method make does, except that it does not call the codec. The caller encodes the output in the payload afterwards,
+// with withOutput.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)

@@ -58,10 +58,10 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 	return r, err
 }
 
-// Enqueue writes the first transaction of a life of a durable run, as Start does, but performs nothing, so it needs no step functions.
-// Afterwards the run is due, for [Runner.Serve] or for Start in any process. Use it for runs that other processes perform, such as a redriven
-// or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start; without [Durable] the error matches
-// [ErrBadOption].
+// Enqueue begins or continues a durable run as Start does, but only writes the first transaction and performs nothing, so it needs no
+// step functions. Afterwards the run is due, for [Runner.Serve] or for Start in any process. Use it for runs that other processes
+// perform, such as a redriven or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start;
+// without [Durable] the error matches [ErrBadOption].
 //
 // The argument listed may be the run as its store has listed it. If the run has changed since then, Enqueue leaves the run as
 // it is, and the error matches [ErrTransition].
@@ -75,7 +75,7 @@ func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) e
 	})))
 }
 
-// write writes the first transaction of a life, performs nothing, and releases the lease.
+// write begins or continues a run, writes its first transaction, and releases the lease. It performs no node.
 func (p *Plan) write(ctx context.Context, opts []Option) error {
 	r, _, err := p.run(ctx, nil, append(opts, optionFunc(func(c *config) error {
 		c.idle = true
@@ -199,8 +199,8 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	return r, false, nil
 }
 
-// reserve reserves the run's key and its id, so that no other run of this process takes its lease. If there is a run of the key to
-// join, reserve returns that run and reserves nothing.
+// reserve reserves the run's idempotency key and its id, so that no other run of this process takes its lease. If the key has a run that
+// the caller can join, reserve returns that run and reserves nothing.
 func (r *Run) reserve() (other *Run, err error) {
 	s, rn := r.cfg.idempotency, r.cfg.runner
 	if s != nil {
@@ -216,7 +216,7 @@ func (r *Run) reserve() (other *Run, err error) {
 	return nil, err
 }
 
-// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. The result now
+// take acquires the lease of a run whose key and id are reserved, prepares the run, and asks the Runner to admit it. The second result
 // reports whether the run begins at once.
 func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	var entry *idempotent
@@ -280,9 +280,9 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a node
-// inside it, as deep as possible. On each level, that is the first node that the function of returns for the plan of the
-// level. In test mode deep is not set, since the composite may be mocked.
+// some returns a text that names the first of the nodes. If deep is set and the node is a composite, the text names a node inside it, as
+// deep as possible. On each level, that is the first node in the list that the function passed as "of" returns for the plan of the level.
+// In test mode deep is not set, since the composite may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
@@ -341,8 +341,9 @@ func (r *Run) discard() error {
 	return r.releaseLease()
 }
 
-// origin returns the state from which a run without a store continues, or nil if the run starts anew. It checks everything that does
-// not depend on the store before any lease is taken, since Acquire would create a run that the store does not have.
+// origin returns the state from which a run without a store continues, or nil if the run starts anew. It returns nil for a run with a
+// store, too, but checks what does not depend on the store. It does so before the lease is taken, since Acquire creates a run that the
+// store does not have, even if the run is then refused.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err
@@ -382,7 +383,7 @@ func (r *Run) fromStore() (from *restoration, err error) {
 	return from, r.checkOrigin(from, given)
 }
 
-// checkOrigin checks the signals and the inputs of a run against its origin.
+// checkOrigin checks the inputs of a run and, if the run starts anew, its signals.
 func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	if from == nil {
 		if err := r.earlySignals(); err != nil {
@@ -392,8 +393,8 @@ func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 	return r.plan.checkInputs(given, r.cfg.inputs)
 }
 
-// askCaller reports whether the caller's context can end at all, and returns the cause if it has ended. The context is
-// user code; the caller does not hold the run's lock.
+// askCaller reports whether a context can end at all, and returns the cause if it has ended. It calls methods of the context, which are
+// user code, so it is not called under the run's lock.
 func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	err = contain(func() error {
 		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {

@@ -18,17 +18,17 @@ import (
 const maxExpansions = 32
 
 // Expand, returned by a step, makes its node a sub-graph: as with Node.Sub, a nested run performs the graph, and its result is the node's.
-// inputs are the root inputs of the graph; it does not get the node's own parameters. Only a step, or an item of a map of steps, can
-// expand: for a Test, a Fallback and the end node the result of Expand is an ordinary error. See docs/composites.md. The node's
-// OutputSchema, moderation, Routes, Memo, Retry and Fallback apply to the result of the nested run; Timeout and OverallTimeout bound the
-// step and the nested run together.
+// inputs are the root inputs of the graph, which does not get the node's own parameters. Only a step, or an item of a map of steps, can
+// expand: from a Test, a Fallback or the end node, Expand is an ordinary error. See docs/composites.md. OutputSchema, moderation, Routes,
+// Memo, Retry and Fallback apply to the result of the nested run; Timeout and OverallTimeout bound step and nested run together.
 //
-// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run continues in another life before the nested run has ended,
-// the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of the same [Plan.Hash].
+// Snapshots and stores hold the state, as with [Suspend], but not the graph. If the run is continued from a snapshot or store before the
+// nested run has ended, the step is called again, in the same attempt. It gets the state from [Step.SavedState] and must return a graph of
+// the same [Plan.Hash].
 //
-// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or lacks
-// a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It fails with
-// [CauseSubrun] if 32 expanded nodes are around it already, or if the step returns something else in a later life ([ErrGraphChanged]).
+// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it, or
+// lacks a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). It
+// fails with [CauseSubrun] inside 32 other expanded nodes, or if a repeated call of the step returns something else ([ErrGraphChanged]).
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }
@@ -49,8 +49,9 @@ type expansion struct {
 
 	warnings []error // the warnings of the plan, each with the path of the nodes around it
 
-	// The following fields are set for a node that was expanded in an earlier life. held has the nodes inside, as the snapshot
-	// has them, with the nested runs that continue them. answers is the number of signals that have been answered.
+	// The following fields are set for a node that was expanded in an earlier life of the run, before the run was continued. held has the
+	// nodes inside, as the snapshot has them, with the nested runs that continue them. answers is the number of signals that have been
+	// answered.
 	held    *held
 	answers int
 	back    takenBack // what a redrive of the nodes inside removes from the store
@@ -140,8 +141,8 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	return r.checkPerformers(p, within)
 }
 
-// warningsInside returns the warnings of the plan that a node expands into. Their texts are those of a node with the plan's
-// graph as its Sub: all items and iterations share the warnings of their node.
+// warningsInside returns the warnings of the plan that a node expands into. Their texts name the node as if the graph were its Sub, so
+// all items of a map and all iterations of a loop have the same warnings.
 func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
 	for i := range warnings {
@@ -157,8 +158,8 @@ func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	return warnings
 }
 
-// warnOfExpansion adds the warnings from [Run.warningsInside] to the warnings of the outermost run, each once. The caller holds the
-// run's lock. Their texts are fixed, so no user code renders them.
+// warnOfExpansion adds the warnings from [Run.warningsInside] to the warnings of the outermost run, each once. The caller holds the run's
+// lock. The texts of the warnings are fixed, so no user code renders them.
 func (r *Run) warnOfExpansion(warnings []error) {
 	for _, warning := range warnings {
 		x := r.outermost().remark()
@@ -191,7 +192,8 @@ func (r *Run) declaring(group string) *Run {
 	return nil
 }
 
-// holdExpansion compares the graph that the step has returned again with the nodes inside, as a snapshot has them.
+// holdExpansion prepares the nested run of a graph that the step has returned again, to continue from the stored state of the nodes
+// inside. It returns an error if the graph does not fit this state.
 func (w *worker) holdExpansion(x *expansion) error {
 	r, ref := w.run, w.task.Ref
 	r.lock()
@@ -244,8 +246,8 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 	return false, nil
 }
 
-// again checks the result of an attempt whose step was called again to return the graph of an earlier life. Every
-// other result is a failure.
+// again checks the result of an attempt whose step was called again to return the graph of an earlier life. If the step has returned no
+// graph, and the node has neither failed nor been cancelled, the result becomes a failure.
 func (w *worker) again(c conclusion) conclusion {
 	if c.expand != nil || c.Status == Failed && c.suspend == nil || c.Status == Cancelled {
 		return c
@@ -451,8 +453,8 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called to return the graph again,
-// so that the nodes could be undone, they have what was undone since then.
+// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called again so that the nodes could
+// be undone, they include which of them were undone since then.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -516,7 +518,7 @@ func (r *Run) dropKept(x *extra) {
 	x.kept = nil
 }
 
-// keepExpanded gives the output of an expanded node to the memo. The attempt of its step had no output to keep.
+// keepExpanded stores the output of an expanded node in the memo. When its step returned, there was no output to store yet.
 func (w *worker) keepExpanded(value any) {
 	r, s := w.run, w.step
 	m := r.memoOf(w.task.Ref)

@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is the gate's
-// output, and routes like the value of a condition; approve and approved also mean true, reject and rejected false. [Plan.Hash] covers a Gate,
-// except its Check: a graph whose gate has another Timeout has another hash.
+// Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the signal is
+// the gate's output, and selects branches like the value of a condition. The words "approve" and "approved" also mean true; "reject" and
+// "rejected" also mean false. [Plan.Hash] covers a Gate, except its Check: a graph whose gate has another Timeout has another hash.
 //
 // A gate accepts only its choices: Choices if it declares any, else the labels of its out-edges. If one of these is approved, approve, true
 // or yes, in upper or lower case, all four words are choices; the same holds for rejected, reject, false and no. If every choice is one of
@@ -60,8 +60,9 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
-// Decision is a signal that says who decided, and why. Its Value is the value of the signal: it routes, and the gate's
-// dependents, or the step that continues, receive it. [NodeResult], [View.Decision] and the event node.signalled have the whole Decision.
+// Decision is a signal that says who decided, and why. Its Value is the value of the signal. The Value selects the branches, and the
+// gate's dependents, or the step that continues, receive it. The whole Decision is in [NodeResult], [View.Decision] and the event
+// node.signalled.
 type Decision struct {
 	Value any
 	// Actor names who decided.
@@ -100,8 +101,7 @@ var ErrChoice = errors.New("no such choice")
 type ChoiceError struct {
 	// Node is the path of the gate.
 	Node string
-	// Answer is the label of the answer. If the answer has no label, it is the answer as text, shortened to about a
-	// kilobyte.
+	// Answer is the label of the answer or, if the answer has no label, its text, shortened to about a kilobyte.
 	Answer string
 	// Choices are the choices of the gate: as declared, or the labels of its edges in the order of declaration, then the
 	// words that mean the same as one of them or the opposite. See [Gate].
@@ -161,8 +161,8 @@ func (n *node) declaredChoices() []string {
 }
 
 // withAliases adds to labels the words that mean the same as one of them. If all labels are words of the two alias classes, it adds the
-// words of both: an author who writes "approved" expects that "rejected" may be answered. If there is another label, it may be the
-// opposite word, mistyped, so the opposite words are not added. The label of a gate's timeout is ignored here.
+// words of both: an author who writes "approved" expects that "rejected" may be answered. If there is any other label, that label may be
+// the opposite word, mistyped, so the opposite words are not added. The label of a gate's timeout is ignored here.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -197,7 +197,7 @@ func isAlias(classes map[string]bool, label string) bool {
 	return ok
 }
 
-// isChoice reports whether an answer with these labels is one of the choices, which include their aliases.
+// isChoice reports whether an answer has labels and all of them are choices. The list choices includes the aliases.
 func isChoice(labels, choices []string, gate bool) bool {
 	classes := aliases
 	if gate {
@@ -228,9 +228,9 @@ func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 // Unwrap returns the error of Check.
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
-// refuse returns an error that matches [ErrChoice] and names the gate by its path, if the answer is no choice of the gate, or its Check
-// refuses it. The answer and Check are user code; the caller does not hold the run's lock. If BranchLabels panics, refuse returns nil, and
-// the panic fails the gate later; a Check that panics refuses the answer.
+// refuse returns an error that matches [ErrChoice] and names the gate by its path, if the answer is no choice of the gate, or the gate's
+// Check refuses the answer. The answer and Check are user code; the caller does not hold the run's lock. A panic of the answer's
+// BranchLabels is not a refusal: it fails the gate later. A panic of Check is a refusal.
 func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
@@ -262,7 +262,8 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	return e
 }
 
-// checkChoices reports choices that disagree with the labels of the node's out-edges. It reads the graph, before its nodes are numbered.
+// checkChoices reports labels of edges that match none of the declared choices, and gates that answer "timeout" although no edge takes
+// this answer. It reads the graph, before the nodes are numbered.
 func (c *compiler) checkChoices() {
 	if c.isPruned {
 		return
@@ -415,8 +416,8 @@ func Suspend(token string, info, state any) error {
 // SuspendUntil, returned by a step, makes its node sleep until t. Then the step is called again from its start, in the same attempt, with
 // its own state in [Step.SavedState]; [Step.Resumed] reports that there was no signal. Meanwhile the node is [Retrying], as in a backoff:
 // it holds no slot, OverallTimeout continues, [Execute] waits for it, and [Run.RetryNow] wakes it. Timeout begins again afterwards. The
-// time also holds in later lives of the run: with a store the process may end, and under [Runner.Serve] a long sleep costs nothing. If t
-// has passed, the step is called again at once.
+// process may end during the sleep: if the run is continued from its snapshot or store, the node wakes at the same time. Under
+// [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called again at once.
 //
 // The end node cannot sleep: it fails. A node that was asked to stop stops instead.
 func SuspendUntil(t time.Time, state any) error {
