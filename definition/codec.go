@@ -22,7 +22,7 @@ type field[T any] struct {
 	takes Type
 	// read reads the value. If it reports a problem, it does not change the target.
 	read func(d *decoder, v *Value, to *T)
-	// show returns the value, or false to leave it out. It is nil if another field writes the value.
+	// show returns the value, or false if the field is to be left out. show is nil if another field writes the value.
 	show func(e *encoder, from *T) (Value, bool)
 }
 
@@ -31,7 +31,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // the field that a value without an object probably belongs to, such as the field over of a map
+	alone    string   // the field that is probably meant by a text or number in place of the object, such as "over" of a map
 }
 
 // read reads an object.
@@ -85,7 +85,8 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 }
 
-// mayBelong adds a hint to the last problem if the preceding member has no value: items[i] may belong in it.
+// mayBelong adds a hint to the last problem, that of items[i], if the preceding member has no value: items[i] may be meant as its
+// value, but lack the indentation.
 func (d *decoder) mayBelong(items []Value, i int) {
 	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
 		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))
@@ -127,8 +128,8 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 	return meant
 }
 
-// explain returns v, a value that the reader of the format has rejected, or, if readers of the format disagree about v, a copy of v whose
-// message says what the field expects.
+// explain is called with a value that the reader of the format has rejected. If the reason is that YAML readers disagree about v, and
+// the field expects a boolean or a number, explain returns a copy of v whose message says what to write. Otherwise it returns v.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
 		return v
@@ -309,7 +310,7 @@ func prose[T any](key string, at func(*T) *string) field[T] {
 	})
 }
 
-// flag returns a field that is true or left out.
+// flag returns a field for a boolean. Encode leaves out the field if it is false.
 func flag[T any](key string, at func(*T) *bool) field[T] {
 	return field[T]{
 		name:  key,
@@ -386,8 +387,7 @@ func duration[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{}, at)
 }
 
-// delay returns a field for a duration that may be negative, which means no delay: "none" is read as minus one
-// nanosecond.
+// delay returns a field for a duration. A negative duration means no delay, and so does "none", which is read as minus one nanosecond.
 func delay[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true, negative: true}, at)
 }
@@ -527,16 +527,15 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 	*to = list
 }
 
-// causeAliases maps other engines' names of causes, which a list of causes may contain, to the causes that they mean in a retry and at an
-// edge.
+// causeAliases maps other engines' names of causes to the causes that they mean in the list of a retry, and in the list of an edge.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
-	// A retry does not name violated parameters: they violate their schema in each attempt.
+	// A retry does not get CauseContractInput: parameters that violate their schema would do so in each attempt.
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes returns a field for a list of causes. An item is the name of a cause, or an alias. The function meaning
-// returns the causes of an alias.
+// causes returns a field for a list of causes. An item is the name of a cause, or another engine's name, an alias. The function meaning
+// returns the causes that an alias stands for.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {
@@ -617,7 +616,7 @@ func showEnum[E textual](e *encoder, x E) Value {
 	return Value{Type: Text, Text: string(text)}
 }
 
-// data returns a field that holds any JSON except null. In Go, null would be the same as no value.
+// data returns a field that holds any JSON except null, since in Go null would be the same as no value.
 func data[T any](key string, at func(*T) *any) field[T] {
 	return field[T]{
 		name: key,

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Nodes of these kinds compute their output by an expression. The engine evaluates their tests as it does for conditions, but joins them
-// like steps: a failed predecessor blocks them.
+// Nodes of these kinds compute their output by an expression. The engine evaluates the expression as it does the test of a condition.
+// But unlike a condition, such a node is blocked by a failed predecessor.
 const (
 	kindExpression = "expression" // one value
 	kindAssignment = "assignment" // a map of values
@@ -57,7 +57,7 @@ func unlessComputed(f field[node]) field[node] {
 	return f
 }
 
-// assignment reads the expressions of an output's members. It joins them into one map expression. Each text stands in parentheses.
+// assignment reads the expressions of an output's members. It joins them into one expression for a map, with each text in parentheses.
 // The closing parenthesis is on a new line, since a text may end with a comment.
 func (d *decoder) assignment(v *Value, to *node) {
 	if len(v.Items) == 0 {
@@ -114,8 +114,9 @@ func (d *decoder) compute(v *Value, n *node) {
 	n.TestExpr = n.expression
 }
 
-// checkMembers returns the problems of the members of assignments. The graph's evaluator reads each member alone; a member that is an
-// expression only together with others is a problem. If a member has a problem, Compile's problem with the whole text is left out.
+// checkMembers adds the problems of the members of assignments to the problems that Compile has found. It parses each member alone with
+// the graph's evaluator, since texts that are not expressions may form one when they are joined. If a member has a problem,
+// checkMembers removes Compile's problem with the joined text.
 func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	c := memberChecker{parts: parts, wrong: map[string]bool{}}
 	c.graph("", g, nil)
@@ -164,7 +165,8 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 	}
 }
 
-// parses reads a text with an evaluator, which is the host's code.
+// parses returns the error with which an evaluator rejects a text, or nil. The evaluator is the host's code; if it panics, the panic
+// becomes an error.
 func parses(e evaluator, text string) error {
 	return foreign.Contain(func() error {
 		_, err := e.Parse(text)

@@ -16,12 +16,11 @@ const Version = 1
 
 const versionText = "1"
 
-// Decode reads a JSON document. It does not compile the graph: the host may first set what is not data, such as merge
-// strategies, and then compile or execute it; see [Loader]. Decode checks the document's schedule but does not return
-// it.
+// Decode reads a JSON document. It does not compile the graph: the host may first set what is not data, such as the functions of merge
+// strategies, and then compile or execute the graph; see [Loader]. Decode checks the document's schedule but does not return it.
 //
-// Decode reports every problem of the document, as an [*Error] with a [*Problem] each; only a syntax problem or an
-// exceeded limit ends the search. errors.Is finds the kind of each problem, such as [ErrUnknownField].
+// The error is an [*Error] with a [*Problem] for each problem of the document. After a syntax problem, an exceeded limit or an unknown
+// version, Decode looks for no further problems. errors.Is finds the kind of each problem, such as [ErrUnknownField].
 func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	root, err := Parse(data, limits)
 	if err != nil {
@@ -62,7 +61,8 @@ func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// NewDocument is FromTree but returns the whole document, with its schedule and its Aliases. It does not compile the graph; [Loader] does.
+// NewDocument is like FromTree, but returns the whole document, with its schedule and its Aliases. It does not compile the graph;
+// [Loader] does.
 func NewDocument(root *Value, limits Limits) (*Document, error) {
 	doc, err := partOf(root, limits)
 	if err != nil {
@@ -71,8 +71,8 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is NewDocument, but for a document with problems it also returns the parts that could be read. The graph is nil if a problem
-// ended the search.
+// partOf is like NewDocument, but for a document with problems it returns the parts that could be read beside the error. The graph is
+// nil if a problem ended the search.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
@@ -159,7 +159,7 @@ func (d *decoder) expect(v *Value, t Type) bool {
 	return false
 }
 
-// noSpace matches a text that is a key and a value separated by nothing but a colon.
+// noSpace matches a text that is a key, a colon and a value, without a space after the colon.
 var noSpace = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]{0,40}:[^\s/:][^\n]{0,200}$`)
 
 // list reads the items of a list.
@@ -318,8 +318,8 @@ func nodeIDs(v *Value) map[string]bool {
 	return ids
 }
 
-// members returns the members of an object that have the key. There may be several: record.read reports a key that
-// occurs twice.
+// members returns the members of an object that have the key. There may be several, since an object of the tree may contain a key
+// twice; record.read reports that.
 func members(v *Value, key string) (found []*Value) {
 	if v.Type != Object {
 		return nil

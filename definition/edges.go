@@ -101,7 +101,7 @@ func afterEdges(key string) field[node] {
 				edge := from.after[i]
 				e.push("", i)
 				item := afterRecord.show(e, &edge)
-				if len(item.Items) == 1 { // only its source
+				if len(item.Items) == 1 { // the edge has only a source
 					item = Value{Type: Text, Text: edge.From}
 				}
 				v.Items = append(v.Items, item)
@@ -132,8 +132,8 @@ func nextEdges(key string) field[node] {
 	}}
 }
 
-// branchEdges returns the field with labelled edges to the nodes that follow this node, by label. An object has no
-// order, since tools may sort it: the edges are declared in the order of their labels.
+// branchEdges returns the field with labelled edges to the nodes that follow this node, by label. The edges are declared in the order
+// of their labels, whatever the order of the keys, since tools may sort the keys of an object.
 func branchEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
 		if !d.expect(v, Object) {

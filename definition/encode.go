@@ -6,21 +6,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Encode writes a graph as a JSON document. Equal graphs give the same document, whatever spelling they were read from.
-// Decoding it gives an equal graph; values in Config, Params and Default have the types that [Decode] gives them, for
+// Encode writes a graph as a JSON document. It writes the same document for equal graphs, whatever spelling they were read from.
+// Decoding the document gives an equal graph, except that values in Config, Params and Default get the types that [Decode] uses, for
 // example int64 for an int.
 //
 // The document has no schedule: see [Document.Encode].
 //
-// Encode reports everything that a document cannot express in one [*Error], with node and field. Go functions, and Go
-// values that have no JSON form, have kind [ErrNotData]. Problems that Decode would find, such as a duplicate id or an edge
-// to an unknown node, have the kind that Decode gives them. Encode does not compile the graph. It does not write the
-// graph's Evaluator and Schemas: like the step function, they belong to the host, which must set them again.
+// The error is an [*Error] with a [*Problem] for everything that a document cannot express. A Go function, or a Go value without a JSON
+// form, is a problem of kind [ErrNotData]. A problem that Decode would find, such as a duplicate id or an edge to an unknown node, has
+// the kind that it has in errors of Decode. Encode does not compile the graph. It does not write the graph's Evaluator and Schemas:
+// like the step function, they belong to the host, which must set them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	return (&Document{Graph: g}).Encode()
 }
 
-// Encode is the function [Encode] for a graph with its schedule.
+// Encode is like the function [Encode], and also writes the schedule.
 func (d *Document) Encode() ([]byte, error) {
 	root, err := d.Tree()
 	if err != nil {
@@ -32,7 +32,7 @@ func (d *Document) Encode() ([]byte, error) {
 // Tree is [Encode] for writers of other formats: it returns the document as a tree, without positions.
 func Tree(g *kahn.Graph) (*Value, error) { return (&Document{Graph: g}).Tree() }
 
-// Tree is the function [Tree] for a graph with its schedule.
+// Tree is like the function [Tree], and adds the schedule.
 func (d *Document) Tree() (*Value, error) {
 	e := encoder{limits: Limits{Bytes: -1, Values: -1, Nodes: -1, Edges: -1, NameBytes: -1}.Resolved(), schedule: d.Schedule}
 	v := e.graph(d.Graph, &documentRecord)

@@ -32,10 +32,11 @@ const (
 	ErrGraph        ErrorKind = "invalid graph"       // [Loader] only: the graph does not compile; see the Problem's Err
 )
 
-// maxProblems is how many problems are kept, as many as a person reads.
+// maxProblems is the largest number of problems in an Error. A person hardly reads more.
 const maxProblems = 100
 
-// Error holds all problems of a document, or, from [Encode], of a graph. It unwraps to the problems and to Err.
+// Error holds the problems of a document; an Error from [Encode] holds the problems of a graph. An Error unwraps to the problems and to
+// Err.
 type Error struct {
 	// Problems holds the first 100 problems, in document order; the problem of a missing field comes after the other problems of its
 	// object.
@@ -90,12 +91,12 @@ type Problem struct {
 	// Node is the id of the node with the problem; for a node of a sub-graph, the ids on the path to it, separated by
 	// slashes. It is empty outside nodes, and where the id itself is bad.
 	Node string
-	// Field is the name of the Go field, where Encode found code instead of data.
+	// Field is the name of the Go field in which Encode found code instead of data. Otherwise it is empty.
 	Field string
 	// Message describes the expected and the actual value, without the place.
 	Message string
 	// Suggestion is what the author probably meant: the name of a field, a node, a kind or a value, without quotes. It is empty if
-	// nothing is similar. Message contains it, too.
+	// nothing is similar. Message contains the suggestion, too.
 	Suggestion string
 	// Err is the error behind the problem, or nil.
 	Err error
@@ -141,7 +142,7 @@ type report struct {
 	path []segment
 	node []string // the ids of the enclosing nodes
 	err  Error
-	// stopped is set once a problem ended the reading, such as an exceeded limit.
+	// stopped is set after a problem, such as an exceeded limit, that ends the reading.
 	stopped bool
 }
 
@@ -154,7 +155,7 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
-// suggest adds the probable meaning to a problem, unless it is empty.
+// suggest adds the suggestion meant to a problem, unless meant is empty.
 func (p *Problem) suggest(meant string) {
 	if meant != "" {
 		p.Message += "; did you mean " + quote(meant) + "?"
@@ -168,7 +169,7 @@ func (p *Problem) nearest(written string, choices []string) {
 	p.suggest(meant)
 }
 
-// add reports a problem at the current place. It returns nil if there are too many problems.
+// add reports a problem at the current place. If there are maxProblems already, add only counts the problem, and returns nil.
 func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++

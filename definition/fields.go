@@ -19,8 +19,8 @@ type graph struct {
 // node is an object of the document that describes a node, with the edges written in it.
 type node struct {
 	kahn.Node
-	// computes is the kind of a node with an expression, otherwise "". expression is its text, which compute puts into
-	// TestExpr.
+	// computes is the kind of a node with an expression, otherwise "". expression is the text of the expression, which the method
+	// compute puts into TestExpr.
 	computes, expression string
 
 	after    []kahn.Edge

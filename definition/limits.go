@@ -6,13 +6,13 @@ package definition
 // Memory is bounded by Bytes and Values: a document is kept as text, as a tree of about 120 bytes per value, and as the
 // graph.
 type Limits struct {
-	// Bytes bounds the length of the text. Default: 1 MiB. Read stops reading there.
+	// Bytes bounds the length of the text. Default: 1 MiB. Read reads at most one byte more.
 	Bytes int
 	// Depth bounds how deep lists and objects may nest; a sub-graph takes four levels. Default: 100. A larger value
 	// than 10,000 counts as 10,000.
 	Depth int
-	// Values bounds the number of values; each member of a list or an object is one. The values behind a YAML alias count
-	// each time the alias is used. Default: 100,000.
+	// Values bounds the number of values; each item of a list and each member of an object is a value. The values behind a YAML alias
+	// count each time the alias is used. Default: 100,000.
 	Values int
 	// Aliases bounds the number of aliases in a YAML document. Default: 100.
 	Aliases int
@@ -27,8 +27,7 @@ type Limits struct {
 // maxDepth is the depth that this package itself can handle.
 const maxDepth = 10_000
 
-// Resolved returns the limits with all defaults filled in and "no limit" as the largest int. Readers of other formats
-// need it.
+// Resolved returns the limits with all defaults filled in and "no limit" as the largest int. The readers of other formats call it.
 func (l Limits) Resolved() Limits {
 	for _, f := range []struct {
 		limit *int

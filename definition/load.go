@@ -27,10 +27,11 @@ type Loader struct {
 	// graph, a config that violates the schema of its kind is a problem, too. Nil: any kind is accepted.
 	Kinds map[string]Kind
 	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. For a document with
-	// problems it gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.
+	// problems, it is called with the part of the graph that could be read, so that problems in guards, configs and contracts are
+	// reported, too.
 	Prepare func(*kahn.Graph)
-	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. The Check function of module schedule
-	// is one. A [*kahn.Problem] among the joined errors names the field, such as Cron.
+	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. It may be the function Check of
+	// module schedule. If it joins several errors, each is a defect; a [*kahn.Problem] among them names its field, such as Cron.
 	CheckSchedule func(*Schedule) error
 }
 
@@ -41,8 +42,8 @@ type Document struct {
 	File  string // the name of the document in its problems, or ""
 	// Schedule says when runs of the graph begin; nil if the document does not say.
 	Schedule *Schedule
-	// Aliases are the uses of names that other engines have, such as the cause provider_error. Each has its place, and its Suggestion is
-	// this package's name, which [Encode] writes.
+	// Aliases are the uses of names that other engines have, such as the cause provider_error. Each Problem has the place of such a
+	// name. Its Suggestion is this package's name, which [Encode] writes.
 	Aliases []*Problem
 }
 
@@ -90,7 +91,8 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	return doc, nil
 }
 
-// Load decodes a document and compiles its graph: see [Loader]. prepare, if not nil, is called in between, to set what is not data.
+// Load decodes a document and compiles its graph: see [Loader]. prepare, if not nil, is called before the graph is compiled, to set
+// what is not data.
 func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
 	doc, err := Loader{Limits: limits, Prepare: prepare}.Load(data)
 	if err != nil {

@@ -45,8 +45,8 @@ type foundError struct {
 	compiled bool
 }
 
-// flat appends the errors about the graph that err joins, and the errors of a GraphError. It also returns the
-// GraphError.
+// flat appends the errors about the graph of which err consists: err may be a GraphError, or come from errors.Join. flat also returns
+// the GraphError, or nil.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
@@ -124,7 +124,7 @@ type part struct {
 	name  *Value // for a node: its id, whose position the problems of the node get
 }
 
-// edgePart is the place of an edge, with its ends, and the node in which it is written, or "".
+// edgePart is an edge of a document: its place, the id of the node in which it is written, or "", and the ids of its ends.
 type edgePart struct {
 	part
 	node, from, to string
@@ -142,8 +142,8 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// graph adds the nodes and edges of a graph. The edges have the order of declare. It skips a value with a Problem: the value was not
-// read, so the document's limits do not bound its content.
+// graph adds the nodes and edges of a graph. The edges are in the order in which the function declare puts them. A value with a Problem
+// is skipped: the decoder has not read the value, so its size was not checked against the limits.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {

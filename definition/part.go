@@ -192,8 +192,8 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	}
 }
 
-// closes reports whether the error is a cycle and the document has the closing edge at the index that the error names. An unread edge may
-// have changed the indices of other edges.
+// closes reports whether the error is a cycle and the document has the closing edge at the index that the error names. The document may
+// have another edge at that index, since the indices in the error do not count edges that could not be read.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
 	if !errors.As(err, &problem) {

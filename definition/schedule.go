@@ -12,7 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Schedule says when runs of a document's graph begin. Package schedule has the rules, reads the expressions and starts the runs.
+// Schedule says when runs of a document's graph begin. Package schedule explains the fields, parses the cron expressions and starts the
+// runs.
 type Schedule struct {
 	// Name identifies the schedule in its store. Default: the name of the graph.
 	Name string
@@ -20,11 +21,12 @@ type Schedule struct {
 	// Every.
 	Cron, Zone string
 	Every      time.Duration
-	// Missed is "none" or "all"; empty means the latest missed tick.
+	// Missed says which missed ticks are made up for: "none", "all" or, if it is empty, only the latest. A tick is a time at which a
+	// run is due.
 	Missed string
-	// Overlap is "allow"; empty means skip.
+	// Overlap is "allow" if the run of a tick may begin while an earlier run has not ended. If it is empty, such a tick is skipped.
 	Overlap string
-	// StartingDeadline is how late a tick may begin, and Jitter bounds its random delay.
+	// StartingDeadline is how late the run of a tick may begin. Jitter bounds the random delay of a tick.
 	StartingDeadline, Jitter time.Duration
 	// Labels are the labels of the runs.
 	Labels map[string]string
@@ -147,8 +149,8 @@ func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	}
 }
 
-// checkSchedule finds the defects of a document's schedule: inputs that the graph lacks, inputs that a run would lack, and what the host's
-// CheckSchedule finds. Unless allInputs is set, the graph may have other inputs.
+// checkSchedule finds the defects of a document's schedule: inputs that the graph lacks, inputs that a run would lack, and what the
+// host's CheckSchedule finds. If allInputs is false, inputs are not checked, since some inputs of the graph could not be read.
 func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found []error) {
 	if s == nil {
 		return nil

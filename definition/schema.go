@@ -37,9 +37,9 @@ var ownKinds = map[string]Kind{
 	kahn.KindTrigger:   {Description: "Begins the run when it is fired. Other triggers, and what only they lead to, are left out."},
 }
 
-// SchemaWith returns the JSON Schema of documents for a host with these kinds, by name: it rejects other kinds, and the config of each node
-// must satisfy the schema of its kind. A config's schema must not refer to anything outside itself. The error names a kind whose Config
-// cannot be encoded as JSON.
+// SchemaWith returns the JSON Schema of documents for a host with these kinds, by name. The schema rejects other kinds, and configs
+// that violate the schema of their kind. A config's schema must not refer to anything outside itself. The error names a kind whose
+// Config cannot be encoded as JSON.
 func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	root, err := Parse([]byte(schema), Limits{})
 	if err != nil {

@@ -25,14 +25,14 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// Value is a document, or a part of one, as a tree that records the place of everything in its text. All formats are
-// read into such a tree, so that they mean the same; see [FromTree].
+// Value is a document, or a part of one, as a tree that records the place of everything in its text. The readers of all formats make
+// such trees, and the same code decodes them; see [FromTree].
 type Value struct {
 	Type Type
 	// Text is the content of a text, the literal of a number as JSON writes it, "true" or "false".
 	Text string
-	// Items are the elements of a list or the members of an object, in document order. An object may hold a key twice
-	// here; the decoder rejects it.
+	// Items are the elements of a list or the members of an object, in document order. An object may have a key twice here; the decoder
+	// rejects such an object.
 	Items []Value
 	// Key is the key of a member of an object.
 	Key string

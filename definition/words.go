@@ -74,7 +74,7 @@ var values = map[string]string{
 	"forbid": "skip", "latestonly": "latest", "last": "latest", "once": "latest", "one": "latest", "never": "none", "catchup": "all",
 }
 
-// fold removes everything that does not matter when words are compared.
+// fold returns a text in lower case, without separators. Words are compared in this form.
 func fold(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(s))
 }

@@ -1,4 +1,4 @@
-// Package event reports what happens in a run: a sink gets each event with its type and its payload.
+// Package event defines the events of a run. A sink is a function that is called with each event:
 //
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(func(e event.Event) {
 //		switch p := e.Payload.(type) {
@@ -9,8 +9,9 @@
 //		}
 //	}))
 //
-// Sinks are options of a run, see kahn.OnEvent. A reader asks for events at any time instead: see Run.Events of package kahn. The
-// constants of [Type] say what happened ([NodeRetried]). The payloads are nouns ([Retry]); some belong to several types.
+// Sinks are options of a run, see kahn.OnEvent. A program can also read the events at any later time: see Run.Events of package kahn.
+// The constants of [Type] say what has happened, such as [NodeRetried]. The types of payloads are named by nouns, such as [Retry]; some
+// belong to several types of events.
 //
 // The names by task:
 //
@@ -29,8 +30,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Event is one fact about a run. The events of a run are in one total order: run.started comes first, and the event that ends the run comes
-// last. The events of a node come in the order of its life, and the end of a predecessor comes before the events that follow from it.
+// Event is one fact about a run. The events of a run are in one total order: run.started comes first, and the event that ends the run
+// comes last. The events of a node are in the order in which they happened, and the end of a node comes before the events of other
+// nodes that follow from it.
 //
 // In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload; the file
 // schema.json of this package describes it.
@@ -42,9 +44,10 @@ type Event struct {
 	Time     time.Time
 	// TraceID is the same for all events of a run, see kahn.TraceID.
 	TraceID string
-	// Parent is the id of the event that led to this one, or 0. For the first event of a node, in each epoch, it is the end of the
-	// predecessor that decided the node's join, the start of the node's wave, or the failure that stopped the node. For later events of
-	// the node it is the node's last event, not counting deltas and logs. The parent may be an event of an earlier life of the run.
+	// Parent is the id of the event that led to this one, or 0. The parent of a node's first event in an epoch is the end of the
+	// predecessor that decided the node's join, the start of the node's wave, or the failure that stopped the node. The parent of a
+	// later event of the node is the node's previous event, not counting deltas and logs. The parent may date from an earlier process
+	// that performed the run.
 	Parent uint64
 	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id; inside a composite, the composite's path comes
 	// before it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L.

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 )
 
-// levels maps event types to the levels at which LogTo logs them. A step's own logs have their own levels.
+// levels maps event types to the levels at which LogTo logs them. An event of type node.log has the level that the step has chosen.
 var levels = map[Type]slog.Level{
 	RunStarted: slog.LevelInfo, RunStatusChanged: slog.LevelInfo, RunRecovered: slog.LevelWarn,
 	RunCompleted: slog.LevelInfo, RunFailed: slog.LevelError, RunCancelled: slog.LevelWarn,
@@ -35,16 +35,16 @@ func levelOf(e *Event) slog.Level {
 	return levels[e.Type]
 }
 
-// LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The time
-// is the event's. Failures are logged as errors; stops, retries, timeouts and refusals as warnings; ends, skips, suspensions and answers
-// as information; other events for debugging. A nil logger means [slog.Default]. An event at a level that the logger's handler does not
-// enable costs next to nothing.
+// LogTo returns a sink that logs every event as one record. The message is the event's type, or for node.log the step's message. The
+// record has the time of the event. Failures are logged at level Error; stops, retries, timeouts and refusals at Warn; completions,
+// skips, suspensions, answers, redrives and the start of a run at Info; most other events at Debug. A nil logger means [slog.Default].
+// An event at a level that the logger's handler does not enable costs next to nothing.
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
 // node (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has
 // them and they are not empty; docs/production.md lists them.
 //
-// The functions more return additional attributes, such as the host's. The option kahn.LogTo adds kind and label.
+// Each function of more is called with the event, and returns additional attributes. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()

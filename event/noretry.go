@@ -2,7 +2,8 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry says why a failed node was not attempted again. If several reasons apply, it is the first of them in the order below.
+// NoRetry says why a failed node was not attempted again. If several reasons apply, the NoRetry is the first of them in the order
+// below.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.

@@ -22,8 +22,8 @@ type Start struct {
 // example after a signal or a redrive.
 type StatusChange struct {
 	From, To machine.RunStatus
-	// Waiting lists the nodes that still wait and began to wait after the last event of this type, or after the run's start: their paths,
-	// in the order of declaration. After a crash it may repeat nodes that an event before the crash named.
+	// Waiting lists the paths of the nodes that have begun to wait since the previous event of this type, or since the run's start, and
+	// still wait. They are in the order of declaration. After a crash it may repeat nodes that an event before the crash named.
 	Waiting []string
 	// TotalWaiting is the number of all waiting nodes, including the node whose signal lets the run continue. Run.Waiting lists them.
 	TotalWaiting int
@@ -32,9 +32,9 @@ type StatusChange struct {
 }
 
 // Recovery is the payload of run.recovered: the run continues after a crash. Readers may have seen events after event From that are no
-// longer part of the run: deltas, logs, and events caused by errors of the store. Later events get the ids of these events. A reader that
-// continues gets a GapError if it has not seen all events that were kept before the crash. Neither happens if the run stores its events,
-// see kahn.StoreEvents.
+// longer part of the run: deltas, logs, and events caused by errors of the store. The ids of these events are used again for later
+// events. A reader that continues gets a GapError if it has not seen all events that were kept before the crash. If the run stores its
+// events, see kahn.StoreEvents, readers see no such events, and get no GapError.
 type Recovery struct {
 	From uint64 // the id of the last kept event before the crash
 }
@@ -55,7 +55,7 @@ type RunEnd struct {
 	// Aggregation is the output of the run: the output of the end node. Without an end node it is the output of the only leaf,
 	// or the outputs of all leaves by id. See kahn.EventOutputs.
 	Aggregation Output
-	Usage       map[string]float64 // the usage of the run in all its lives
+	Usage       map[string]float64 // what the steps of the run have used, in all processes that performed it
 	Request     Request            // who first asked the run to stop, and why, see Result.StopRequest
 }
 
@@ -70,8 +70,8 @@ type Wave struct {
 	Nodes []string
 }
 
-// Delta is the payload of node.stream.delta. Index counts from 1 for each path. It continues over the attempts of the node and of the
-// composites around it, and over the lives of the run.
+// Delta is the payload of node.stream.delta. Index counts from 1 for each path. The count goes on in further attempts of the node or of
+// a composite around it, and in a process that continues the run.
 type Delta struct {
 	Index int
 	Chunk any
@@ -128,8 +128,8 @@ type Suspension struct {
 	Deadline time.Time // zero if there is no deadline
 }
 
-// Answer is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate, and before
-// node.queued of a step that continues. Actor and Comment are empty unless the signal was a kahn.Decision.
+// Answer is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate, and
+// before node.queued of a step that continues. Actor and Comment are set only if the signal was a kahn.Decision.
 type Answer struct {
 	Value          any
 	Actor, Comment string
@@ -138,7 +138,7 @@ type Answer struct {
 
 // Invalidation is the payload of node.invalidated: an ended node will run again.
 type Invalidation struct {
-	Reason  string  // "redrive", or "inside" for a composite that continues inside
+	Reason  string  // "redrive", or "inside" for a composite in which nodes run again
 	Request Request // who asked for the redrive, and why, see kahn.Redrive
 }
 
@@ -176,7 +176,7 @@ type Hit struct {
 	At  time.Time `json:"at"`
 }
 
-// Output is an output in an event, see kahn.EventOutputs. Without that option it is the zero Output.
+// Output is an output in an event, see kahn.EventOutputs. Without this option, all Outputs are zero.
 type Output struct {
 	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it; nil if it is longer than the option allows.
 	Value json.RawMessage

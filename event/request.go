@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Request says who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package kahn. Both texts
-// are for display and logs; they do not change what happens. Each is shortened to about a kilobyte, and kept in the Result, in events, in
-// snapshots and in stores.
+// Request says who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package kahn. The two
+// texts are for display and logs, and change nothing else. Each text is shortened to about a kilobyte, and kept in the Result, in
+// events, in snapshots and in stores.
 type Request struct {
 	// Actor names the person or program that asks.
 	Actor string `json:"actor,omitempty"`

@@ -13,8 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check finds errors before a run, see [kahn.Expression]. Outside calls of exists, a text may name only ancestors; it may compare their
-// statuses only with the names of statuses; and it may name only declared inputs.
+// Check finds errors before a run, see [kahn.Expression]. It reports a node that is not an ancestor, outside calls of exists; an input
+// that is not declared; and the problems that Parse has found without rejecting the text, such as a status that is compared with a text
+// that is not the name of a status.
 func (e *expression) Check(ancestor, input func(name string) error) error {
 	found := slices.Clone(e.strange)
 	each := func(names []string, check func(name string) error) {
@@ -100,7 +101,7 @@ func rootOf(n ast.Node) ast.Node {
 	}
 }
 
-// kindOf returns the kind of a node's value if it is always the same, or "". The parts of the node were compiled before.
+// kindOf returns the kind of a node's value if it is always the same, or "". The caller has already compiled the parts of the node.
 func (c *compiler) kindOf(n ast.Node) string {
 	same := func(a, b ast.Node) string {
 		if c.kinds[a] != c.kinds[b] {

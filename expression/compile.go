@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The parser is expr-lang's, but the compiler and the virtual machine are not. expr-lang's machine cannot be interrupted,
-// rounds an int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a
-// missing path from a path to null. This file replaces both.
+// The parser is expr-lang's, but the compiler and the virtual machine are not. expr-lang's machine cannot be interrupted, rounds an
+// int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a missing path from a path
+// to null. This file replaces expr-lang's compiler and machine.
 
 // part is a compiled part of an expression.
 type part func(*evaluation) (any, error)
@@ -40,8 +40,8 @@ func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 
-// compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one
-// shared b. So a part counts again at each visit: otherwise nested comparisons could grow exponentially within the limit.
+// compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one shared b. So a
+// part counts again at each visit: otherwise a text within the limit could take exponential time, by nested comparisons.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)

@@ -339,9 +339,9 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 	}
 }
 
-// extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is
-// its only argument. The function before gets the result of comparing an argument with the best one so far, and reports whether the
-// argument is better.
+// extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is its only
+// argument. The function before is called with the result of comparing an argument with the best argument so far, and reports whether
+// the first is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
@@ -379,9 +379,8 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 // wordOperators are functions that the parser treats as operators.
 var wordOperators = []string{"contains", "startsWith", "endsWith"}
 
-// asCalls finds word operators that are called as functions, before arguments in parentheses. It capitalizes their first letters, so
-// that the parser does not take them for operators. Positions do not change. The map words has the names by their positions in
-// characters.
+// asCalls finds word operators that are written as calls, such as contains(x, y). It capitalizes their first letters, so that the
+// parser does not take them for operators. Positions do not change. The map words has the names by their positions in characters.
 func asCalls(s string) (changed string, words map[int]string) {
 	b := []byte(s)
 	words = map[int]string{}

@@ -1,4 +1,4 @@
-// Package expression reads the guards and conditions of graphs that are data. Its [Evaluator] evaluates the texts of such a graph:
+// Package expression evaluates guards and conditions that are texts, such as those of a graph that was read from a document:
 //
 //	g.Evaluator = expression.Evaluator{}
 //	g.StrictGuards = true // Compile reports texts that cannot be read or name nodes that they cannot see
@@ -95,7 +95,7 @@ const (
 	maxSteps = 100_000
 )
 
-// ErrLimit means that a text, or a value that it reads, is too large.
+// ErrLimit is matched by the error for a text, or for an evaluation, that exceeds a limit of this package.
 var ErrLimit = errors.New("expression limit exceeded")
 
 // SyntaxError describes what is wrong with a text, and where.

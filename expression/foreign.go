@@ -21,7 +21,7 @@ var foreignFunctions = map[string]string{
 	"all": "", "any": "", "none": "", "one": "", "filter": "", "map": "", "find": "", "reduce": "", "sortby": "", "groupby": "", "sum": "",
 }
 
-// The list own has the words of this language that other languages write in capitals.
+// The map own has the words of this language that other languages, such as SQL, write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
 // isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, it changes the
@@ -86,7 +86,7 @@ func foreignWord(word string) string {
 	return ownWord(word)
 }
 
-// ownWord returns a word in lower case, if that makes it a word of this language, or "".
+// ownWord returns a word of this language that is written in capitals, such as AND, in lower case. For any other word it returns "".
 func ownWord(word string) string {
 	if lower := strings.ToLower(word); lower != word && own[lower] {
 		return lower

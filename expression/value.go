@@ -23,8 +23,8 @@ func mismatch(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kahn.ErrType, fmt.Sprintf(format, args...))
 }
 
-// open decodes a value that is JSON. The evaluation calls it for every value from outside. It charges steps for the
-// value's size.
+// open decodes a json.RawMessage, and charges steps for its size. It returns any other value as it is. The evaluation calls open for
+// every value from outside.
 func (e *evaluation) open(v any) (any, error) {
 	raw, ok := v.(json.RawMessage)
 	if p, is := v.(*json.RawMessage); is && p != nil {

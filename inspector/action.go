@@ -38,9 +38,9 @@ type (
 		Reason string   `json:"reason,omitempty"`
 		// DespiteHandlers also repeats failures that nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
-		// Compensations means that no node runs again: either failed compensations are repeated, or an operator has undone the nodes'
-		// effects by hand. Nodes then lists the nodes whose compensations are meant; empty means all nodes whose compensations have
-		// failed.
+		// If Compensations is set, no node runs again: "repeat" repeats failed compensations, and "by_hand" says that an operator has
+		// undone the nodes' effects by hand. Then Nodes lists the nodes with these compensations; empty means all nodes whose
+		// compensations have failed.
 		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
@@ -75,7 +75,7 @@ type runReply struct {
 	Run string `json:"run"`
 }
 
-// redriveReply names the run that runs again, or was asked to.
+// redriveReply names the run that is redriven.
 type redriveReply struct {
 	Run    string `json:"run"`
 	Status string `json:"status"` // "accepted", or "requested" if a request waits for the process that performs the run
@@ -267,7 +267,7 @@ type replies struct {
 	order []string // the keys, the oldest first
 }
 
-// kept is the response of an action. It is set once done is closed.
+// kept is the response of an action. The fields answer and fault are valid after done is closed.
 type kept struct {
 	sum    [sha256.Size]byte // of the request
 	done   chan struct{}
@@ -373,7 +373,7 @@ func (c *call) signal() (any, error) {
 	return nil, err
 }
 
-// wasAnswered rejects an answer to a node that another client has answered.
+// wasAnswered returns the error for an answer to a node that another client has answered.
 func (c *call) wasAnswered(path string, d *kahn.Decision) error {
 	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "another answer came first", Answered: c.decision(path, d)}
 	if d.Actor != "" {
@@ -404,7 +404,7 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	return accepted, c.confirmed(c.live(), name, d)
 }
 
-// confirmed answers a node of a run of the Runner, and waits for a store to confirm the answer.
+// confirmed answers a node of a run that the Runner performs. If the run has a store, it waits until the answer is stored.
 func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -417,8 +417,8 @@ func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 
 var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
 
-// decisionID identifies an answer or a posted request, so that an action that is repeated with its key counts as the same one, also after
-// the run has continued in another process.
+// decisionID returns the id of an answer or of a posted request. A request that repeats an action with its key has the same id, so the
+// action counts once, also if the run has continued in another process meanwhile.
 func (c *call) decisionID() string {
 	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
 	return "inspector-" + hex.EncodeToString(sum[:16])

@@ -43,7 +43,8 @@ func (p page) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// events returns how many events of a run to keep. Only the page reads events later. Each line of a command's output is an event.
+// events returns how many events of a run to keep in memory: none without a page, since only the page reads past events. Each line that
+// a command writes is an event, so a run may have very many.
 func (p page) events() int {
 	if p.addr == "" {
 		return 0
@@ -62,7 +63,7 @@ func (p page) hosts() (names []string) {
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	addrs, _ := net.InterfaceAddrs() // on failure only the name of the machine is used
+	addrs, _ := net.InterfaceAddrs() // after an error, the names lack the addresses of the machine
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			names = append(names, prefix.Addr().String())
@@ -71,8 +72,8 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage shows the runs of the Runner, and of the store if there is one. end stops the server, leaves the runs that were begun on the
-// page, and waits for both.
+// servePage serves the page, with the runs of the Runner and, if there is a store, the runs in it. end stops the server, and then
+// leaves the runs that were begun on the page: their steps are interrupted, and a store keeps the runs for a later process.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}
 	if db != nil {
@@ -105,7 +106,7 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 		return nil, err
 	}
 	options.Hosts = p.hosts()
-	options.Log = slog.New(slog.DiscardHandler) // the run's events record each action of the page
+	options.Log = slog.New(slog.DiscardHandler) // no log is needed: the events of a run record each action of the page
 	options.Token = rand.Text()
 	mux := http.NewServeMux()
 	mux.Handle("/", inspector.Handler(options))
@@ -136,7 +137,7 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 		stop()
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = server.Shutdown(closing) // Close ends the connections of clients that do not close them
+		_ = server.Shutdown(closing) // Shutdown may have timed out: Close ends the connections that are still open
 		_ = server.Close()
 		<-served
 	}, nil

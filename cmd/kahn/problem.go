@@ -31,11 +31,11 @@ type problem struct {
 	Node     string   `json:"node,omitempty"` // the path of the node, such as S/x
 	Severity severity `json:"severity"`
 	Message  string   `json:"message"`
-	// Suggestion is what the author may have meant. Message says it, too.
+	// Suggestion is what the author may have meant. Message contains the suggestion, too.
 	Suggestion string `json:"suggestion,omitempty"`
 }
 
-// String renders the problem in the format of compilers.
+// String renders the problem as compilers do: file:line:column: message.
 func (p problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
@@ -75,8 +75,8 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// without returns the problems in ps that are not in others. It removes the problems of a definition that were reported before its tests
-// were vetted, which reports them again.
+// without returns the problems in ps that are not in others. Vetting the tests of a definition finds the problems of the definition
+// again; without removes those that were reported already.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {
@@ -110,7 +110,7 @@ type checker struct {
 	by    performer // of the definition
 	found problems
 	known map[problem]bool // the set of found
-	more  int              // how many further problems there are
+	more  int              // the number of further problems, which found does not have
 }
 
 // finish returns the first maxProblems problems in the order of the text, followed by a problem that says how many more there are.
@@ -138,7 +138,8 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// maxCompared bounds the names that are compared with an unknown name, since a definition may have many unknown names.
+// If there are more than maxCompared names, an unknown name is not compared with them: with many unknown names, that would take too
+// long.
 const maxCompared = 1000
 
 // meant returns the choice that is most similar to a written name, or "" if none is similar.

@@ -50,7 +50,7 @@ func (r *redrive) modes() (opts []kahn.Option) {
 // options returns the options for a redrive of a run in its store.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
-// ended returns an error if a run has not ended, and so cannot be redriven.
+// ended returns an error if a run has not ended: then it cannot be redriven.
 func (r *redrive) ended(stored *store.Run) error {
 	if !stored.Status.Terminal() {
 		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command continues it", stored.ID, stored.Status)
@@ -58,7 +58,7 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// hinted adds to a refusal the flag that would lift it.
+// If a redrive was rejected with kahn.ErrHandlers, hinted adds to the error the flag that allows the redrive.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
 		return fmt.Errorf("%w; -despite-handlers repeats it all the same", err)
@@ -114,7 +114,7 @@ func (h *host) repeated(ctx context.Context) ([]string, error) {
 // unknownRun returns the error for a redrive of a run that the store does not have.
 func (h *host) unknownRun() error { return fmt.Errorf("there is no run %s in %s", h.id, h.store) }
 
-// present returns an error if the file of a store does not exist: opening the store would create it.
+// present returns an error if the file of a store does not exist. Without this check, opening the store would create the file.
 func present(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("there is no %s", file)

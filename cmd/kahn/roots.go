@@ -32,14 +32,16 @@ func rootsOf(ctx context.Context) map[string]any {
 	return roots
 }
 
-// knowRoots is withRoots as an option of the run. The option also applies when the run is redriven on the page.
+// knowRoots returns an option that calls withRoots for the context of a run. The option also applies when the run is redriven on the
+// page.
 func (h *host) knowRoots(given map[string]any) kahn.Option {
 	return kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return withRoots(ctx, h.graph, given), nil
 	})
 }
 
-// knowStoredRoots is knowRoots with the inputs that the store has, for runs that begin without this command's flags.
+// knowStoredRoots is like knowRoots, but reads the inputs of the run from the store. It is for runs whose inputs are not given by flags
+// of this command.
 func knowStoredRoots(t *terminal, g *kahn.Graph, db *sqlite.Store) kahn.Option {
 	return kahn.Around(func(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 		stored, err := db.Load(ctx, run.ID())

@@ -141,7 +141,7 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 		}
 		switch {
 		case errors.Is(err, kahn.ErrStore):
-			return exitProblems // the store does not say whether the run waits
+			return exitProblems // the store has failed, so it may not have what the run waits for
 		case interrupted:
 			h.t.printf("interrupted; to continue: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
 			return exitCancelled
@@ -166,7 +166,7 @@ func exitCode(res *kahn.Result) int {
 	return exitProblems
 }
 
-// check returns an error if flags do not go together.
+// check returns an error for flags that must not be combined.
 func (h *host) check() error {
 	switch {
 	case h.page.addr == "" && (h.page.remote || h.page.stay):

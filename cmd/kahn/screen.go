@@ -22,7 +22,8 @@ type screen struct {
 	held    []kahn.Event // events that arrive while the display is closed
 }
 
-// mostHeld bounds held. The oldest events are dropped, since a new display asks the run what it did before.
+// mostHeld bounds the length of held. If there are more events, the oldest are dropped: a new display does not need them, since it asks
+// the run what it has done so far.
 const mostHeld = 1_000
 
 func newScreen(h *host) *screen {
@@ -31,8 +32,8 @@ func newScreen(h *host) *screen {
 	return s
 }
 
-// follow passes the run to the display, which asks the run what it did before this process continued it. It is a function for
-// kahn.Around.
+// follow passes the run to the display. If this process continues the run, the display asks the run what was done before. follow is a
+// function for kahn.Around.
 func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +64,8 @@ func (s *screen) show(e kahn.Event) {
 	}
 }
 
-// write writes output lines of commands. If the standard output and the picture are on the same terminal, the lines are above the picture.
+// write writes output lines of commands. If the standard output and the display are on the same terminal, the lines appear above the
+// display.
 func (s *screen) write(lines string) {
 	if s.h.t.both {
 		_, _ = io.WriteString(s.display, lines) // Close returns the error
@@ -82,7 +84,7 @@ func (s *screen) pause() {
 	}
 }
 
-// resume shows the picture again.
+// resume opens a new display, and passes the held events to it.
 func (s *screen) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +100,7 @@ func (s *screen) resume() {
 
 func (s *screen) close() { s.pause() }
 
-// reportNodes writes the outcome of every node that did not complete.
+// reportNodes writes the outcome of every node that did not complete, and of every node whose output is from the cache.
 func reportNodes(b *strings.Builder, res *kahn.Result) {
 	for n := range res.Nodes() {
 		if n.GuardErr != nil {

@@ -121,7 +121,7 @@ func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
 	return s.work(ctx)
 }
 
-// check refuses flags that do not go together.
+// check returns an error for flags that must not be combined, and for values that a flag must not have.
 func (s *server) check() error {
 	switch {
 	case s.page.addr == "" && s.page.remote:
@@ -138,7 +138,7 @@ func (s *server) check() error {
 	return s.cache.check()
 }
 
-// definitionsIn returns the definitions among the paths: files, and the definitions in folders.
+// definitionsIn returns the files of the definitions to serve. A path is a file, or a folder whose definitions are served.
 func definitionsIn(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -197,7 +197,7 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. names and schedules map the names that earlier definitions use to their files.
+// add adds a definition. names and schedules map the names of the earlier definitions, and of their schedules, to the files.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
@@ -296,7 +296,7 @@ func (s *server) options(f *flow) []kahn.Option {
 	return opts
 }
 
-// follow prints the start and the end of a run. It is a function for kahn.Around.
+// follow is a function for kahn.Around that prints the start and the end of a run.
 func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 	begun := time.Now()
 	s.t.printf("%s %s: running\n", clock(begun), run.ID())

@@ -27,15 +27,15 @@ const (
 // storedRun is a run in a store.
 type storedRun struct {
 	db     *sqlite.Store // nil without a store
-	id     string        // "" means that the run gets a new id, as it does without a store
+	id     string        // "" means that the run gets a new id
 	labels map[string]string
 	lease  time.Duration
 	file   string
 	info   os.FileInfo    // describes the file as it was when it was opened
-	goesOn bool           // the store has the run, and it has not ended or is redriven
+	goesOn bool           // the run is in the store, and this command continues or redrives it
 	asked  bool           // a redrive of the run was posted
 	again  bool           // this command redrives the run
-	ended  bool           // the store has the run, and it has ended
+	ended  bool           // the run is in the store, and has ended
 	roots  map[string]any // the inputs of a run that continues
 }
 
@@ -162,7 +162,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 	return nil
 }
 
-// goOn continues a run that has not ended, or is redriven. The run keeps its inputs, and the labels by which it is found.
+// goOn prepares s to continue or redrive a stored run, with the inputs and labels that the run has in the store.
 func (s *storedRun) goOn(stored *store.Run) (err error) {
 	s.goesOn, s.labels = true, stored.Labels
 	s.roots, err = storedRoots(stored)
@@ -182,9 +182,10 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. If another process performs the run, start posts the answers to the store, for that process or the next one, and
-// tries again until one and a half times the lease has passed. If there were answers and they were taken or the time has passed, the
-// error matches errRefused if one of them was refused, and errPosted otherwise.
+// start starts the run. If another process performs the run, start posts the answers to the store, for that process or the next one,
+// and tries again until one and a half times the lease has passed. If answers were posted, start returns as soon as all of them were
+// taken: the error matches errRefused if an answer was refused, and errPosted otherwise. If the time passes first, the error matches
+// errPosted, too.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {

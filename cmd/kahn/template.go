@@ -115,7 +115,7 @@ func expandText(s *kahn.Step, text string) (string, error) {
 	return b.String(), nil
 }
 
-// notUndoing returns an error unless the step undoes its node.
+// notUndoing returns an error if the step is not a compensation.
 func notUndoing(s *kahn.Step) error {
 	if s.Compensating() {
 		return nil
@@ -123,7 +123,7 @@ func notUndoing(s *kahn.Step) error {
 	return errors.New("only the config of a compensate has it")
 }
 
-// ofAncestor returns a template function that calls f, and returns an error if the view does not have the node.
+// ofAncestor returns a template function. For a node of the view it returns the result of f, and for any other node an error.
 func ofAncestor(view kahn.View, f func(id string) string) func(id string) (string, error) {
 	return func(id string) (string, error) {
 		if !view.Has(id) {

@@ -15,8 +15,8 @@ const maxTurns = 100_000
 // errBound is matched by the error of a template that exceeds a limit.
 var errBound = errors.New("template limit exceeded")
 
-// bounded is the writer of a template. It accepts at most maxText bytes, until its context ends. A template writes to it in each turn, see
-// countTurns.
+// bounded is the writer of a template. It accepts at most maxText bytes, and none after its context has ended. A template calls Write
+// at least once in each turn of a loop, see countTurns.
 type bounded struct {
 	ctx   context.Context
 	turns int
@@ -49,7 +49,8 @@ func (b *bounded) made(text string) (string, error) {
 	return text, nil
 }
 
-// functions returns replacements for the functions of package template that make texts: these return an error if the text is too long.
+// functions returns replacements for the functions of package template that make texts. A replacement returns an error if the text is
+// too long.
 func (b *bounded) functions() template.FuncMap {
 	all := template.FuncMap{
 		"printf": func(format string, args ...any) (string, error) { return b.made(fmt.Sprintf(format, args...)) },
@@ -62,8 +63,8 @@ func (b *bounded) functions() template.FuncMap {
 	return all
 }
 
-// countTurns adds an empty text at the beginning of each body of a loop or a template. Each turn then calls the writer,
-// whose error ends the execution, even if the template writes nothing else.
+// countTurns adds an empty text at the beginning of each body of a loop or a template. So each turn calls the writer even if the
+// template writes nothing else, and an error of the writer ends the execution.
 func countTurns(t *template.Template) {
 	for _, t := range t.Templates() {
 		if t.Tree != nil {

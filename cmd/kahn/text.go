@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// screenText renders a text of a step, a command or a server for the terminal. It spells out escape sequences, and indents all lines but
-// the first, so that none looks like a line of this program.
+// screenText renders a text of a step, a command or a server for the terminal. It spells out escape sequences. It indents all lines but
+// the first, so that they do not look like output of this program itself.
 func screenText(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	for i, line := range lines {

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// try runs one case, and returns the failed expectations. A Coordinator drives the run with its own clock, which jumps to the next time
-// that the run waits for. The case fails if it takes longer than limit, unless limit is 0.
+// try runs one case, and returns the failed expectations. A kahn.Coordinator performs the run. The run's clock does not tick: it jumps
+// to the next time for which the run waits. The case fails if it takes longer than limit; 0 means no limit.
 func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kahn.Result, []error) {
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -28,7 +28,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 		return nil, []error{err}
 	}
 	mode := c.mode(namesOf(s.graph).gates)
-	now := time.Now() // real steps have deadlines
+	now := time.Now() // the clock begins at the real time, since it decides the deadlines of real steps
 	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
 	if err != nil {
 		return nil, []error{err}
@@ -47,7 +47,8 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	return res, append(c.judge(res), res.Test.Failures...)
 }
 
-// maxWaits bounds how often the clock of a case jumps: since no real time passes, a policy of very many attempts would fill the memory.
+// maxWaits bounds how often the clock of a case jumps. The jumps take no real time, so a retry policy of very many attempts would soon
+// fill the memory.
 const maxWaits = 100_000
 
 // drive performs the run until the run ends or waits for an answer that the case does not have.
@@ -83,7 +84,7 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		}
 		run.Advance(now)
 	}
-	return context.Cause(ctx) // the cause is nil unless a real step was ended by the limit
+	return context.Cause(ctx) // not nil if the limit has ended a real step
 }
 
 // answer answers the waiting nodes for which the case has an answer. patient reports whether a node waits for its timeout.
@@ -107,7 +108,7 @@ func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patie
 	return answered, patient, nil
 }
 
-// decoded returns a value of a test as runs represent it.
+// decoded decodes a JSON value of a test into the Go types that values of runs have.
 func decoded(text json.RawMessage) (any, error) {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.UseNumber()
@@ -118,7 +119,7 @@ func decoded(text json.RawMessage) (any, error) {
 	return plain(v), nil
 }
 
-// mode returns the test mode of the case. Gates that wait are not mocked.
+// mode returns the test mode of the case. A gate is not mocked if the case has an answer for it, or lets it wait or time out.
 func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Undos: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
 	if c.Missing != nil {
@@ -141,7 +142,7 @@ func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	return mode
 }
 
-// mock returns the mock of a step. It is a sequence even if all attempts are the same, because only sequences are retried.
+// mock returns the mock of a step: a sequence, even if all attempts are the same, because only sequences are retried.
 func (m mock) mock() kahn.Mock {
 	attempts := m.Sequence
 	if attempts == nil {
@@ -183,7 +184,7 @@ func wait(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Suspend("", nil, nil)
 }
 
-// judge compares the run as a whole.
+// judge returns the failed expectations about the run as a whole: its status, its output, and the nodes that wait.
 func (c *testCase) judge(res *kahn.Result) (failures []error) {
 	if want := c.Expect.Status; want != "" && res.Status.String() != want {
 		failures = append(failures, fmt.Errorf("the run: expected status %s: %v", want, res.Status))

@@ -61,7 +61,7 @@ func vetFiles(t *terminal, by performer, files []string, format string) int {
 	return code
 }
 
-// vet returns a definition and its problems. The document is nil if definition.Loader refuses it.
+// vet returns a definition and its problems. The definition is nil if definition.Loader returns an error for it.
 func (p performer) vet(file string, data []byte) (*definition.Document, problems) {
 	c := checker{file: file, text: data, by: p}
 	root, parseErr := parserOf(file)(data, definition.Limits{})
@@ -102,7 +102,7 @@ func (c *checker) addReserved(root *definition.Value) {
 	}
 }
 
-// addAliases adds the names of other engines that a definition uses.
+// addAliases adds a warning for each name from another engine that a definition uses.
 func (c *checker) addAliases(aliases []*definition.Problem) {
 	for _, p := range aliases {
 		c.add(problem{

@@ -24,12 +24,12 @@ type scope struct {
 type wiring struct {
 	ids    map[string]int
 	names  []string   // the ids, in order
-	params [][]string // delivered by edges, by node; nil if no edge leads to the node
-	before [][]int    // the nodes from which edges lead to a node, by node
+	params [][]string // by node: the parameters that edges deliver; nil if no edge leads to the node
+	before [][]int    // by node: the nodes from which edges lead to it
 	partly []bool     // whether a node may have edges or parameters that could not be read
 	open   bool       // any node may have unread edges
 
-	above [][]uint64 // the ancestors of each node as bits; nil if unknown. Made when first needed
+	above [][]uint64 // by node: its ancestors as bits, or nil if they are unknown. climb sets above when it is first needed
 }
 
 // scopes has the wiring of the graphs of a document.
@@ -112,7 +112,7 @@ func (s *scopes) of(at place, n *definition.Value) scope {
 	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
 }
 
-// delivers reports whether the node has, or may have, a parameter. A node without edges has its inputs as parameters.
+// delivers reports whether the node has, or may have, a parameter. A node without edges has the inputs of its graph as parameters.
 func (s scope) delivers(name string) bool {
 	if _, found := slices.BinarySearch(s.params, name); found || !s.closed && !s.free {
 		return true
@@ -288,8 +288,8 @@ func unreadOf(err error) unread {
 	return u
 }
 
-// below reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the members of its
-// object.
+// below reports whether a part at or below one of the paths could not be read. A path that ends with a dot stands for the members of
+// the object before the dot.
 func (u *unread) below(paths ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		return slices.ContainsFunc(paths, func(path string) bool {
@@ -299,8 +299,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// misses reports whether an object, or one of its fields with the given names, could not be read, or whether an unknown field may be meant
-// as one of these fields.
+// misses reports whether an object or one of its named fields could not be read. It also reports true if the object has an unknown
+// field that may be meant as one of these fields.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)

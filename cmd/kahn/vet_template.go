@@ -20,7 +20,7 @@ type templateCall struct {
 	name     string // the first argument
 	computed bool   // the first argument is not a literal text: name is empty
 	noText   bool   // the first argument is a literal that is not a text, such as a number
-	data     string // if this is no call, the member of the data that is read; templates have no data
+	data     string // if this is not a call: the field of the data that the template reads, although templates have no data
 	at       int    // the offset of the function in the text
 	nameAt   int    // the offset of the first argument
 }
@@ -216,8 +216,8 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse, and returns its offset in the text: the offset of what the error
-// is about or, if that is not found in the line, the offset of the braces.
+// describeTemplate describes an error of package text/template/parse, and returns an offset in the text: of the word that the error is
+// about or, if the line does not contain this word, of the braces.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -244,7 +244,8 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// If a text stands in the file unescaped, within returns the position of an offset in the text; otherwise the position of the text.
+// within returns the position in the file of an offset in a text. If the text is escaped in the file, it returns the position at which
+// the text begins.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
 	for quote := range 2 { // the text begins at the value's position or, if it is quoted, one byte later

@@ -11,8 +11,8 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// A saying replaces a library's message about a text. The field said matches the message, and says is the replacement, in which $1 and
-// $2 stand for groups of said. The text of the group also shows where the mistake is.
+// A saying replaces a library's message about a text. The field said matches the message. The field says is the replacement, in which
+// $1 and $2 stand for what the groups of said have matched. That is also the part of the text where the mistake is.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -22,8 +22,8 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// say returns the replacement for a message, and the group that was found. If no row matches, the replacement is the
-// value of the parameter otherwise, a colon and the message.
+// say returns the replacement for a message, and what a group of the saying has matched. If no saying matches, the replacement is the
+// argument otherwise, a colon and the message.
 func say(sayings []saying, otherwise, message string) (text, subject string) {
 	for _, s := range sayings {
 		found := s.said.FindStringSubmatch(message)

@@ -89,7 +89,7 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
-// prepare creates the tables, unless the file has them, and the namespace.
+// prepare creates the namespace. If there is a file name and the file does not exist, prepare first creates the file with its tables.
 func prepare(c *config.Config, file, namespace string) error {
 	store := c.Persistence.DataStores[sqliteplugin.PluginName].SQL
 	if file != "" {

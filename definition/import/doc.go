@@ -4,9 +4,9 @@
 //	doc, err := definition.Loader{Parse: importer.Parse, File: "flow.json"}.Load(data)
 //	text, err := definition.Encode(doc.Graph) // the same workflow, as package definition spells it
 //
-// Every field that is neither known nor the host's own is reported as a [*definition.Problem] with path, position and suggestion. A
-// construct without an equivalent is reported with the reason (definition.ErrUnsupported). Problems that the [definition.Loader] finds
-// later have the position in the original text, and the path in the converted document.
+// Every unknown field outside the configs of the host's kinds is reported as a [*definition.Problem] with path, position and
+// suggestion. A construct without an equivalent is reported with the reason (definition.ErrUnsupported). Problems that the
+// [definition.Loader] finds later have the position in the original text, and the path in the converted document.
 //
 // # Steps
 //
@@ -29,9 +29,9 @@
 // # Playbooks
 //
 // This format has a "workflow". A "step" has a "tool", a "desc", a "retry", and transitions in "next". The kind of the tool becomes the
-// kind of the node, and the tool's other fields become the config. A step without a tool becomes an empty graph: it only leads to others.
-// The values of the "workload" become inputs with defaults. A failure stops the steps that follow it; the run fails at its end node,
-// which always runs.
+// kind of the node, and the tool's other fields become the config. A step without a tool becomes a node with an empty graph: the step
+// only leads to other steps. The values of the "workload" become inputs with defaults. A failure stops the steps that follow it; the
+// run fails at its end node, which always runs.
 //
 //   - A transition with a condition goes through a condition node: from a to b through a.b?. All transitions whose conditions are true are
 //     taken.

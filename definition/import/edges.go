@@ -16,8 +16,8 @@ var (
 	parentFailures = map[string]string{"skip": "skip", "propagate": "propagate", "substitute_default": "substitute_default"}
 )
 
-// besideConfig are fields that belong beside a node's config. In the config they are errors: the converted node's
-// config gets these fields itself.
+// besideConfig are fields that belong beside a node's config. In the config they are errors, since the converter itself writes fields
+// of these names into the config of the converted node.
 var besideConfig = map[string]string{
 	"lens_id": "the lens_id stands beside the config", "version_id": "the version_id stands beside the config",
 }

@@ -13,7 +13,8 @@ func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	return From(definition.Parse)(data, limits)
 }
 
-// From is Parse for another syntax: given Parse of package definition/yaml, it reads YAML.
+// From returns a function like Parse for another syntax. For example, if parse is the function Parse of package definition/yaml, the
+// returned function reads YAML.
 func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func([]byte, definition.Limits) (*definition.Value, error) {
 	return func(data []byte, limits definition.Limits) (*definition.Value, error) {
 		root, err := parse(data, limits)

@@ -115,7 +115,8 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	return node
 }
 
-// tool converts a step's tool to its kind and its config. The end node has a kind of its own: its whole tool becomes the config.
+// tool converts a step's tool to the kind and the config of the node. The kind of the end node is always "end", so the whole tool
+// becomes the config.
 func (r *reader) tool(p place, end bool) (fields []definition.Value) {
 	if p.Type == definition.Text && !end {
 		return append(fields, copied(p, "kind"))

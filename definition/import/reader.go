@@ -83,7 +83,7 @@ type scope struct {
 	group  string              // the id of the group whose graph this is, "" for the outermost graph
 }
 
-// add reports a problem. It returns nil if there are too many problems.
+// add reports a problem. If there are maxProblems already, it only counts the problem, and returns nil.
 func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...any) *definition.Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++

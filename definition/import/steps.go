@@ -219,7 +219,7 @@ type policy struct {
 	attempts, initial, longest, multiply definition.Value
 }
 
-// newPolicy returns the policy of steps that have none.
+// newPolicy returns the policy of a step without a retryPolicy.
 func newPolicy(at place) policy {
 	return policy{
 		at:       at,

@@ -18,7 +18,7 @@ type mistake struct {
 	// at is where to look for the mistake: at the place of the error, where the broken value began, or in the line
 	// before.
 	at origin
-	// above means that the line itself is misplaced: the problem gets the path of the preceding line.
+	// above means that the whole line is misplaced: then the problem gets the path of the preceding line.
 	above bool
 	// line matches the line; the mistake begins at its group. Nil: any line.
 	line *regexp.Regexp
@@ -216,7 +216,7 @@ func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Path = l.pathAt(line)
 }
 
-// find looks for a mistake at its possible place, and returns the place.
+// find looks for a mistake at the place that m.at says. If the mistake is there, find returns the position at which it begins.
 func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Position, ok bool) {
 	f.le = le
 	line, column := le.Mark.Line, le.Mark.Column
@@ -272,8 +272,8 @@ func (l *lines) previous(line int) int {
 
 var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 
-// header returns the line with the | or > of a text in block style that may contain the given line, or 0. All lines in between are indented
-// deeper than the given line.
+// A text in block style has its | or > in a line before it. header returns the number of this line for the text that may contain the
+// given line, or 0. All lines in between are indented deeper than the given line.
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))

@@ -54,7 +54,8 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 	return nil
 }
 
-// CheckAlias implements yaml.LoaderLimitsPlugin. The parser does not follow aliases.
+// CheckAlias implements yaml.LoaderLimitsPlugin. It accepts all aliases: the converter limits them, since the parser does not follow
+// them.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
 // checkText looks for problems that the parser would not report, or would report without a place: text that is not
@@ -114,7 +115,7 @@ func (d *depthLimit) problem(text string, err error) *definition.Problem {
 	return p
 }
 
-// converter turns nodes of the parser into values. It goes only as deep as the parser did, whose depth is bounded.
+// converter turns nodes of the parser into values. Its recursion is bounded, since depthLimit bounds the depth of the nodes.
 type converter struct {
 	lines
 	limits   definition.Limits
@@ -170,8 +171,8 @@ func (c *converter) braces(n *yaml.Node) *definition.Problem {
 	return p
 }
 
-// alias returns the value that an alias stands for; the two share their items. A problem in the value is reported at
-// its anchor.
+// alias returns the value that an alias stands for. The items are shared with the value at the anchor, not copied. A problem in the
+// value is reported at its anchor.
 func (c *converter) alias(n *yaml.Node) definition.Value {
 	v := definition.Value{At: c.position(n)}
 	if c.aliases++; c.aliases > c.limits.Aliases {

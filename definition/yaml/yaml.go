@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// Decode reads a YAML document: see [definition.Decode]. Its errors are the same: a [*definition.Error] with path, line and
-// column of every problem.
+// Decode reads a YAML document: see [definition.Decode]. The error is a [*definition.Error] with the path, line and column of every
+// problem.
 func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
 	root, err := Parse(data, limits)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Command distributed performs a graph of 300 nodes on Temporal: it starts a development server and three workers, each a process, kills one
-// of the workers in the middle, and compares the Result with the Result of kahn.Execute. The nodes are of two kinds, whose activities have queues of their own.
+// Command distributed performs a graph of 300 nodes on Temporal: it starts a development server and three workers, each a process,
+// kills one of the workers in the middle, and compares the Result with the Result of kahn.Execute. The nodes are of two kinds, each
+// with its own task queue.
 //
 //	go run ./examples/distributed
 //
@@ -100,7 +101,7 @@ func run(ctx context.Context, address, namespace, page string, isWorker bool) er
 	return nil
 }
 
-// The page answers the gates of runs on Temporal, and stops such runs.
+// Through this interface the page answers gates of runs on Temporal, and stops such runs.
 var _ inspector.Controller = temporal.Store{}
 
 // show serves the page of the inspector.
@@ -216,7 +217,7 @@ func startWorkers(ctx context.Context, address, namespace string) (started []*ex
 	return started, stop, nil
 }
 
-// perform starts the run, kills a worker in the middle, and compares.
+// perform starts the run, kills a worker in the middle, and compares the Result with the Result of kahn.Execute.
 func perform(ctx context.Context, c client.Client, plan *kahn.Plan, victim *exec.Cmd) error {
 	began := time.Now()
 	of := temporal.Workflow{ID: fmt.Sprintf("distributed-%d", began.UnixNano()), TaskQueue: taskQueue, Plan: plan}

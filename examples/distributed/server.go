@@ -13,7 +13,7 @@ import (
 // server is a development server in a process of its own.
 type server struct {
 	cmd                *exec.Cmd
-	dir                string // has its binary
+	dir                string // contains the binary of the server
 	address, namespace string
 }
 

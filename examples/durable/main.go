@@ -1,7 +1,8 @@
-// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate. The
-// first process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits for its
+// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate.
+// The first process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits for its
 // approval. The second process opens the file and continues. The program prints which steps were called again: only the steps that were
-// running. Each payment was made once, since its number is stored in the same transaction.
+// running. Each payment was made once: a payment and its number are stored in one transaction, and a step that is called again finds
+// the number.
 //
 //	go run ./examples/durable
 //
@@ -26,10 +27,10 @@
 //	30 orders: 24 completed, 6 cancelled; 1 steps were called again, no order was paid twice
 //	As it should be: the counts add up.
 //
-// With -postgres and the URL of a database, three processes, or as many as -workers says, perform a hundred orders over PostgreSQL, in a
-// schema that the program creates and removes. One process is stopped for longer than its leases last, and one is killed. With -postgres
-// local the program starts a server of its own. The last line of output but one compares the stored nodes with the server's record of all
-// writes.
+// With -postgres and the URL of a database, three processes, or as many as -workers says, perform a hundred orders over PostgreSQL, in
+// a schema that the program creates and removes. One process is stopped for longer than its leases last, and one is killed. With
+// -postgres local the program starts a server of its own. The line before the last one compares the stored nodes with the server's
+// record of all writes.
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.
@@ -151,7 +152,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// onServer calls f with the URL of a database. If url is local, it starts a server for it.
+// onServer calls f with the URL of a database. If the argument url is the constant local, onServer first starts a server.
 func onServer(url string, f func(url string) error) error {
 	if url != local {
 		return f(url)
@@ -163,7 +164,7 @@ func onServer(url string, f func(url string) error) error {
 	return err
 }
 
-// run starts the two processes and judges the orders that they leave.
+// run starts the two processes, one after the other, and then checks the orders in the ledger.
 func run(out io.Writer) error {
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {

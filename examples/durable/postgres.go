@@ -21,7 +21,7 @@ func openDatabase(ctx context.Context, p place) (d database, err error) {
 	config.ConnConfig.RuntimeParams["search_path"] = p.schema // the shop's own tables are in this schema
 	// Without this timeout, a process that is stopped while it pays would block the process that takes over its order.
 	config.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "2s"
-	// All orders of a performer may pay at the same moment, and commits and renewals of leases need connections beside them.
+	// All orders of a performer may pay at the same moment. Commits and renewals of leases need further connections.
 	config.MaxConns = workerRuns + 4
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -15,13 +15,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ledger is the database of the shop. It has the runs, and the shop's own tables.
+// ledger is the database of the shop. It contains the runs, and the shop's own tables.
 type ledger interface {
 	store.Inbox
 	store.QueueStore
 	// note records that a process calls a step.
 	note(ctx context.Context, life string, step *kahn.Step) error
-	// pay makes the payment for the run of a step and stores its number, in one transaction. Called again, it returns the number.
+	// pay makes the payment for the run of a step and stores its number, in one transaction. If the run has paid before, pay only
+	// returns the number.
 	pay(ctx context.Context, step *kahn.Step) (int64, error)
 	// column returns the first column of the rows of a query.
 	column(ctx context.Context, query string) ([]string, error)
@@ -41,19 +42,19 @@ type shop struct {
 	doom   *doom         // nil except in the process that kills itself
 }
 
-// doom kills the first process once everything that it waits for has happened.
+// doom kills the first process after all events that the WaitGroup counts.
 type doom struct {
 	sync.WaitGroup
 	out io.Writer
 }
 
-// await reports that something has happened, and never returns.
+// await reports one of these events, and never returns, so that the calling step is still running when the process is killed.
 func (d *doom) await() {
 	d.Done()
 	select {}
 }
 
-// strike waits for everything, and kills the process, as a fault of the machine would.
+// strike waits for all events, and kills the process without warning, as a fault of the machine would.
 func (d *doom) strike() error {
 	d.Wait()
 	fmt.Fprintln(d.out, "process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago")

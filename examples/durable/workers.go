@@ -38,7 +38,7 @@ var fewOrders = work{orders: 30}
 
 func performerName(i int) string { return fmt.Sprintf("%s-%d", performer, i) }
 
-// deskName returns the name of desk i of several desks, from 0.
+// deskName returns the name of the desk with index i, of the given number of desks.
 func deskName(i, desks int) string { return fmt.Sprintf("%s-%d/%d", desk, i, desks) }
 
 func workerOrder(i int) string { return fmt.Sprintf("order-%02d", i) }
@@ -212,7 +212,7 @@ func (c *crew) end() (err error) {
 	return err
 }
 
-// runWorkers starts the processes over one file, kills the performer in the middle, and judges the orders that they leave.
+// runWorkers starts the processes over one file, kills the performer in the middle, and checks the orders when all have ended.
 func runWorkers(to io.Writer, processes int) (err error) {
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {

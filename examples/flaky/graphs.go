@@ -21,8 +21,8 @@ const (
 	exportTimeout  = 400 * ms // the timeout of the second run as a whole
 )
 
-// policy is the retry policy of every node without one of its own. Programs want jitter, which is the default; here the delays should be
-// the same in every log.
+// policy is the retry policy of every node without one of its own. A real program should keep the default, which has jitter. It is off
+// here, so that the delays are the same in every log.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
 // Values in place of answers that the server does not give.
@@ -34,8 +34,8 @@ const (
 // parts are the nodes that the page is made of, in the order in which they run.
 var parts = []string{"order", "stock", "prices", "coupon", "reviews", "ads", "stars", "legacy"}
 
-// pageGraph is the first run: it puts a page together from answers of the server. A node's label describes the rule that it
-// shows.
+// pageGraph is the graph of the first run, which puts a page together from answers of the server. The label of a node describes the
+// rule that the node shows.
 //
 // The nodes could all run at the same time. Each follows the node before, however that node ended, only to keep the lines of a node
 // together in the log.
@@ -80,8 +80,8 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits until all parts have ended, and then page runs with the available parts. Only because of
-		// Handling do failures of the parts count as handled.
+		// AllDone waits until all parts have ended, and then page runs with the available parts. Handling makes the failures of the
+		// parts count as handled; AllDone alone would only observe them.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
 			Label: "makes do with what there is",
@@ -113,7 +113,7 @@ func page(_ context.Context, s *kahn.Step) (any, error) {
 	return text, nil
 }
 
-// exportGraph is the second run, which has less time than it needs.
+// exportGraph is the graph of the second run, whose timeout is shorter than the run needs.
 func exportGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "export", Defaults: kahn.Defaults{Retry: policy}}
 	return g.Add(

@@ -1,5 +1,5 @@
-// Flaky runs a graph of HTTP calls against a server that fails, stalls and turns clients away. It is an example of the
-// rules of kahn for retries and timeouts: every node shows one, in the log and in the table at the end.
+// Flaky runs a graph of HTTP calls against a server that fails, stalls and turns clients away. It is an example of the rules of kahn
+// for retries and timeouts: every node shows one of these rules, in the log and in the table at the end.
 //
 //	go run ./examples/flaky
 //
@@ -138,7 +138,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	// The step that was left behind is still running. Its result comes too late to change anything.
+	// The abandoned step of the node legacy is still running. Its result comes too late to change anything.
 	s.release()
 	c.left.Wait()
 	fmt.Fprint(stdout, "the step of legacy has been released\n\n")
@@ -160,7 +160,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	return errors.Join(promises.broken...)
 }
 
-// execute runs a graph. It returns an error if the run could not begin; the error of a run that has ended is reported.
+// execute runs a graph. It returns an error only if the run could not begin. The error of a run that has ended is in the report.
 func execute(stdout io.Writer, g *kahn.Graph, c *client, opts ...kahn.Option) (*runReport, error) {
 	r := &runReport{}
 	// Every sink has a goroutine of its own: the recorded events do not depend on how fast the log can be written.

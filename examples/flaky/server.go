@@ -124,8 +124,8 @@ func (s *shop) lock(locked bool) {
 // release answers the requests that hang.
 func (s *shop) release() { close(s.free) }
 
-// account checks the requests that the server has received. Every endpoint must have been called as often as it should. The requests of an
-// endpoint must have shared one idempotency key, which no other endpoint received.
+// account checks the requests that the server has received. Every endpoint must have been called as often as the argument requests
+// says. The requests of an endpoint must have shared one idempotency key, which no other endpoint received.
 func (s *shop) account(c *checks, requests map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -44,7 +44,8 @@ func newCachedChecker(dir string) *cachedChecker {
 // keeps sets the fields of a node that make a run keep the node's output.
 func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
 
-// key returns what the check of a package depends on: the toolchain, the package's files, and the exports of its imports.
+// key returns a hash of everything that the check of a package depends on: the toolchain, the package's files, and the exports of its
+// imports.
 func key(s *kahn.Step) (string, error) {
 	pkg := s.Config().(*goPackage)
 	h := sha256.New()
@@ -97,8 +98,9 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return digest, c.kept.Put(ctx, digest, text.Bytes())
 }
 
-// load returns a package that was checked, in this run or an earlier one. The data of a package in the cache has parts of other packages,
-// to which the package refers. Reading it takes these packages from c.known, or adds incomplete ones.
+// load returns a package that was checked, in this run or an earlier one. If it was not checked in this run, load reads its data from
+// the cache. The data of a package contains the parts of other packages to which the package refers. If such another package is not in
+// c.known, it is added there, incomplete.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -52,9 +52,9 @@ func (e *listError) Error() string {
 	return e.Err
 }
 
-// list asks the go command for the packages that match the patterns, and for all that they import. Without cgo every package is plain Go. A
-// package that cannot be loaded is listed with its Error. list returns an error if such a package has no files and a pattern names it, or
-// if there are no packages.
+// list asks the go command for the packages that match the patterns, and for all that they import. list turns cgo off, so that every
+// package is plain Go. A package that cannot be loaded is listed with its Error. list returns an error if such a package has no files
+// and a pattern names it, or if there are no packages.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
 	// With profile-guided optimization each command would get its own copies of the packages that it imports.
 	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")

@@ -12,8 +12,8 @@
 //	-progress m    show progress as auto (the default), tty, plain or json
 //	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev
 //
-// Packages are named as for the go command, which is all that gocheck needs. Progress goes to standard error, the
-// report to standard output. This is the standard library on two processors:
+// Packages are named as for the go command; gocheck needs only this command. Progress goes to standard error, the report to standard
+// output. This is the standard library on two processors:
 //
 //	$ go run ./examples/gocheck std
 //	[360/360] run completed 00:01
@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	if *limit == 0 {
-		*limit = runtime.GOMAXPROCS(0) // type-checking only needs the processor
+		*limit = runtime.GOMAXPROCS(0) // type-checking never waits, so more checks at once would gain nothing
 	}
 	mode := kahn.Eager
 	if *waves {

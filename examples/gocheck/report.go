@@ -27,7 +27,7 @@ type report struct {
 	CriticalPath     float64  `json:"critical_path"` // work on the longest chain of imports
 	CriticalPackages []string `json:"critical_packages"`
 	SpeedUp          float64  `json:"speed_up"`
-	Bound            float64  `json:"speed_up_bound"` // no schedule of this work is faster
+	Bound            float64  `json:"speed_up_bound"` // no order of these checks has a higher speed-up
 
 	Packages []packageReport `json:"packages"` // in an order in which each package comes after its imports
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub drives a State by its signals: [machine.State.Drive] calls start and abort. All effects run on the goroutine of coordinate, most of
-// them inside calls of deliver, so the hub needs no lock of its own.
+// hub coordinates the calls of a job. It subscribes effects to the State of the job: functions that are called when the state changes.
+// [machine.State.Drive] subscribes the effects that call start and abort. All effects run on the goroutine of coordinate, most of them
+// inside calls of deliver, so the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer
 	plan    *kahn.Plan
@@ -39,7 +40,7 @@ func newHub(out io.Writer, g *kahn.Graph, rpc *rpc) (*hub, error) {
 
 // coordinate runs the job to its end.
 func (h *hub) coordinate() error {
-	defer h.st.Dispose() // no effect runs after that
+	defer h.st.Dispose() // after Dispose, no effect runs
 	for ref := range h.plan.Declared() {
 		if err := h.observe(ref); err != nil {
 			return err
@@ -80,8 +81,9 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain subscribes an effect that aborts the node then once the node blocked can no longer start; the parameters are ids. AbortNode
-// returns after all changes that follow from it, and the effects of these changes run after this effect.
+// abortInVain subscribes an effect that waits until one node, with the id blocked, can no longer start, and then aborts another node,
+// with the id in the parameter then. AbortNode makes all changes that follow from the abort before it returns; the effects of these
+// changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)
@@ -111,7 +113,8 @@ func (h *hub) abort(t machine.Token) {
 	h.rpc.abort(call)
 }
 
-// deliver reports an answer to the State, which refuses answers to any attempt but the current one.
+// deliver reports an answer to the State. If the answer is not for the current attempt of its node, the State returns ErrStale, and the
+// hub only counts the answer.
 func (h *hub) deliver(a answer) {
 	token := h.calls[a.call]
 	status, cause := a.status.NodeStatus(token.Attempt < maxAttempts && !a.final, kahn.CauseNone)

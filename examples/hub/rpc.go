@@ -50,7 +50,7 @@ func (r *rpc) call(id, method string, attempt int) {
 			return
 		}
 		r.answers <- answer{call: id, status: machine.CallRunning}
-		for range yields { // takes its time
+		for range yields { // the call takes some time
 			select {
 			case <-aborted:
 			default:

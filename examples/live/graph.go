@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// pace is the real time for which a step waits instead of a second.
+// pace is the real time that stands for a second in the steps.
 type pace time.Duration
 
 // workflows returns the graphs that the page can start, by name.

@@ -1,6 +1,7 @@
-// Saga is an order whose process is killed twice: while it ships, so that it is unknown whether the goods are gone, and again while it
-// refunds the charge. The third process completes the undoing. The run is in an SQLite file. The services write a ledger beside it: each
-// line is an effect with its idempotency key.
+// Saga performs an order in three processes. The first process is killed while it ships, so it is unknown whether the goods are gone.
+// The second process continues the run, cannot ship, begins to undo the order, and is killed while it refunds the charge. The third
+// process completes the undoing. The run is in an SQLite file. The services write a ledger beside this file: each line is an effect
+// with its idempotency key.
 //
 //	$ go run ./examples/saga
 //	process 1 is killed while it ships
@@ -63,7 +64,7 @@ func (x services) note(s *kahn.Step, what string) error {
 	return errors.Join(err, ledger.Close())
 }
 
-// die kills the process if its life has the given number.
+// die kills the process if it is the one with the given number.
 func (x services) die(life string) {
 	if x.life != life {
 		return
@@ -160,7 +161,8 @@ func run(w io.Writer) (err error) {
 	return err
 }
 
-// check prints the ledger, and returns an error unless the effects in it are undone, each under one key, the last one first.
+// check prints the ledger. It returns nil if all effects in the ledger were undone, the last one first, and if the calls that undo the
+// same effect all had one idempotency key.
 func check(w io.Writer, file string) error {
 	ledger, err := os.Open(file)
 	if err != nil {

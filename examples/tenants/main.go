@@ -4,8 +4,8 @@
 //	go run ./examples/tenants
 //	go run ./examples/tenants -without turns
 //
-// The second command leaves out the setting on which one claim (turns, runs, shared or nightly) rests, to show what the noisy tenant does
-// without it.
+// The second command leaves out the setting that makes one claim (turns, runs, shared or nightly) true, to show what the noisy tenant
+// then does.
 //
 //	$ go run ./examples/tenants
 //	turns:   200 runs of a are due before the one run of b, which begins as number 2
@@ -57,7 +57,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// claims has the claims that the program shows. If the parameter with is false, check leaves out the setting on which the claim rests.
+// claims has the claims that the program shows. If the parameter with is false, check leaves out the setting that makes the claim true.
 var claims = []struct {
 	name  string
 	check func(ctx context.Context, out io.Writer, file string, with bool) error

@@ -1,4 +1,4 @@
-// Package source holds the functions that readers of every format apply to a text before they parse it.
+// Package source contains functions that the readers of all formats call before they parse a text.
 package source
 
 import (
@@ -24,7 +24,8 @@ func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	}
 }
 
-// Invalid looks for bytes that no document may contain. It returns their offset and a message, or "".
+// Invalid looks for bytes that no document may contain. It returns the offset of the first and a message. The message is "" if there
+// are none.
 func Invalid(text string) (offset int, problem string) {
 	if strings.HasPrefix(text, "\uFEFF") {
 		return 0, "the text begins with a byte order mark"

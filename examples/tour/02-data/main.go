@@ -1,4 +1,4 @@
-// An edge carries the output of one step to a parameter of another. What comes from outside is a root input of the run.
+// An edge carries the output of one step to a parameter of another. A value from outside the graph is a root input of the run.
 package main
 
 import (

@@ -1,5 +1,5 @@
 // A failure stops what depends on it, and nothing else. A catch edge leads to a node that handles the failure, and a cleanup node runs
-// however the others have ended. A run whose failures were all handled has completed, and is degraded.
+// however the other nodes have ended. A run whose failures were all handled has completed, and is degraded.
 package main
 
 import (

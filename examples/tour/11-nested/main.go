@@ -1,4 +1,5 @@
-// A node can hold a graph. Here the node repeats its graph until the result is good enough. The nodes inside have paths of their own.
+// A node can contain a graph. Here the node repeats its graph until the result is good enough. The nodes inside have paths of their
+// own.
 package main
 
 import (

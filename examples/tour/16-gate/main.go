@@ -1,5 +1,5 @@
-// A gate waits for a person, and holds neither a goroutine nor a slot meanwhile. It accepts only answers that lead to a branch, and records
-// who answered.
+// A gate waits for a person, and needs neither a goroutine nor a slot meanwhile. This gate accepts only answers that lead to a branch,
+// and records who answered.
 package main
 
 import (

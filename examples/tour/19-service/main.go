@@ -1,5 +1,6 @@
 // A service. POST /orders/7 begins a run, or continues it after a restart, GET /orders/7/events streams its events, and POST
-// /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: running steps finish, and orders.db has the rest.
+// /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: running steps finish, and the runs in orders.db continue after
+// a restart.
 package main
 
 import (
@@ -41,7 +42,8 @@ func main() {
 	)
 	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
 	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		// Not the context of the request or of the signal: if its context ended, the durable run would be left in the middle of its steps.
+		// The run gets neither the context of the request nor that of the signal: when the context of a durable run ends, its steps are
+		// interrupted.
 		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
