@@ -46,5 +46,5 @@ func browse(link string) (end func(), err error) {
 	if err := cmd.Start(); err != nil {
 		return end, err
 	}
-	return end, cmd.Process.Release() // some of these programs stay until the browser is closed
+	return end, cmd.Process.Release() // browse does not wait, since some of these programs run until the browser is closed
 }

@@ -36,7 +36,8 @@ func (c *cache) check() error {
 	return nil
 }
 
-// options returns the options of runs of a graph that prepare returned. These runs share the steps in flight.
+// options returns the options for runs of a graph that prepare returned. Runs with the same options share a Memo: while one of them
+// calls a step, the others wait for its output.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -63,7 +64,7 @@ func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
 	if c.dir == "" {
 		return g, nil
 	}
-	folder, err := os.Getwd() // commands and files are relative to it
+	folder, err := os.Getwd() // commands and files are relative to this folder
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +117,9 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	return string(text), err
 }
 
-// keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, its parameters, and the
-// inputs of the run that a node inside names. Templates inside read these inputs whether or not the composite passes them on.
+// keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, the parameters of the
+// composite, and the inputs of the run that a node inside names. Templates inside read these inputs whether or not the composite
+// passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -131,7 +133,7 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	if n.Map == nil { // an item of a map gets the list, too, but depends on it only if a node inside names it
+	if n.Map == nil { // an item of a map gets the list, too, but its output depends on the list only if a node inside names that
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {
 			used.inputs[name] = true

@@ -93,7 +93,7 @@ func stem(file string) string {
 	return strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 }
 
-// isTests reports whether the name of a file says that it has tests.
+// isTests reports whether the name of a file ends with .test.yaml, .test.yml or .test.json, as the names of files with tests do.
 func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
@@ -117,7 +117,7 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the file of the definition that a file with tests is about.
+// definitionOf returns the file of the definition that the tests in a file run. The parameter named is the suite's field Definition.
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -219,7 +219,7 @@ type shape struct {
 	Else                 *shape
 }
 
-// UnmarshalJSON implements json.Unmarshaler: true and false are schemas, too.
+// UnmarshalJSON implements json.Unmarshaler. It ignores the schemas true and false, which say nothing about fields.
 func (s *shape) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
 		return nil
@@ -282,7 +282,8 @@ func (c *checker) findDefinition(s *suite) {
 	}
 }
 
-// checkCases reports paths that lead to no node.
+// checkCases reports paths that lead to no node, and nodes with two mocks. It replaces the paths of mocks, undos and real nodes by
+// their declared paths.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
 	known := map[string]bool{}
 	addPaths(known, s.plan, "")
@@ -291,7 +292,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 		ids = append(ids, id)
 	}
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with numbers belongs to one item
+		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with the number of an item or iteration is not known, either
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}

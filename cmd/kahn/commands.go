@@ -72,7 +72,7 @@ func (t *terminal) end(code int) int {
 	return cmp.Or(code, exitProblems)
 }
 
-// refuse reports why a command does nothing.
+// refuse reports why a command does nothing, and returns the exit code.
 func (t *terminal) refuse(err error) int {
 	t.printf("kahn: %v\n", err)
 	return exitUsage
@@ -247,8 +247,8 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// parse parses flags, which may stand before, between and after the other arguments, and returns these arguments. After "--" there are only
-// arguments.
+// parse parses flags, which may stand before, between and after the other arguments, and returns the other arguments. After "--" there
+// are only arguments.
 func (f *flags) parse(args []string) (rest []string, err error) {
 	for {
 		before := len(args)

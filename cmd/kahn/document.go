@@ -48,7 +48,8 @@ func items(v *definition.Value) []definition.Value {
 	return v.Items
 }
 
-// below returns the part of a value at a JSON pointer. If it does not exist, below returns the innermost existing part on the way to it.
+// below returns the part of a value at a JSON pointer. If there is no such part, below returns the innermost part on the way that
+// exists.
 func below(v *definition.Value, pointer string) *definition.Value {
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		next := member(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
@@ -65,8 +66,8 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
-// located returns the part of a value that violates its schema, its path, and what is wrong there. A missing field is reported at the
-// object that lacks it.
+// located returns the part of a value that violates the schema, the path of this part, and what is wrong with it. A missing field is
+// reported at the object that lacks it.
 func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
 	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
 		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")
@@ -122,8 +123,8 @@ func valueOf(v *definition.Value) any {
 	return nil
 }
 
-// isSmall reports whether a value has no more parts than a definition may have. It counts the parts behind an alias at each use, since a
-// short text with aliases may stand for very many parts.
+// isSmall reports whether a value has no more parts than a definition may have. The parts of a value with a YAML alias count at each
+// use of the alias, since a short text with aliases may stand for very many parts.
 func isSmall(v *definition.Value) bool {
 	left := definition.Limits{}.Resolved().Values
 	var count func(v *definition.Value) bool

@@ -49,8 +49,8 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. unknown lists the root inputs whose values come from steps: a map over such an
-// input has unknown items.
+// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, unknown has those of its inputs that steps of the graphs
+// around it make; for the outermost graph it is nil. The items of a map over such an input are unknown in a dry run.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // the parameters that steps make, by node
 	for _, e := range g.Edges() {
@@ -94,7 +94,7 @@ func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	return []any{}, nil
 }
 
-// note is the step of a mock. It records the path, the kind and the config of the step, and returns an empty output of the kind.
+// note is the step of a mock. It records the path, the kind and the config of the step, and returns the kind's output for dry runs.
 func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	config := s.Config()
 	if !kinds[s.Kind()].verbatim {
@@ -103,7 +103,7 @@ func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 			config = expanded
 		case s.Err() != nil, errors.Is(err, errBound):
 			return nil, err
-		default: // the config needs outputs that earlier steps did not make
+		default: // the config needs outputs that a dry run does not have
 		}
 	}
 	text, err := json.Marshal(config)

@@ -76,7 +76,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	if err != nil {
 		return nil, err
 	}
-	leave := func() { // a stored run continues in another process
+	leave := func() { // after Leave a stored run can continue in another process
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
 			_ = run.Cancel() // with a store Cancel posts a request; if that fails, the run stays as it is
 		} else {
@@ -160,8 +160,8 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 	}
 }
 
-// read asks for an answer on the terminal. It gives up when ctx ends, or when the node no longer waits. The goroutine that reads lines ends
-// with the process.
+// read asks for an answer on the terminal. It gives up when ctx ends, or when the deadline of the node has passed. The goroutine that
+// reads lines ends with the process.
 func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
 	if label := a.names.label(wait.Node); label != "" {
 		a.t.printf("%s\n", label)

@@ -26,8 +26,8 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	return limited(f, "the file "+c.Path)
 }
 
-// openFile opens a file for reading. It refuses a named pipe: opening a pipe blocks until another process opens it, whatever the timeout of
-// the step.
+// openFile opens a file for reading. It returns an error for a named pipe, because opening a pipe blocks until another process opens
+// it, even beyond the timeout of the step.
 func openFile(path string) (*os.File, error) {
 	if err := refusePipe(path); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ type performer struct {
 	hosted []string // the kinds of the host; nil if this command performs the steps
 }
 
-// kinds registers the flag that names the kinds of a host.
+// kinds registers the flag -kinds, which names the kinds of a host.
 func (f *flags) kinds(to *performer) {
 	f.Func("kinds", "the kinds of a host, as `kind,kind`, or as @file with a kind a line; may be repeated", func(value string) error {
 		list, err := kindsOf(value)
@@ -29,7 +29,7 @@ func (f *flags) kinds(to *performer) {
 	})
 }
 
-// kindsOf returns the kinds that a value of the flag names.
+// kindsOf returns the kinds that a value of the flag -kinds names.
 func kindsOf(value string) ([]string, error) {
 	if file, ok := strings.CutPrefix(value, "@"); ok {
 		return kindsIn(file)
@@ -90,7 +90,7 @@ func kindsIn(file string) (list []string, err error) {
 	return list, nil
 }
 
-// withoutComment cuts off a comment: a # at the beginning of the line, or after a space.
+// withoutComment cuts off a comment, which begins with a # at the beginning of the line or after a space.
 func withoutComment(line string) string {
 	before := ' '
 	for i, r := range line {
@@ -102,7 +102,7 @@ func withoutComment(line string) string {
 	return line
 }
 
-// checkKind refuses a name that no definition can have.
+// checkKind returns an error for a name that no kind in a definition can have.
 func checkKind(name string) error {
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("the kind %q has a character that no kind may have", name)
@@ -110,7 +110,8 @@ func checkKind(name string) error {
 	return nil
 }
 
-// kinds returns the kinds without their schemas: vet checks configs itself, also in documents that Load refuses.
+// kinds returns the kinds that a definition may name. It leaves out their schemas, because vet checks configs itself, also in
+// documents that Load refuses.
 func (p performer) kinds() map[string]definition.Kind {
 	all := map[string]definition.Kind{}
 	for _, name := range p.hosted {

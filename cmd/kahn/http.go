@@ -129,7 +129,7 @@ func (c *call) expects(status int) (bool, error) {
 // unexpected returns the error for an unexpected status, with the beginning of the body. The error is permanent, except for 5xx and 429.
 func unexpected(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // without the body the status says what is wrong
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // if the body cannot be read, the error has only the status
 	if body := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); body != "" {
 		text += "\n" + body
 	}
@@ -156,7 +156,7 @@ func retryAfter(header string, now time.Time) time.Duration {
 	return time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 }
 
-// parsed returns the body of a response: the value if its type is JSON and it is well-formed, or else the text.
+// parsed returns the body of a response: as a value if the content type is JSON and the text is well-formed, otherwise as text.
 func parsed(contentType, text string) any {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {

@@ -14,9 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// jq runs a jq program. If the program yields one value, it is the output; several values become a list, and none becomes null.
+// jq runs a jq program. If the program yields one value, this value is the output. Several values become a list. If there is no value,
+// the output is null.
 func jq(ctx context.Context, s *kahn.Step) (any, error) {
-	c, ok := s.Config().(map[string]any) // do not expand the program as a template: both use braces
+	c, ok := s.Config().(map[string]any) // the program is not expanded as a template, since jq uses braces, too
 	query, isText := c["query"].(string)
 	if !ok || !isText || len(c) != 1 {
 		return nil, kahn.Permanent(errors.New("config: expected {query}"))
@@ -61,7 +62,7 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
-// maxProgram bounds the length of a program: the compiler recurses into nested parts.
+// maxProgram bounds the length of a program, because the compiler recurses into nested parts.
 const maxProgram = 1 << 16
 
 var errLongProgram = fmt.Errorf("the program is longer than %d bytes; take it apart into several nodes", maxProgram)
@@ -78,7 +79,7 @@ func compileQuery(query string) (*gojq.Code, error) {
 	return gojq.Compile(program)
 }
 
-// checkQuery returns the first defect that compiling a program finds.
+// checkQuery returns the first defect that the compiler finds in a program.
 func checkQuery(config any) (field string, offset int, message string) {
 	object, _ := config.(map[string]any)
 	query, ok := object["query"].(string)

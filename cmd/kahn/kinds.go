@@ -51,7 +51,7 @@ type object struct {
 	Properties  map[string]struct{ Title string }
 }
 
-// describe adds the schemas to the kinds. A defect in the embedded schemas panics when the program starts.
+// describe adds the schemas to the kinds. It panics, when the program starts, if an embedded schema has a defect.
 func describe(list ...kind) map[string]kind {
 	var schemas map[string]json.RawMessage
 	if err := json.Unmarshal(kindSchemas, &schemas); err != nil {
@@ -73,7 +73,7 @@ func describe(list ...kind) map[string]kind {
 	return all
 }
 
-// compile compiles a schema of the program.
+// compile compiles a schema that is embedded in the program.
 func compile(text []byte) kahn.Contract {
 	c, err := schema.Compiler{}.Compile(text)
 	if err != nil {

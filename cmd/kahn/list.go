@@ -40,7 +40,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 	},
 }
 
-// anyRun is the value of a flag that selects all runs.
+// anyRun is the value with which the flags -compensation and -status select all runs.
 const anyRun = "any"
 
 // undoWords has one word for each state of a run's compensation.
@@ -153,7 +153,7 @@ func usedBy(r *store.Run) string {
 	return cmp.Or(strings.Join(list, " "), "-")
 }
 
-// spelled returns a name with characters that would break a line or a column spelled out.
+// spelled returns a name in which characters that would break a line or a column are written as escapes, such as \t.
 func spelled(name string) string {
 	return foreign.Line(strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(name), math.MaxInt)
 }

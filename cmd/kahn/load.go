@@ -62,7 +62,7 @@ func (p performer) equip(g *kahn.Graph) {
 	}
 }
 
-// name returns the name of a definition.
+// name returns the name of a definition: the name of its graph, or else the name of its file without the extension.
 func name(g *kahn.Graph, file string) string {
 	if g.Name != "" {
 		return g.Name

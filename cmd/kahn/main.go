@@ -14,7 +14,8 @@
 // are expressions of package expression, contracts are JSON Schemas.
 //
 // A definition decides which commands run: run only a definition that you would run as a script. kahn test calls only the steps that a
-// case lists under real, and with missing: real also the steps without a mock. Commands other than run, serve and test run no step.
+// case lists under "real". If the case has "missing: real", kahn test also calls the steps without a mock. Commands other than run,
+// serve and test run no step.
 //
 // Start reading at commands in commands.go, which is the table of commands and flags.
 package main

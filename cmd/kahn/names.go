@@ -123,7 +123,7 @@ func (n names) findCalls(config any, params bool) {
 // label returns the label of a gate, by its path in a run.
 func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
-// check refuses answers and inputs that the graph does not use.
+// check returns an error for an answer or an input that the graph does not use.
 func (n names) check(answers, inputs pairs) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		if !n.gates[declaredPath(gate)] {
