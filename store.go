@@ -44,13 +44,13 @@ var (
 // [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as under [Encoding], whose default is nil [Types].
 //
 // A write that the store does not answer is repeated until the lease runs out, see [Lease]. The first write in this process, and a write
-// answered with [ErrUnusable], are not repeated. After the last try the run is left, as by [Run.Leave], with an error that matches
-// [ErrStore], and the Result shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too; when it
-// continues, the node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store
-// refuses a write for any other reason.
+// answered with [ErrUnusable], are not repeated. After the last try kahn leaves the run, as [Run.Leave] does; the error matches [ErrStore],
+// and the Result shows the stored state. If the store rejects a step's output with [ErrRejected], the run is left, too; when it continues,
+// the node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses a write
+// for any other reason.
 //
-// The end of the caller's context leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
-// [CancelWithContext] cancels the run instead. docs/durable.md says what is repeated when the run continues.
+// When the caller's context ends, kahn leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's
+// cause. [CancelWithContext] cancels the run instead. docs/durable.md says what is repeated when the run continues.
 func Durable(s store.Store) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -88,13 +88,13 @@ const defaultLeaseTime = 30 * time.Second
 
 // Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, leaves that setting unchanged.
 //
-// The owner is a name, and an owner may acquire a run that it already holds. So a host that gives each of its processes a distinct name,
-// the same one after a restart, gets its own leases back at once after a crash. Two processes with the same name would take each other's
-// runs away. Default: a unique name, made of the host's name, the process, the boot of the machine, and a random part.
+// The owner is a name. Since an owner may acquire a run that it already holds, a process that has the same name after a crash continues
+// its runs at once. But two processes with one name would take each other's runs away, so each process needs a distinct name. Default: a
+// unique name, made of the host's name, the process, the boot of the machine, and a random part.
 //
 // The time is how long the lease lasts. The run renews the lease after a third of the time. If the lease runs out because the store is out
-// of reach, the run is left; if the run's process dies, no other owner can acquire the run before the lease has run out. Default: 30 s. The
-// error matches [ErrBadOption] if the time is negative.
+// of reach, the run is left; if the run's process dies, another owner can acquire the run once the lease has run out, over store/sqlite at
+// once. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -137,8 +137,8 @@ func (c *config) leaseOwner() string {
 	return machineAndProcess() + "/" + uuid.NewString()
 }
 
-// keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code; the caller
-// does not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
+// keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. keep calls user code, so the
+// caller does not hold the run's lock. If the run does not check its values, keep returns neither a text nor an error.
 //
 // The caller stores the text beside the value until the text is written. So the codec, which may encrypt a value or send it
 // elsewhere, is called only once.
@@ -186,9 +186,10 @@ func causeOfKeep(err error) CauseKind {
 	return CauseStoreError
 }
 
-// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run: for display, to encode as JSON, or to repeat by
-// [Redrive]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches [ErrUnknownRun]
-// if the run is not stored or nothing has been written for it yet, and [ErrNotEnded] if it was created and has not begun.
+// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run. The Snapshot can be displayed, encoded as JSON,
+// or repeated by [Redrive]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches
+// [ErrUnknownRun] if the run is not stored or nothing has been written for it yet, and [ErrNotEnded] if it was created and has not
+// begun.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -230,8 +231,8 @@ type StoredRun struct {
 	HeldUntil time.Time
 }
 
-// ReadRun returns the state of a stored run, even if a process holds the run, and even if it has not begun or has ended. It needs no graph
-// and decodes no values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
+// ReadRun returns the state of a stored run, even if a process holds the run, and even if it has not begun or has ended. ReadRun needs no
+// graph and decodes no values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
 func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error) {
 	if ctx == nil {
 		return nil, ErrNoContext
@@ -298,9 +299,9 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 
 // ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
 // error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be the run's, and
-// [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches
-// [ErrNotEnded] if the run has not ended, and [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue]
-// if the graph has a node that did not end in the run, since ReadResult runs no nodes.
+// [AllowGraphChange]. If the run failed or was cancelled, ReadResult returns the same error as [Execute]. The error matches [ErrNotEnded]
+// if the run has not ended, and [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue] if the graph
+// has a node that did not end in the run, since ReadResult runs no nodes.
 //
 // The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
 // the first attempt, and its Duration lasts until the last attempt has ended.
