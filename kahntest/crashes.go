@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Process is one life of a process under [Crashes]: the life up to the crash, or the life after it.
+// Process is a process in which [Crashes] performs the run: the process that crashes, or the one that continues the run after the crash.
 type Process struct {
 	restarted bool
 	store     *dyingStore
@@ -28,8 +28,8 @@ type Process struct {
 	effects map[string][]string // the keys of each effect, in the order of the calls
 }
 
-// Restarted reports whether this life follows a crash. A host that imitates the outside world, such as a database or a bank, keeps the
-// imitation if Restarted returns true, and otherwise makes a new one.
+// Restarted reports whether the process continues the run after a crash. A host that imitates the outside world, such as a database or a
+// bank, uses the same imitation again if Restarted returns true, and otherwise makes a new one.
 func (p *Process) Restarted() bool { return p.restarted }
 
 // Effect records an effect on the outside world, such as "charge order 7". The world recognizes a repetition of the effect by
@@ -43,8 +43,8 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
-// Post posts a request for the run as another process would: the crash does not undo it, and posting it again in the next life changes
-// nothing. It returns the error of [store.Inbox].
+// Post posts a request for the run as another process would. The crash does not undo the request, and posting the same request again
+// after the crash changes nothing. Post returns the error of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {
 		return errDead
@@ -59,11 +59,11 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // request differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, as at a gate,
 // nothing after the waiting nodes is tested, and Crashes logs their names.
 //
-// Crashes calls the function start for each process. The function returns a newly made graph and step function, so that nothing in
-// memory survives the crash, and its steps report effects to the Process. opts are the options that the host passes to its runs,
-// including [kahn.Encoding] and [kahn.EarlySignals]; Crashes itself sets the store, the run's id and the owner. Steps should
-// return the same outputs for the same inputs, and return when their contexts end, as they do at the crash. In [InFakeTime] backoffs take
-// no time.
+// Crashes calls the function start for each process. The function must make a new graph and a new step function, so that nothing in
+// memory survives the crash. The steps report their effects to the Process. opts are the options that the host passes to its runs,
+// including [kahn.Encoding] and [kahn.EarlySignals]; Crashes itself sets the store, the run's id and the owner. Steps should return the
+// same outputs for the same inputs, and return when their contexts end, which happens at the crash. In [InFakeTime] backoffs take no
+// time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, res, err := checkCrashes(t.Context(), start, opts...)
@@ -130,7 +130,8 @@ type outcome struct {
 	requests map[string]store.RequestStatus // the final statuses of the requests, by id
 }
 
-// crash runs the workflow with a crash at one write. died describes that write; it is empty if the run ended before it.
+// crash runs the workflow with a crash at one write. died describes that write; died is empty if the run ended without reaching the
+// write.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
@@ -186,13 +187,13 @@ func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestS
 	return statuses, err
 }
 
-// live runs one life of the run: up to its end, or to the crash at a write. Writes count from 1; 0 means no crash.
+// live runs the workflow in one process, up to the end of the run or to the crash at a write. Writes count from 1; 0 means no crash.
 func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
 	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
-		opts = append(opts, kahn.EarlySignals(nil)) // the store has kept the early signals of the first life
+		opts = append(opts, kahn.EarlySignals(nil)) // the store has the early signals of the first process
 	}
 	g, step := c.start(p)
 	res, err := kahn.Execute(c.ctx, g, step, opts...)
@@ -203,7 +204,7 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 
-// repeated reports an effect with two keys.
+// repeated returns an error if an effect has two keys.
 func repeated(effects map[string][]string) error {
 	for _, what := range slices.Sorted(maps.Keys(effects)) {
 		keys := effects[what]
@@ -215,7 +216,7 @@ func repeated(effects map[string][]string) error {
 }
 
 // sameValue compares two outputs; one of them may come from a store. Values whose type has its own JSON form are equal if their JSON
-// forms are equal: an error in a stored value keeps its text but not its type.
+// forms are equal, because an error in a stored value keeps its text but not its type.
 func sameValue(got, want any) bool {
 	if reflect.DeepEqual(got, want) {
 		return true
@@ -230,8 +231,8 @@ func sameValue(got, want any) bool {
 	return err == nil && errWanted == nil && bytes.Equal(a, b)
 }
 
-// sameOutcome compares the outcomes of two runs and of their nested runs. An expanded node that ended before the crash has no nested
-// Result.
+// sameOutcome compares the outcomes of two runs and of their nested runs. It does not compare what is inside an expanded node that ended
+// before the crash, because such a node has no nested Result.
 func sameOutcome(got, want *kahn.Result, prefix string) error {
 	if got.Status != want.Status || prefix == "" && !sameValue(got.Output, want.Output) {
 		return fmt.Errorf("the run%s is %v with the output %v, expected %v with %v", of(prefix), got.Status, got.Output, want.Status, want.Output)

@@ -36,7 +36,7 @@ var (
 			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
 			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
-		// After an event that rejects an output, or a timeout, the fallback may run. Its output may be rejected, too.
+		// After an event that rejects an output, or a timeout, the fallback may run. The output of the fallback may be rejected, too.
 		event.ContractViolated: {
 			event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated,
 			event.ModerationFlagged,
@@ -62,7 +62,8 @@ var (
 	}
 )
 
-// streamChecker checks the events of one run, one after the other.
+// streamChecker checks the events of one run, one after the other. A life of the run is the time from its start, or from a resumption,
+// until the run ends, is left or crashes.
 type streamChecker struct {
 	g           *kahn.Graph
 	pruned      map[string]bool // nodes that are not part of the run
@@ -70,33 +71,33 @@ type streamChecker struct {
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; never reset
 	waits       map[string]bool      // the nodes that wait, by path
-	untold      map[string]bool      // tokens of waits that no suspension of the run has listed yet
-	crash       bool                 // the run has crashed, so waits that a suspension listed may be lost
-	part        bool                 // the stream begins with a resumption
+	untold      map[string]bool      // the nodes that wait and that no change of the run's status has listed yet, by path
+	crash       bool                 // the run has crashed, so waits may be listed a second time
+	part        bool                 // nodes may have results without events, since the stream begins with a resumption, or the run is a fork
 	graphs      map[*kahn.Graph]map[string]*decl
 	expanded    map[string]*kahn.Graph // the graphs of expanded nodes that had a single attempt, by path
-	inside      map[string]*interior   // the interiors of composites, by path
+	inside      map[string]*interior   // the nodes seen in each composite, by the path of the composite
 	resumptions int
 	wave        int // the tier of the latest wave, in waves mode; -1 before the first wave
 	waves       bool
 	changed     bool   // the present life has another mode than the preceding life
 	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; 0 if there was none
-	tiers       bool   // the life is, or may be, in waves mode, so a wave's start may be the Parent of nodes in composites
+	tiers       bool   // the life is, or may be, in waves mode, so the Parent of a node with predecessors may be a resumption or the start of the composite around the node
 	open        bool
 	midway      bool         // the tier of the open wave is unknown, because the stream begins with a resumption or the mode has changed
 	taken       map[int]bool // whether a queued node begins in the same life, by the index of the event that queues it; computed when first needed
 	steps       int          // the number of items that the checker looked at besides the events, to test that its work is linear
 }
 
-// CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the first
-// violation. Ids have no holes. The start comes first and the end last. Each node's events follow the order of its life, with one end, and
-// its attempts are counted. Predecessors come before their consequences. Each event has a possible Parent. Waves do not overlap. The ends
-// agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions and redrives. A run that was left
-// because its store did not answer may end with any event.
+// CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the
+// first violation. Ids have no gaps. The first event is the start of the run, and the last is its end. The events of each node come in a
+// possible order, with one end, and number its attempts. The ends of predecessors come before the events that depend on them. Each event
+// has a possible Parent. Waves do not overlap. The ends agree with the Result. Indices of deltas are contiguous for each path, across
+// retries, resumptions and redrives. The events of a run that was left because its store did not answer may stop anywhere.
 //
-// events must be the run's events from the first one on, and not decoded from JSON. For a resumed run, pass the events
-// of all its lives, one after the other; for a life that crashed, the events up to [event.Recovery].From. Or pass only the last life's
-// events; CheckEvents then checks what it can.
+// events must be the run's events from the first one on, and not decoded from JSON. For a resumed run, pass the events of all processes
+// that performed it, one after the other; of a process that crashed, only the events up to [event.Recovery].From. Or pass only the events
+// of the last process: CheckEvents then checks what it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
@@ -154,7 +155,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	return c.result(res, "")
 }
 
-// expansions finds the graphs of expanded nodes. If a node had several attempts, the result has only the last attempt's
+// expansions stores the graphs of expanded nodes in c.expanded. If a node had several attempts, the result has only the last attempt's
 // graph, which may differ from earlier ones.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
@@ -177,8 +178,8 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	}
 }
 
-// payloadFits reports whether the payload has the type that the rest of the checker assumes. It also checks that failures,
-// and no other events, say why there was no other attempt.
+// payloadFits reports whether the payload has the type that the rest of the checker assumes. It also checks that NoRetry is set for a
+// failure, but not for an abort or a cancellation.
 func payloadFits(e event.Event) (ok bool) {
 	switch e.Type {
 	case event.RunStarted:
@@ -236,8 +237,8 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	return false
 }
 
-// resumed prepares for events that a resumption may repeat: nodes that had not ended are queued and begin again. The run may
-// continue in another mode.
+// resumed begins a new life of the run, with event i. Nodes that had not ended may be queued and begin again, and the new life may be in
+// another mode.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -252,8 +253,8 @@ func (c *streamChecker) resumed(i int) {
 	c.resumptions++
 }
 
-// carried reports whether a node's join may have been decided in a life without waves, before the present life in waves mode. The
-// node's check, which has no event, then continues outside its wave.
+// carried reports whether a predecessor of a node ended in a life without waves, before the present life in waves mode. The node's join
+// may have been decided in that life, so the node may begin outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
@@ -262,8 +263,7 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// at returns an event of the stream. It returns false if the stream does not have it, perhaps because the stream
-// began later.
+// at returns an event of the stream. It returns false if the stream does not have the event, perhaps because the stream began later.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
@@ -294,7 +294,7 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	return nil
 }
 
-// node finds the record of the node at a path.
+// node returns the record of the node at a path. It makes a record for a node that has none yet.
 func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if n := c.nodes[path]; n != nil {
 		return n, nil
@@ -368,7 +368,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 		}
 	}
 	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes in a composite may also be invalidated later, when the composite begins
-		c.wave, c.open = -1, false // a new epoch
+		c.wave, c.open = -1, false // the waves begin anew
 	}
 	if resumes(e) {
 		c.resumed(i)
@@ -396,8 +396,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	return nil
 }
 
-// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last change,
-// and counts all waiting nodes.
+// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last change, and that its
+// TotalWaiting is right.
 func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	before := len(c.waits)
 	if p.To == kahn.RunRunning {
@@ -415,8 +415,8 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// If a step must return its graph again, the nodes of the graph that run again are unknown until it does. Until then all waiting
-	// nodes of the graph count as waiting.
+	// If the step of an expanded node must return its graph again, the run learns only then which nodes of the graph run again. Until
+	// then TotalWaiting includes all nodes of the graph that waited before.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}
@@ -439,19 +439,19 @@ func (c *streamChecker) stopWaiting(i int) {
 	}
 }
 
-// isInside reports whether a path leads to a node in a composite, or to an item of it.
+// isInside reports whether a path is that of a node inside a composite, or of an item of the composite.
 func isInside(path, composite string) bool {
 	rest, ok := strings.CutPrefix(path, composite)
 	return ok && rest != "" && strings.IndexByte("/[#", rest[0]) >= 0
 }
 
-// redrives reports whether the event begins a new epoch of a run that had ended.
+// redrives reports whether the event says that a run that had ended is redriven.
 func redrives(e event.Event) bool {
 	p, ok := e.Payload.(event.StatusChange)
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()
 }
 
-// waveEvent checks that waves do not overlap and come in order, and that all nodes of a wave have ended when it ends.
+// waveEvent checks that waves do not overlap and come in order, and that all nodes of a wave have ended when the wave ends.
 func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
 	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {

@@ -21,7 +21,7 @@ type nodeLife struct {
 	resumed   int  // how often the run had been resumed when the node's last event happened
 	undo      undoLife
 	began     uint64 // the id of the node's first event other than deltas and logs; 0: none
-	unbound   bool   // the node need not match the open wave: it may have begun in an unseen life without waves, or a redrive continues nodes inside it
+	unbound   bool   // the node need not match the open wave, because it may have begun in an unseen life without waves, or because a redrive continues nodes inside it
 	sourced   bool   // the node's predecessors have ended
 	givenUp   bool   // the node is inside an expanded node whose step was called again and ended without a graph
 	assumed   bool   // the node's end is not in the stream, but the events of a successor imply it
@@ -30,13 +30,13 @@ type nodeLife struct {
 // guessed reports whether the node's declaration is unknown.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
-// refused reports whether the attempt timed out or its output was rejected: the output does not count.
+// refused reports whether the attempt timed out, or its output was rejected. The output then does not count.
 func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
-// again reports whether the run was resumed after the last event of a node that has not ended: the node may then be queued and
-// begin again.
+// again reports whether the run was resumed after the last event of a node that has not ended. The node may then be queued and begin
+// again.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
 func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
@@ -101,7 +101,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			attempt = e.Attempt // a gate's attempt begins with its suspension
 		}
 	case event.NodeTimedOut:
-		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // the node timed out while the inputs of its next attempt were being judged
+		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // the node timed out while the inputs of its next attempt were being checked
 			attempt++
 		}
 	case event.ContractViolated, event.ModerationFlagged:
@@ -173,8 +173,8 @@ type undoLife struct {
 	failed   bool // all attempts failed, so an operator may repeat the undoing
 }
 
-// compensation checks an event of the undoing of a node: the node has ended, its successors have been undone before, and the attempts are
-// counted.
+// compensation checks an event about undoing a node: the node must have ended, no predecessor may have been undone earlier, and the
+// attempts must be numbered from 1.
 func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	p, ok := e.Payload.(event.Compensation)
 	switch {
@@ -233,7 +233,7 @@ func (c *streamChecker) rewound(n *nodeLife) bool {
 	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
 }
 
-// firstSeen infers the earlier life of a node from its first event in a stream that begins with a resumption.
+// firstSeen infers the state of a node from its first event in a stream that begins with a resumption.
 func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	n.unseen, n.unbound = false, true
 	switch e.Type {
@@ -251,7 +251,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	}
 }
 
-// unbound reports whether a node began, or may have begun, in a life without waves: it continues outside its wave.
+// unbound reports whether a node began, or may have begun, in a life without waves. Such a node may continue outside its wave.
 func (c *streamChecker) unbound(n *nodeLife) bool {
 	return n.unbound || n.began != 0 && n.began < c.switched
 }
@@ -265,9 +265,9 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && slices.Contains([]event.Type{event.NodeStarted, event.NodePaused, event.NodeMocked, event.NodeTimedOut}, n.last)
 }
 
-// interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The
-// node begins again in another life of the run, or is stopped. A cleanup node may also begin again in the same life, since
-// a stop does not affect it. The checker cannot always see the stop: a stop that affects no other node has no event.
+// interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins
+// again in another life of the run, or is stopped. A cleanup node may also begin again in the same life, since a stop does not affect
+// cleanup nodes. The checker cannot always see the stop: a stop that affects no other node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
@@ -315,9 +315,9 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	return n != nil && (n.Cleanup || n.Kind == kahn.KindEnd)
 }
 
-// mayFollow reports whether the event may come next in its node's life. Only a gate waits and completes without a start, and
-// only inline nodes start without being queued. Mocks of gates, inline nodes and composites are inline, too. again means
-// that the run was resumed since the node's last event.
+// mayFollow reports whether the event may come next in its node's life. Only a gate waits and completes without a start, and only inline
+// nodes start without being queued. The mocks of gates, inline nodes and composites are also called without queueing the node. again
+// means that the run was resumed since the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {
@@ -359,8 +359,7 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
-// passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first
-// attempt.
+// passing checks a delta or a log. It must come from an attempt that has begun; a log may also come from the engine before an attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // the node was expanded

@@ -8,8 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// parent checks the Parent of an event. The Parent must be the node's previous event, or for its first event the end of a
-// predecessor, or the start of the wave, of the composite or of the run. A stop may have any Parent, or none.
+// parent checks the Parent of an event. The Parent must be the node's previous event. The Parent of the node's first event is the end of
+// a predecessor, or the start of the wave, of the composite or of the run. An abort or a cancellation may also have no Parent, or the bad
+// end of another node.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -76,8 +77,8 @@ func goesOnInside(e event.Event) bool {
 	return ok && p.Reason == "inside"
 }
 
-// sourcesEnded checks that the ends of predecessors come before their consequences. A join that is not early starts or
-// skips its node after all predecessors have ended; a blocked node has at least one predecessor that ended badly.
+// sourcesEnded checks that the ends of predecessors come before their consequences. A node whose join is not early is started or skipped
+// after all its predecessors have ended. A blocked node has a predecessor that failed, was aborted or was cancelled.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

@@ -8,14 +8,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// place finds the node at a path: the graph that contains it, the path up to it, and its id in that graph. For an item "M[2]" the node is
-// the map. place looks up the parts of the path instead of searching all nodes. The graph is nil inside a node whose expansion is
-// unknown.
+// place returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For an
+// item "M[2]" the node is the map. place looks up the parts of the path instead of searching all nodes. The graph is nil if the node is
+// inside an expanded node whose graph is unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn is like place, but for a path relative to the graph g. The second argument is the path of g.
+// placeIn is like place, but for a path relative to the graph g. The paths of the nodes in g begin with the parameter above.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -81,19 +81,20 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior lists the nodes seen directly in a composite.
+// interior lists the nodes in a composite of which the checker has seen an event. Nodes deeper inside are in the interiors of inner
+// composites.
 type interior struct {
 	around     *interior // the interior that contains this composite, or nil
 	nodes      []string  // the paths of the nodes
 	composites []string  // the paths of those nodes that are composites with an interior
 	last       int       // for a loop: the number of its last iteration
 
-	open   []string    // nodes that had not ended when the method unended last looked
+	open   []string    // the paths of the nodes that had not ended when the method unended last looked
 	within []*interior // the interiors of composites that had nodes in open
 	listed bool        // whether the interior around this one lists this one in within
 }
 
-// interior finds or makes the interior of a composite, and adds it to the interior of the composite around it.
+// interior returns the interior of a composite. If there is none yet, it makes one, and lists the composite in the interior around it.
 func (c *streamChecker) interior(path string) *interior {
 	in := c.inside[path]
 	if in == nil {
@@ -115,7 +116,7 @@ func (c *streamChecker) opened(in *interior) {
 	}
 }
 
-// forget forgets the nodes seen in a composite.
+// forget deletes the records of the nodes in a composite.
 func (c *streamChecker) forget(path string) {
 	in := c.inside[path]
 	if in == nil {
@@ -132,7 +133,7 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns a node in a composite that has begun and has not ended. It does not look at ended nodes again.
+// unended returns the path of a node inside a composite, if that node has begun and not ended. It looks only once at each ended node.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -162,7 +163,7 @@ func (c *streamChecker) unendedIn(in *interior) (path string) {
 	return path
 }
 
-// giveUp forgets the waits of nodes in a composite.
+// giveUp deletes the waits of the nodes inside a composite, and marks these nodes as givenUp.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
 	c.steps += len(in.nodes)

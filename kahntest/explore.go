@@ -22,8 +22,8 @@ var ErrExplored = errors.New("failure injected by kahntest.Explore")
 type Workflow struct {
 	Graph *kahn.Graph
 	Step  kahn.StepFunc
-	// Invariant is called with a run's Result and error when the run has ended or is suspended. An error that it returns fails
-	// the test.
+	// Invariant is called with a run's Result and error when the run has ended or is suspended. If Invariant returns an error, the test
+	// fails.
 	Invariant func(res *kahn.Result, err error) error
 	Options   []kahn.Option
 }
@@ -31,18 +31,18 @@ type Workflow struct {
 // exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same in
-// every test run. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an
-// answer is lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. It shortens
-// the first schedule that breaks something to the steps that are needed to break it, and reports these steps as text, such as
+// Explore looks for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same ones in every
+// test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is
+// lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. When a run breaks
+// something, Explore leaves out what is not needed to break it, and reports the rest of the run as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
-// Everything not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge.
+// Everything that is not listed went well, in the order of the graph. "undo:charge#1" would be the first attempt to undo charge.
 //
-// Explore calls the function start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at a
-// time, on its own goroutine: they must not wait for each other or for their contexts. Options are options of [kahn.NewCoordinator];
-// Explore itself sets RunID and Random.
+// Explore calls the function start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at
+// a time, on its own goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of
+// [kahn.NewCoordinator]; Explore itself sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {
@@ -79,8 +79,8 @@ type exploration struct {
 	said  []string       // texts that say what these choices did
 }
 
-// shorten removes one choice after another from the failing exploration x, as long as a run without them still fails. It returns the last
-// error.
+// shorten removes each choice from the failing exploration x if a run without this choice still fails. It returns the last exploration
+// that failed, and its error.
 func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
 	for i := 0; i < len(x.made); {
 		given := maps.Clone(x.given)
@@ -95,7 +95,7 @@ func (x *exploration) shorten(start func() Workflow, err error) (*exploration, e
 	return x, err
 }
 
-// choose makes one of n choices. The name is unique in the run.
+// choose returns a number from 0 to n-1, the choice with the given name. Each name is used once in a run.
 func (x *exploration) choose(name string, n int) int {
 	choice := min(x.given[name], n-1)
 	if x.rand != nil {
@@ -115,7 +115,7 @@ func (x *exploration) say(format string, args ...any) {
 	x.said = append(x.said, fmt.Sprintf(format, args...))
 }
 
-// run runs the workflow once, and returns the defect that it finds.
+// run runs the workflow once, and returns a defect as an error.
 func (x *exploration) run(w Workflow) error {
 	plan, err := w.Graph.Compile()
 	if err != nil {

@@ -13,11 +13,12 @@ import (
 
 // StoreFault describes how one call of a [FakeStore] fails. The zero value lets the call succeed.
 type StoreFault struct {
-	// Delay passes before the call. If the context ends meanwhile, the call ends. In [InFakeTime] it takes no time.
+	// Delay passes before the call. If the context ends meanwhile, the call returns the context's error. In [InFakeTime] the Delay takes
+	// no time.
 	Delay time.Duration
 	// Err is what the call returns.
 	Err error
-	// Applied makes a call with an Err take effect nevertheless: only its answer is lost.
+	// Applied means that the call takes effect although it returns Err, as when only the answer of a store is lost.
 	Applied bool
 }
 
@@ -42,7 +43,7 @@ func (s *FakeStore) Calls(method string) int {
 
 var storeMethods = []string{"Acquire", "Renew", "Release", "Commit", "Load"}
 
-// do makes a call with its fault.
+// do performs a call with the fault that the script has for the call.
 func (s *FakeStore) do(ctx context.Context, method string, call func() error) error {
 	for name := range s.Script {
 		if !slices.Contains(storeMethods, name) {

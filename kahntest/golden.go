@@ -14,14 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// GoldenVariable is the environment variable that makes [Golden] write its files, unless it is empty:
+// GoldenVariable is the name of an environment variable. If the variable is not empty, [Golden] writes its files:
 //
 //	KAHNTEST_WRITE=1 go test ./...
 const GoldenVariable = "KAHNTEST_WRITE"
 
-// Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. [GoldenVariable]
-// makes it write the file. Events of nodes that run at the same time come in any order: to fix the order, pass kahn.Limit(1) to the run, or
-// pass the events through [ByNode].
+// Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. If the variable
+// [GoldenVariable] is set, it writes the file instead. Events of nodes that run at the same time come in any order. To fix the order,
+// pass kahn.Limit(1) to the run, or pass the events through [ByNode].
 func Golden(t testing.TB, file string, events []event.Event) {
 	t.Helper()
 	got := Stream(events)

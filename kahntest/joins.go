@@ -8,14 +8,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Joined returns the status that a node gets from in-edges of the given classes, one letter for each edge, with the letters of [kahn.Join]:
-// S for satisfied, N for neutral, X for dead, F for failed. The status is in the notation of this package. Joined uses the Join, SkipMode,
-// OnUpstreamFailure and Cleanup of the node.
+// Joined returns the status that a node gets if its in-edges have the given classes. letters has one letter of [kahn.Join] for each edge:
+// S for satisfied, N for neutral, X for dead, F for failed. The status is in the notation of this package. Joined uses the fields Join,
+// SkipMode, OnUpstreamFailure and Cleanup of the node.
 //
 //	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
 //
-// The letters of classes differ from the letters of statuses: in a text of statuses a skipped node is S/up, but the class of its out-edges
-// is N.
+// The letters of classes are not those of statuses. For example, a skipped node has the status S/up, and its out-edges have the class N.
 func Joined(n kahn.Node, letters string) (string, error) {
 	const target = "T"
 	t := kahn.Node{

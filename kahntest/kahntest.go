@@ -78,7 +78,7 @@ func InFakeTime(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// Recorder keeps the events of a run: pass its Add method to [kahn.OnEvent]. The zero value is ready for use.
+// Recorder records the events of a run. Pass its method Add to [kahn.OnEvent]. The zero value is ready for use.
 type Recorder struct {
 	mu     sync.Mutex
 	events []event.Event
@@ -105,9 +105,9 @@ type Trial struct {
 	Events []event.Event
 }
 
-// Run executes a graph under the context of the test and checks its events. It reports failed assertions of [kahn.TestMode],
-// and acts of a [Script] for which [Script.Check] finds no node in the graph. If the run cannot begin, Run ends the test. If
-// the run fails, the test goes on: the run's error is in Err.
+// Run executes a graph under the context of the test and checks its events. Run fails the test if an event breaks a rule, if an assertion
+// of [kahn.TestMode] fails, or if [Script.Check] returns an error for a [Script] of the run. If the run cannot begin, Run ends the test.
+// If the run fails, the test goes on, and the run's error is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder
@@ -248,8 +248,9 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// nextStatus splits a text after its first "node:status". If the text does not begin with the id of a node, it splits after the first word
-// with a colon. If a node has that word as its id, or if there is no colon, it splits after the first word.
+// nextStatus splits a text after its first "node:status". If the text does not begin with the id of a node, it splits after the first
+// word with a colon. If a node has the part of that word before the colon as its id, or if there is no colon, it splits after the first
+// word.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {
@@ -283,7 +284,7 @@ func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	return text[:guess], text[guess:]
 }
 
-// find finds a node by its path. In a loop it takes the node of the last iteration.
+// find returns the result of the node at a path; for a node in a loop, the result in the last iteration.
 func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 	if n, ok := res.Node(path); ok {
 		return n, true

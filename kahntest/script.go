@@ -19,11 +19,11 @@ import (
 // Script is a step function that follows a script and records its calls. Any number of runs may use it at once; the zero
 // value lets every node complete.
 type Script struct {
-	// Acts has, by a node's path, the results of its first attempt, the second, and so on; the last act also serves all
-	// further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
+	// Acts has, by a node's path, the results of the first attempt, of the second, and so on. All further attempts have the result of the
+	// last act. [Run] fails the test if the graph has no node at one of the paths: see [Script.Check].
 	Acts map[string][]Act
-	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. Undos are for nodes that have
-	// a CompensateBy, or whose Compensate is [Script.Undo]. The Value of an act is not used.
+	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. Undos are for nodes that
+	// have a CompensateBy, or whose Compensate is [Script.Undo]. The Value of such an act is not used.
 	Undos map[string][]Act
 	// Else runs and undoes the nodes that have no acts. If it is nil, a run of such a node completes with its id, and
 	// undoing it succeeds.
@@ -39,7 +39,7 @@ type Act struct {
 	Delay time.Duration
 	// Panic, if not nil, is the value with which the attempt panics.
 	Panic any
-	// Do, if not nil, is called, and its results become the attempt's.
+	// Do, if not nil, is called, and its results are the results of the attempt.
 	Do kahn.StepFunc
 	// Value and Err are the results of the attempt.
 	Value any
@@ -78,7 +78,7 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 	return step.ID(), nil
 }
 
-// Undo follows the script as the Compensate function of a [kahn.Node].
+// Undo is the function for the field Compensate of a [kahn.Node]: it follows Undos.
 func (s *Script) Undo(ctx context.Context, step *kahn.Step) error {
 	_, err := s.Step(ctx, step)
 	return err
@@ -191,7 +191,8 @@ func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	return list, true
 }
 
-// instead returns the part of a message that names alternatives: the nearest of the choices, and the first of them.
+// instead returns the part of a message that names alternatives: the choice that is most similar to what was written, and the first few
+// choices.
 func instead(written string, choices []string) string {
 	const most = 20
 	text := ""
@@ -238,9 +239,9 @@ func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }
 
-// RequireCalls ends the test unless the calls were in the order of the text want, such as "A B B C". A call that undoes a node is named
-// "undo:B". Nodes that run at the same time are called in any order: to fix the order, pass kahn.Limit(1) to the run, a limit that does
-// not apply to compensations.
+// RequireCalls ends the test unless the calls are those of the text want, in this order, such as "A B B C". A call that undoes a node is
+// named "undo:B". Nodes that run at the same time are called in any order. To fix the order, pass kahn.Limit(1) to the run; this limit
+// does not apply to compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string

@@ -9,9 +9,9 @@ import (
 )
 
 // Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means
-// [AllSucceeded], a zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by ids. LabelID of an edge with
-// [EdgeLabelled] is its label's number among the labels of its source, from 0. An edge with [EdgeFailure] lets every failure through. A
-// [Builder] can do more.
+// [AllSucceeded], a zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by ids. The LabelID of an edge with
+// [EdgeLabelled] is the number of the edge's label among the labels of its source, from 0. An edge with [EdgeFailure] lets every failure
+// through. A [Builder] can do more.
 //
 // The error matches [ErrBadValue] if ids and nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set
 // that callers must not set, a label is below 0 or above [MostLabels], or the edges have a cycle.

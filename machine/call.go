@@ -2,7 +2,7 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// CallAction is what a coordinator does with the remote call behind a node when the node reaches a status.
+// CallAction is what a coordinator does with the remote call that performs a node when the node reaches a status.
 type CallAction uint8
 
 // The actions on a call.
@@ -18,8 +18,8 @@ var callActionNames = enum.Of[CallAction]("action", "none", "start", "skip", "ab
 // String returns "none", "start", "skip" or "abort".
 func (a CallAction) String() string { return callActionNames.Name(a) }
 
-// CallAction maps a node's status to what should happen to its call: ready starts it, skipped skips it, aborted and
-// cancelled abort it (call protocols do not distinguish the two), and every other status leaves it alone.
+// CallAction returns what should happen to the call of a node that reaches the status: [CallStart] for ready, [CallSkip] for skipped,
+// [CallAbort] for aborted and cancelled (call protocols do not distinguish the two), and [CallNone] for every other status.
 func (s Status) CallAction() CallAction {
 	switch s {
 	case Ready:
@@ -48,9 +48,9 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 // String returns "running", "completed", "failed" or "aborted".
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
-// NodeStatus returns the status and the cause that the status of a call gives to its node: after a failed call the node is retried if
-// retryGranted is set. For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's
-// status. If there was no such request, stop is [CauseNone], and the node becomes [Cancelled] with [CauseExternal].
+// NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is retried if
+// retryGranted is set. After an aborted call, the parameter stop decides: it is the cause for which the engine was asked to stop the
+// node. If there was no such request, stop is [CauseNone], and the node is [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -74,8 +74,8 @@ const (
 // upstreamCauses.
 var causesOf = [statusCount]CauseSet{Failed: ownFailures, Aborted: otherFailures, Cancelled: requests}
 
-// StopStatus returns the status of a node that is stopped for the cause: aborted if a failure in the run is the reason,
-// cancelled on request.
+// StopStatus returns the status of a node that is stopped for the cause: [Cancelled] for a request such as [CauseCancelRun], and
+// [Aborted] for any other cause.
 func (k CauseKind) StopStatus() Status {
 	if requests.Has(k) {
 		return Cancelled

@@ -28,8 +28,8 @@ func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.T
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
-// undoing is the State's part in undoing nodes; a Run performs the undoing with Reverse, NextUndo and Undone. The struct counts cleanup
-// nodes separately, so that the State notices when all other nodes have ended.
+// undoing is what a State stores about undoing nodes. The Run undoes the nodes, and calls Reverse, NextUndo and Undone. The struct counts
+// cleanup nodes separately, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
 	asked    moment    // the last moment at which the host was asked whether it undoes nodes
@@ -67,8 +67,8 @@ const (
 	undoOver
 )
 
-// AllowUndo prepares the State for undoing its nodes. Call it before the run begins; for a nested run whose nodes may need undoing,
-// before that run begins.
+// AllowUndo prepares the State for undoing its nodes. Call it before the run begins, and also for each nested run whose nodes may have to
+// be undone, before that run begins.
 func (s *Locked) AllowUndo() {
 	if s.undo != nil {
 		return
@@ -85,7 +85,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf returns the counter of open nodes in which node r is counted. r must not be the end node.
+// leftOf returns the counter of nodes that are not terminal in which node r is counted. r must not be the end node.
 func (s *Locked) leftOf(r Ref) *int {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -93,15 +93,16 @@ func (s *Locked) leftOf(r Ref) *int {
 	return &s.left
 }
 
-// brink asks the host, at a moment that does not yet end the run, whether it has something to undo.
+// brink gives the host the chance to undo nodes when the run has reached a moment but does not end yet, for example because cleanup nodes
+// are left. isOver asks the host; brink ignores what isOver returns.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
 	}
 }
 
-// isOver reports whether everything but the end node is over: all nodes are terminal, and everything due for undoing is undone. It asks the
-// host once at each moment.
+// isOver reports whether all nodes but the end node are terminal, and nothing remains to be undone before the end node runs. At each
+// moment it asks the host once whether the host undoes nodes.
 func (s *Locked) isOver() bool {
 	u := s.undo
 	if s.left > 0 {
@@ -120,8 +121,9 @@ func (s *Locked) isOver() bool {
 	return u.cleanups == 0 && !u.holds
 }
 
-// Reverse begins to undo the nodes for which the function undoes returns true, and returns the number of these nodes; if it is 0, nothing
-// has begun. If hold is set, nodes that have not started wait until everything is undone, and the run is not Done before that.
+// Reverse begins to undo the nodes for which the function undoes returns true, and returns the number of these nodes. If the number is 0,
+// Reverse changes nothing. If hold is set, nodes that have not started wait until everything is undone, and the run is not Done before
+// that.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}
@@ -187,7 +189,8 @@ func (x *reversal) pass(s *Locked) {
 	}
 }
 
-// NextUndo hands out a node to undo now. The node then holds the slots of its groups and its key.
+// NextUndo returns a node to undo now, after it has taken the slots of the node's groups and of its key. It returns false if no node can
+// be undone now.
 func (s *Locked) NextUndo() (Ref, bool) {
 	if s.undo == nil || s.undo.reversal == nil {
 		return NoRef, false
@@ -208,14 +211,14 @@ func (s *Locked) claimUndo(r Ref) bool {
 	return s.claim(r, s.takesToken(r))
 }
 
-// takesSlotsBack reports whether undoing a node takes slots. A step takes the slots of its groups and its key; the run's own limit does not
-// apply.
+// takesSlotsBack reports whether undoing a node takes slots. Undoing a step takes the slots of its groups and its key. The run's own
+// limit does not apply.
 func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }
 
-// PauseUndo releases the slots of a node whose undoing failed and will be tried again. ContinueUndo makes it contend for
-// slots again.
+// PauseUndo releases the slots of a node whose undoing failed and will be tried again. ContinueUndo makes the node contend for slots
+// again.
 func (s *Locked) PauseUndo(r Ref) {
 	if s.takesSlotsBack(r) {
 		s.yield(r)
@@ -229,8 +232,8 @@ func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
 }
 
-// Undone ends the turn of a node, whether or not it was undone. It reports whether no turns remain; if so, the nodes that the reversal
-// has held may start.
+// Undone ends the turn of a node, whether or not it was undone. It reports whether this was the last turn. After the last turn, the nodes
+// that Reverse has held back may start.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
 	if x.state[r] == undoAtWork && s.takesSlotsBack(r) {

@@ -12,11 +12,10 @@ import (
 // default: [Boundary] for a node with a Test, [AllDone] for a Cleanup node, otherwise [AllSucceeded]. Apart from [AtLeast]
 // the rules are constants.
 //
-// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
-// source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
-// the control edges; a data-only edge delays a node and has no class. Rules that Apache Airflow also has carry Airflow's names. A side
-// edge only delivers data, see [Net.IsSide]: [AllSucceeded] and [Boundary] do not run a node because of a side edge; the other rules
-// count every edge.
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was
+// skipped; X, dead, because it was routed past; or F, failed. The rules look at the classes of the control edges; a data-only edge only
+// delays a node, and has no class. Rules that Apache Airflow also has carry Airflow's names. A side edge only delivers data, see
+// [Net.IsSide]: [AllSucceeded] and [Boundary] do not run a node because of a side edge; the other rules count every edge.
 type Join uint32
 
 // The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
@@ -103,14 +102,14 @@ func (j *Join) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: join rule %.40q", ErrBadValue, text)
 }
 
-// SkipMode says how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
-// satisfy nothing in any mode.
+// SkipMode says how the edges from skipped predecessors, which have the class N, count for a node. Edges that were routed past (X) count
+// as satisfied in no mode.
 type SkipMode uint8
 
 // The skip modes.
 const (
 	skipModeDefault SkipMode = iota
-	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
+	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, and a node with some live inputs runs.
 	SkipCascade
 	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was skipped for a reason other than a branch not taken.
 	// An N edge that stems from a branch not taken stays neutral, so the rest of the branch does not run.
@@ -165,7 +164,7 @@ func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames
 // Sets of the classes into which edges have resolved.
 const (
 	seenS uint8 = 1 << iota // satisfied
-	seenN                   // neutral: its source was skipped, or its failure is judged by a boundary
+	seenN                   // neutral: the source was skipped, or a boundary judges the failure of the source
 	seenX                   // dead: routed past
 	seenF                   // failed
 )
@@ -175,7 +174,7 @@ const (
 type counts struct {
 	seen     uint8 // set of classes; with SkipSatisfy an N edge that counts as S is in S only
 	open     bool  // at least one edge, data-only ones included, is unresolved
-	portOpen bool  // an edge bound to a required port is unresolved: no early start then
+	portOpen bool  // an edge bound to a required port is unresolved, so the node must not start early
 	s, other int32 // for AtLeast: S edges and resolved edges of any other class
 	total    int32 // control edges
 }
@@ -219,8 +218,8 @@ var joinRules = [joinCount]joinRule{
 
 // decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the result.
 //
-// An early Ready waits for required ports, since whether they get a value must not depend on timing. Under
-// UpstreamSubstitute no rule blocks early: the node waits for all edges.
+// Even with an early rule, a node does not run before its required ports have resolved, since it must not depend on timing whether they
+// get a value. Under UpstreamSubstitute no rule blocks early: the node waits for all edges.
 func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	if c.total == 0 {
 		if c.open {

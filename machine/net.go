@@ -103,8 +103,8 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 // Source returns the node that an edge leaves.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. It delivers data, but [AllSucceeded] and
-// [Boundary] do not run the node because of it; otherwise the node would run even if its branch is not taken.
+// IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. A side edge delivers data, but [AllSucceeded] and
+// [Boundary] do not run the node because of a side edge, since the node would then run even if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
 // IsSpare reports whether an edge counts only if none of its target's routers was asked: see net_side.go.
@@ -125,7 +125,8 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns some of the in-edges of the node to, among them all edges that come from the node from.
+// EdgesFrom returns all edges from one node, the parameter from, to another, the parameter to. The result may also have other in-edges of
+// the second node.
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {

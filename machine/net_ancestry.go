@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in
-// opposite orders, give each node two intervals. The first question computes the intervals, in time linear in the
-// edges, and the intervals answer most questions at once. For other questions a search over the in-edges decides; it
-// skips nodes whose intervals show that they do not lead to the ancestor. When the searches for one ancestor have
-// visited as many edges as the graph has, all its descendants are computed once and kept. So all questions about one
-// node together cost a small multiple of the number of edges, plus a small constant per question.
+// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders,
+// give each node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most
+// questions at once. For other questions a search over the in-edges decides; it skips nodes whose intervals show that they do not lead to
+// the ancestor. When the searches for one ancestor have visited more edges than the graph has, all descendants of this ancestor are
+// computed once and kept. So all questions about one node together cost a small multiple of the number of edges, plus a small constant
+// per question.
 type ancestry struct {
 	once  sync.Once // guards spans until they are made
 	spans [2][]span // by Ref
@@ -33,7 +33,7 @@ const maxSought = 256 // each ancestor sought takes a bit for every node
 // number than all its ancestors.
 type span struct {
 	number int32
-	tree   int32 // the ancestors have the numbers from tree to number, without number itself
+	tree   int32 // all nodes with numbers from tree to number-1 are ancestors
 	low    int32 // no ancestor has a lower number
 }
 
@@ -102,8 +102,8 @@ func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	return k.descendants
 }
 
-// climb searches for node a upwards from node r. It skips nodes with lower Refs than node a, which cannot be its
-// descendants: an ancestor has a lower Ref than its descendants.
+// climb searches for node a upwards from node r. It skips nodes with lower Refs than node a, which cannot be its descendants, since a
+// node has a lower Ref than its descendants.
 func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
@@ -148,9 +148,9 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	return set
 }
 
-// label makes the spans. The first search begins at the nodes without successors, the last one first, and visits the
-// highest predecessor first. That is the longest way up, so most of a node's ancestors are below it in the search tree. The
-// second search does everything in the opposite order.
+// label makes the spans. The first search begins at the nodes without successors, the last one first, and visits the highest predecessor
+// first. This is usually the longest way up, so most of a node's ancestors are below the node in the search tree. The second search does
+// everything in the opposite order.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)

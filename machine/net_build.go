@@ -23,9 +23,9 @@ type Builder struct {
 	wideRows bool // some node may need counters beside its word
 }
 
-// Begin takes the edges between nodes, in declaration order. end is the index of the end node, or -1. Begin adds an
-// edge to the end node from each node without a successor, after the given edges, and returns the number of added
-// edges.
+// Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter end is the index of the
+// end node, or -1. Begin adds an edge to the end node from each node without a successor, after the given edges, and returns the number
+// of added edges.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
@@ -60,7 +60,7 @@ func (b *Builder) leadToEnd(nodes int) (added int) {
 // Row returns the numbers of a node's in-edges. The node is given by its declaration index.
 func (b *Builder) Row(i int) []int32 { return b.into.row(Ref(i)) }
 
-// IsParallel reports whether some node has two edges to the given one. Callers may ask only once per node.
+// IsParallel reports whether some node has two edges to the node with declaration index i. Callers may call it only once for each node.
 func (b *Builder) IsParallel(i int) (parallel bool) {
 	row := b.Row(i)
 	if len(row) < 2 {
@@ -85,7 +85,7 @@ const maxCycles = 100
 
 // Levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the level. If the
 // edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges in order. The last edge of each cycle is
-// its edge with the highest number; cutting these last edges would remove all cycles.
+// its edge with the highest number; cutting these last edges would remove all cycles that Levels returns.
 func (b *Builder) Levels() (cycles [][]int32) {
 	n := len(b.into.start) - 1
 	var pending, queue []int32
@@ -161,8 +161,7 @@ func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]
 	return cycles
 }
 
-// findCycle finds one cycle among the nodes that Kahn's algorithm left over: the shortest way back to a node that is
-// certainly on a cycle.
+// findCycle finds one cycle among the nodes that Kahn's algorithm left over: the shortest cycle through one of them.
 func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 	// Every node left over has a predecessor left over. So walking backwards must meet a node twice, and that node is
 	// on a cycle.
@@ -206,9 +205,9 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which must be zero: it gives the nodes their Refs, by tier and then by declaration. names lists
-// the ids in declaration order. After Number, edges name nodes by Ref. Number also returns, from the same allocation, a slice of length
-// 0 and capacity n for the caller.
+// Number begins the net p, which must be zero. It gives the nodes their Refs, by tier and then by declaration. names lists the ids in
+// declaration order. After Number, edges name nodes by Ref. Number also returns an empty slice with room for one Ref a node, which the
+// caller may use; it comes from the same allocation.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -291,7 +290,7 @@ func (b *Builder) Rule(r Ref, x NodeSpec) {
 	}
 }
 
-// sortBySource keeps a node's in-edges sorted by their sources.
+// sortBySource stores a node's in-edges sorted by their sources, for EdgesFrom.
 func (b *Builder) sortBySource(r Ref, row []int32) {
 	bySource := func(x, y int32) int { return int(b.edges[x].From) - int(b.edges[y].From) }
 	if !slices.IsSortedFunc(row, bySource) {
@@ -339,7 +338,7 @@ func (b *Builder) Label(i int32, label int32) {
 // Check marks a node whose join is followed by a check, in which user code or data decides.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
-// Port says that an edge feeds a required parameter. It matters for nodes with early rules.
+// Port says that an edge feeds a required parameter. This matters only for a node with an early rule.
 func (b *Builder) Port(i int32) {
 	b.edges[i].Flags |= edgePort
 	b.wideRows = true
@@ -462,7 +461,7 @@ func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 // SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
 func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
 
-// lateKeys are the nodes whose keys come from values, and are known only once the node is checked.
+// lateKeys are the nodes whose keys come from values, so that a key is known only once its node is checked.
 type lateKeys struct {
 	declared map[string]int32 // by key: its group, for the keys with which other nodes were declared
 	group    map[Ref]int32    // by node with a late key: its own group, which no other node has
@@ -486,7 +485,7 @@ func (p *Net) Groups(r Ref) []int32 {
 	return p.member[r]
 }
 
-// IsLeaf reports whether a node has no successor but the end node.
+// IsLeaf reports whether all edges of a node, if it has any, lead to the end node. The end node itself is not a leaf.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
 // Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. An item that is a composite holds a slot of
@@ -526,7 +525,7 @@ func (p *Net) Reorder(own func(Ref) int64) {
 	}
 }
 
-// With returns a copy of the net in which the nodes have other flags, and none has FlagPlain.
+// With returns a copy of the net in which each node has the flags that the parameter flags returns for it, without FlagPlain.
 func (p *Net) With(flags func(Ref, Flags) Flags) Net {
 	q := *p
 	q.facts, q.words, q.hash = slices.Clone(p.facts), slices.Clone(p.words), &netHash{}

@@ -2,9 +2,9 @@ package machine
 
 import "math"
 
-// filter returns the index of the set of causes among the plan's filters, and adds the set if it is new; known has the indices by
-// set. The two upstream kinds count as one: whether a victim's origin is a failure or a cancellation is known only when everything is
-// terminal, too late for an edge.
+// filter returns the index of the set of causes in p.filters, and adds the set if it is new. known has the indices by set. The two
+// upstream kinds count as one, because the run knows only when everything is terminal whether a failure or a cancellation has stopped the
+// node, and an edge must be resolved before.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {
@@ -25,8 +25,8 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens.
-// Failure modes react to a failure that no edge handles.
+// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens. The failure mode of a
+// run concerns only failures that no edge handles.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {
 		return false
@@ -79,9 +79,9 @@ func (b *Builder) Shield() {
 	}
 }
 
-// shielding finds those predecessors of a node whose failures are judged by an error boundary before the node. With few
-// boundaries it asks for each pair of predecessor and boundary; with many, one search upwards from all of them is
-// cheaper.
+// shielding finds those predecessors of a node whose failures are judged by an error boundary before the node. With few boundaries, it
+// asks for each predecessor and each boundary whether the predecessor is an ancestor of the boundary. With many, it makes one search
+// upwards from all boundaries, which is cheaper.
 type shielding struct {
 	p          *Net
 	boundaries []Ref
@@ -110,7 +110,8 @@ func (x *shielding) judged(f Ref) bool {
 	return false
 }
 
-// above searches the ancestors of all boundaries of r, down to r's lowest predecessor.
+// above searches the ancestors of all boundaries of r, down to r's lowest predecessor. judged reports whether the search has visited a
+// node.
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {

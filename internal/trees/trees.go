@@ -18,17 +18,17 @@ type Maker struct {
 	Rand     *rand.Rand
 	Inline   bool          // the graph has guards, conditions and gates
 	Timeless bool          // the graph has no retries and no timeouts
-	Patient  bool          // the graph has no timeouts, and so many retries that interrupted attempts, which count, too, do not use them up
+	Patient  bool          // the graph has no timeouts, and so many retries that interrupted attempts, which also count, do not use up the retries
 	Data     bool          // nodes have parameters, merges and ports
 	Waits    bool          // the graph has more gates, and some of them have a timeout
-	Cleanups bool          // three nodes in ten are cleanup nodes, not one; without Cleanups a graph with Waits has none
-	Tick     time.Duration // delays and timeouts are small multiples of it, so that many end at the same instant; 0 means random times
+	Cleanups bool          // three nodes in ten are cleanup nodes; without Cleanups one in ten is, and none with Waits
+	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many end at the same instant; 0 means random times
 	Expands  bool          // steps return some of the sub-graphs
 	Calm     bool          // statuses do not depend on the order of events
 	Fine     bool          // delays and timeouts hardly ever end at the same instant
 }
 
-// Graph makes a graph of a few nodes, some of which are composites down to the given depth.
+// Graph makes a graph of a few nodes. Some nodes are composites, nested at most to the given depth.
 func (x Maker) Graph(depth int) *kahn.Graph {
 	g, rng := new(kahn.Graph), x.Rand
 	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2)}}
@@ -114,7 +114,7 @@ func (x Maker) delay(n int) time.Duration {
 		return time.Duration(1+x.Rand.IntN(5)) * x.Tick
 	}
 	if x.Fine {
-		return max(time.Microsecond, time.Duration(1+x.Rand.IntN(n*int(ms)))) // kahn refuses a shorter time as one whose unit was forgotten
+		return max(time.Microsecond, time.Duration(1+x.Rand.IntN(n*int(ms)))) // kahn rejects a shorter time, because its unit was probably forgotten
 	}
 	return time.Duration(1+x.Rand.IntN(n)) * ms
 }
@@ -139,9 +139,9 @@ func (x Maker) inlined(n *kahn.Node) {
 	}
 }
 
-// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. Which edges an early join has waited
-// for depends on the order in which predecessors end. If x.Patient is set, that order is not determined, so a node with such a join gets
-// no parameters.
+// bind makes edges to a node deliver to parameters, which may be merged, and to ports, which may be required. A node with an early join
+// starts before all its predecessors have ended, so its inputs depend on the order in which they end. If x.Patient is set, this order is
+// not determined, so bind does not change a node with such a join.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return
