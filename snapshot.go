@@ -35,12 +35,13 @@ type Snapshot struct {
 // snapshotVersion is the version of the JSON form. A reader accepts no other, except undoVersion.
 const snapshotVersion = 1
 
-// undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone something: older readers would overlook
-// that.
+// undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone something. Older readers, which would
+// overlook that, refuse this version.
 const undoVersion = 3
 
 // answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or has answered a request before an
-// earlier request. Older readers would overlook these signals and answers, and accept a repeated signal as a new one.
+// earlier request. Older readers, which would overlook these signals and answers and accept a repeated signal as a new one, refuse this
+// version.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -55,7 +56,7 @@ type snapshotFile struct {
 	Deadline  time.Time         `json:"deadline,omitzero"`   // the deadline of the whole run; missing in files of older versions
 	Estimates *estimates        `json:"estimates,omitempty"` // from the run's History
 	Mode      Mode              `json:"mode,omitempty"`
-	InWave    bool              `json:"in_wave,omitempty"` // Waves: a wave has started
+	InWave    bool              `json:"in_wave,omitempty"` // in the mode Waves: a wave has started
 	LastEvent uint64            `json:"last_event,omitempty"`
 	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many deltas each node has emitted, by path: see deltaCounts
 	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop
@@ -139,16 +140,15 @@ type insideState struct {
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	// Failed are the groups whose members were stopped in the nested run, or, for a loop that pauses, in the composite's
-	// attempt.
+	// Failed are the groups whose members were stopped in the nested run or, if a loop pauses, in the iterations of the current attempt.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
-	// Undoes reports whether nodes inside may have to be undone. Then Past are the earlier iterations of a loop, and Undoing is the status
-	// with which the nested run was about to end when it began to undo its nodes.
+	// Undoes reports whether nodes inside may have to be undone. If so, Past has the earlier iterations of a loop. If the nested run has
+	// begun to undo its nodes, Undoing is the status with which it was about to end.
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole reports whether the nested run completed but the attempt of its composite failed: the attempt is then undone as a whole.
+	// Whole reports whether the nested run completed but the attempt of its composite failed. Then the composite is undone as a whole.
 	Whole bool `json:"whole,omitempty"`
 	// Expanded is the hash of the graph that the step of an expanded node returned. Redo says which nodes run again in that graph, once the
 	// step has returned it again, see [Redrive].
@@ -185,7 +185,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // the signal came with the options of this life: a deadline of the wait that has already passed wins over it
+	given bool // the signal came with the options of this life, so it is too late if the deadline of the wait has passed
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -209,7 +209,7 @@ type nodeState struct {
 	// Refused is why the store refused the output of the last attempt: the node will fail.
 	Refused *storedError `json:"refused,omitempty"`
 	Entries int32        `json:"entries,omitempty"` // the number of re-entries, including one that has not started yet
-	// Start and End are those of the node's record, converted to times: another process has another clock.
+	// Start and End are those of the node's record, converted from ns since the run's start to times, which another process can use.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
 	Value    *stored   `json:"value,omitempty"`
@@ -240,8 +240,8 @@ type nodeState struct {
 	Comment   string `json:"comment,omitempty"`
 	SignalID  string `json:"signal_id,omitempty"`
 
-	// For a composite.
-	// TimedOut is the timeout of the attempt that has passed: 1 its own, 2 the overall one. Timeout is its length.
+	// The fields up to Listed are for composites. TimedOut says which timeout of the current attempt has passed: 1 means Node.Timeout, 2
+	// means Node.OverallTimeout. Timeout is the length of that timeout.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
 	List     *stored       `json:"list,omitempty"` // the list of a map; missing for ended maps in files of older versions
@@ -286,7 +286,7 @@ type stored struct {
 
 func storedValue(v any) *stored { return &stored{value: v} }
 
-// MarshalJSON and UnmarshalJSON leave encoding and decoding to the codec: see encoded.
+// MarshalJSON and UnmarshalJSON only copy the text of the value. The codec encodes and decodes it: see encoded.
 func (v stored) MarshalJSON() ([]byte, error) {
 	if v.raw == nil {
 		return nil, fmt.Errorf("%w: no codec has seen it", ErrNotEncodable)
@@ -307,7 +307,7 @@ type storedError struct {
 	err error // nil if the error comes from a file
 }
 
-// storeError keeps an error for a snapshot. The error is rendered when the snapshot is encoded, since Error is user code.
+// storeError keeps an error for a snapshot. It does not call Error, which is user code; that happens when the snapshot is encoded.
 func storeError(err error) *storedError {
 	if err == nil {
 		return nil
@@ -399,8 +399,8 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting appends the paths of the nodes that wait. With unanswered it leaves out nodes inside expanded nodes that already have a signal,
-// which is delivered once the graph is known.
+// waiting appends the paths of the nodes that wait. If unanswered is set, it leaves out nodes inside expanded nodes whose signals have
+// already arrived: these signals are delivered once the graphs are known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	answered := map[string]bool{}
 	for i := range in.Signals {
@@ -523,7 +523,7 @@ func (n *nodeState) prefixInside(prefix string) string {
 	return prefix + n.ID + "/"
 }
 
-// clone returns a copy. It shares nothing that eachValue and renderErrors change.
+// clone returns a copy, which shares with the original nothing that eachValue and renderErrors change.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
 	file.Stop, file.Undoing = file.Stop.clone(), clonePtr(file.Undoing)
@@ -674,8 +674,8 @@ func decoder(codec Codec) func(node string, v *stored) error {
 // Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's, see [Plan.Hash]; otherwise
 // the error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be the run's, and
 // [AllowGraphChange]. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches
-// [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no
-// step.
+// [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run, since Result calls
+// no step.
 //
 // The Result is as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until
 // the last attempt has ended. If the snapshot comes from a file, expanded nodes have no nested Results.
@@ -725,7 +725,7 @@ func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
 	r.prepare(x)
 	r.open(x, nil, 0)
 	r.st.Lock()
-	r.verdict.status = status // the stored status counts, whichever rule the options gave
+	r.verdict.status = status // the run keeps its stored status, even if the options have another StatusRule
 	r.began, r.ended = math.MaxInt64, math.MinInt64
 	for ref := range r.records {
 		if rec := &r.records[ref]; rec.attempts > 0 {
@@ -767,7 +767,7 @@ func (u *undo) state() *undoState {
 	return s
 }
 
-// shown returns the state of the compensation, for a result.
+// shown returns the state of the compensation in the form in which a Result shows it.
 func (s *undoState) shown(certain bool) *Undoing {
 	return &Undoing{Attempts: int(s.Attempts), Certain: certain, Began: s.Began, Ended: s.Ended, By: clonePtr(s.By)}
 }

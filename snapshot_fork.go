@@ -25,14 +25,14 @@ const (
 	// this mode is refused with [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
 	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the
-	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode the error matches
-	// [ErrHandlers] and lists the handlers and what each has handled. A handler is a completed node that ran over a catch edge, or under
-	// [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the status
-	// or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, named or
-	// not, even in a composite that begins anew. It is also refused if it repeats a handled failure and keeps the handler, see
-	// [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of older
-	// versions of kahn have no record of what a boundary has asked for. In such a run a boundary counts as having asked for all nodes that it
-	// follows.
+	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode such a redrive or fork is
+	// refused: the error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node
+	// that ran over a catch edge, or under [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler
+	// if the boundary had asked for the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is
+	// refused if it repeats a handler, named or not, even in a composite that begins anew. It is also refused if it repeats a handled
+	// failure and keeps the handler, see [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an
+	// ancestor of the handler. Runs of older versions of kahn have no record of what a boundary has asked for. In such a run a boundary
+	// counts as having asked for all nodes that it follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without Anew, a named composite in which a
 	// node failed continues, like an unnamed composite that failed: only nodes inside it run again.
@@ -42,7 +42,8 @@ const (
 	// compensations that now succeed.
 	RepeatCompensations
 	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does so for all
-	// nodes whose compensations have failed. The Request of the redrive says who that person is; the events node.compensated have it.
+	// nodes whose compensations have failed. The Request of the redrive says who that person is; the events node.compensated contain that
+	// Request.
 	CompensatedByHand
 
 	redriveModes = KeepDescendants | DespiteHandlers | Anew | RepeatCompensations | CompensatedByHand
@@ -79,7 +80,7 @@ type redoState struct {
 	Open  bool     `json:"open,omitempty"` // the node had not ended, so unfinished composites inside it continue
 }
 
-// level calls [redo.level] for the graph, once it is known.
+// level calls [redo.level] for p, the graph of the expanded node, once that graph is known.
 func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, error) {
 	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
@@ -138,8 +139,8 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost does the work of level for the outermost graph in a fork or an adoption. The plan may be of another graph: nodes that the plan
-// does not have are ignored.
+// outermost does the work of level for the outermost graph in a fork or an adoption. The plan may be of another graph: outermost ignores
+// nodes that the plan does not have.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // called because it also computes the hashes of the nodes
 	at := p.found(nodes)
@@ -228,13 +229,13 @@ func (in *insideState) isUndone() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool { return n.isUndone() }) || in.isPastUndone()
 }
 
-// isPastUndone calls isUndone for the earlier iterations of a loop.
+// isPastUndone reports whether a node in an earlier iteration of a loop was undone or is being undone.
 func (in *insideState) isPastUndone() bool {
 	return slices.ContainsFunc(in.Past, func(past insideState) bool { return past.isUndone() })
 }
 
-// beginsAnew reports whether an undone node begins anew as a whole: the node itself was undone, or it is a loop and an earlier iteration
-// was.
+// beginsAnew reports whether an undone node begins anew as a whole: the node itself was undone, or nodes in an earlier iteration of a loop
+// were.
 func (n *nodeState) beginsAnew() bool {
 	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
 }
@@ -299,8 +300,8 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into calls level for the inside of a composite. rests lists the named paths into the composite, without the composite's own
-// path.
+// into returns which nodes inside a composite run again. The parameter rests lists the named paths into the composite, without the
+// composite's own path.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -398,7 +399,8 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, it leaves out completed and skipped followers.
+// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, spread leaves out completed and skipped
+// followers.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -612,8 +614,8 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// forked makes the continuing composites of a fork, at every depth, begin with their first attempt, since the fork's log and store do not
-// know them.
+// forked makes the continuing composites of a fork, at every depth, begin with their first attempt, since the fork's log and store have no
+// earlier attempts.
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -734,10 +736,11 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 // [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed.
 // The error matches [ErrUnknownNode] if a name is unknown.
 //
-// The new run's events begin with 1; run.started names the old run, and nodes that keep their results have no events. Under [Durable] the
-// first transaction writes all kept results. If the store already has the fork, because the process died, the fork continues. The error
-// matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent
-// come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again; equal contents share a blob.
+// The ids of the new run's events begin with 1; the event run.started names the old run, and nodes that keep their results have no events.
+// Under [Durable] the first transaction writes all kept results. If the store already has the fork, because the process died, the fork
+// continues. The error matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another
+// run. Labels and parent come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again; equal
+// contents share a blob.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -855,7 +858,7 @@ func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// fork turns the restoration into that of a new run, which begins with the results that the fork keeps.
+// fork turns x into the restoration of a new run, which begins with the results that the fork keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
 	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // This file restores the insides of composites when a run continues: it matches them with the plan, and makes the nested runs again. It
 // does so level by level, from the outside to the inside, and recurses only over the depth of nesting, which is bounded.
 
-// revive makes the nested runs. It does not change r.
+// revive makes, at every depth, a Run for each nested run and each earlier iteration in the snapshot. It does not change r.
 func (h *held) revive(r *Run) {
 	h.run = r
 	for _, in := range h.inside {
@@ -174,7 +174,7 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // the graph of any other node is made again, and reports the failures itself
+				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // the step of any other node returns its graph again, and the nested run then reports the failures
 					r.reportKept(kept, r.prefix)
 				}
 			}
@@ -368,8 +368,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the continuing wave has
-// started.
+// resume computes the consequences of the installed words, from the outside to the inside. The parameter inWave says whether the wave that
+// continues had started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -420,7 +420,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 			continue
 		}
 		if in.continues() {
-			r.timers++ // counts the child until its goroutines have returned
+			r.timers++ // counts the nested run until its goroutines have returned
 			r.tree.touch(in.run)
 		}
 		in.resume(in.within.Inside.Stop, !in.within.Inside.redone)
@@ -450,8 +450,8 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// early applies the signals of a snapshot, to gates that the run has not reached and to nodes that wait in an expanded node. It drops a
-// signal for a gate that was aborted or skipped, without a warning.
+// early adds the signals in a snapshot to h.signals: signals for gates that the run has not reached, and for nodes that wait inside an
+// expanded node. It drops a signal for a gate that was aborted or skipped, without a warning.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -476,8 +476,8 @@ func (h *held) accept(ref machine.Ref) {
 	h.accepted[ref] = true
 }
 
-// late returns an error for a signal if the deadline of the node's wait has passed, between two lives of the run or while the graph was not
-// known.
+// late returns an error for a signal if the deadline of the node's wait has passed. That can happen before the run is continued, or while
+// the node's graph is not known.
 func (n *nodeState) late(name string, now time.Time) error {
 	if n.Status != Suspended || n.Wait == nil || n.Wait.Deadline.IsZero() || n.Wait.Deadline.After(now) {
 		return nil
@@ -596,7 +596,7 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer adds a signal for a node, named by path or token, unless an earlier life of the run has taken the same signal.
+// answer adds a signal for a node, named by path or token, unless the run accepted the same signal before it was continued.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -675,7 +675,7 @@ type keptNode struct {
 	of       *keptWaits // nil before the run continues
 }
 
-// keptNodes are the nodes that may take a signal or have taken one, by path and, while they wait, also by token.
+// keptNodes are the nodes inside expanded nodes that wait or have ended, by path; those that wait are there by token, too.
 type keptNodes map[string]*keptNode
 
 // add adds the nodes inside the expanded node n. The path of n begins with prefix.
@@ -690,7 +690,7 @@ func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	})
 }
 
-// addInside calls add for the nodes inside a composite. Their paths begin with prefix.
+// addInside calls add for each node inside a composite that has ended or waits for a signal. The paths of these nodes begin with prefix.
 func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {
@@ -714,7 +714,7 @@ func (k keptNodes) name(name string, x *keptNode) {
 	}
 }
 
-// refusal returns an error if the node takes no signal.
+// refusal returns an error if the node cannot accept a signal.
 func (k *keptNode) refusal(name string) error {
 	switch {
 	case k.answered:
@@ -727,7 +727,7 @@ func (k *keptNode) refusal(name string) error {
 	return nil
 }
 
-// refusalAt returns an error if the node takes no signal that arrives now.
+// refusalAt returns an error if the node cannot accept a signal that arrives now.
 func (k *keptNode) refusalAt(name string, now time.Time) error {
 	if err := k.refusal(name); err != nil {
 		return err

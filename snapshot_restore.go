@@ -14,15 +14,15 @@ import (
 )
 
 // Resume continues a run from a snapshot, in this process or another one. Terminal nodes stay as they are. Waiting nodes keep waiting
-// unless [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready,
-// and everything else follows. A node with a running attempt is attempted again: steps are called at least once, and [Step.IdempotencyKey]
-// is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A
-// composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout]. [Snapshot.Result]
-// reads a snapshot of a run that has ended.
+// unless [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready;
+// the states of all other nodes follow from these. A node that had a running attempt is attempted again: steps are called at least once,
+// and [Step.IdempotencyKey] is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta
+// indices continue. A composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout].
+// [Snapshot.Result] reads a snapshot of a run that has ended.
 //
 // The graph must be the snapshot's, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option [AllowGraphChange] is
 // given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can be in the
-// snapshot's state. After any of these errors, no step has run.
+// snapshot's state. If there is such an error, no step has run.
 func Resume(s *Snapshot) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -33,15 +33,15 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive reruns a part of a run, as a new epoch of it: the named nodes, or without names all nodes that failed, were aborted or were
-// cancelled, and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All
-// other nodes keep their results. The nodes that rerun start anew: attempts count from 1, guards and conditions are evaluated again. Names
-// are paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue inside, unless [Anew] is
-// given: see docs/errors.md.
+// Redrive reruns a part of a run, as a new epoch of it: the named nodes or, if nodes is empty, all nodes that failed, were aborted or were
+// cancelled, together with all descendants of these nodes. With [KeepDescendants] it reruns only the descendants that neither completed nor
+// were skipped. All other nodes keep their results. The nodes that rerun start anew: attempts count from 1, guards and conditions are
+// evaluated again. Names are paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2". Composites continue
+// inside, unless [Anew] is given: see docs/errors.md.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer
-// the first transaction of the new epoch, the Result is the new epoch's, but the store may still have the old epoch. A [Request] says who
-// asks; it is in the Result and in the events run.status.changed and node.invalidated.
+// the first transaction of the new epoch, the Result belongs to the new epoch, but the store may still have the old epoch. A [Request] says
+// who asks; it is in the Result and in the events run.status.changed and node.invalidated.
 //
 // The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure that is repeated: see
 // [DespiteHandlers]. It matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it.
@@ -141,8 +141,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	return x, nil
 }
 
-// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan,
-// which may declare another node under that id by now.
+// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan: by
+// now the plan may declare another node with that id.
 func (x *restoration) redrive(p *Plan, c *config) error {
 	if c.repeats&repairs != 0 {
 		return x.repair(p, c)
@@ -322,8 +322,8 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It does so in nested runs that have ended,
-// too.
+// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also does so in nested runs that have
+// ended.
 func (h *held) restoreEpochs() {
 	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
@@ -344,7 +344,7 @@ func (h *held) restoreEpochs() {
 	}
 }
 
-// invalidate logs which nodes run again, the outer ones first.
+// invalidate logs which nodes run again, those of outer runs first.
 func (h *held) invalidate(said event.Request) {
 	h.each(func(h *held) {
 		r := h.run
@@ -370,7 +370,7 @@ func (h *held) invalidate(said event.Request) {
 // invalidInside is the reason in the event of a composite that had ended and now continues inside.
 const invalidInside = "inside"
 
-// restoreRecorder restores the numbers of deltas.
+// restoreRecorder restores how many deltas each node has emitted.
 func (r *Run) restoreRecorder(x *restoration) {
 	if r.log == nil {
 		return
@@ -385,7 +385,7 @@ func (r *Run) restoreRecorder(x *restoration) {
 	if len(inside) == 0 {
 		return
 	}
-	if r.tree == nil { // a node that was expanded before may be expanded again
+	if r.tree == nil { // a node that was expanded before may be expanded again, and then needs the counts
 		r.makeTree()
 	}
 	r.tree.deltas = readDeltas(inside)
@@ -666,8 +666,8 @@ func (h *held) each(f func(h *held)) {
 	}
 }
 
-// storedAs attaches the stored nodes to expanded nodes whose graphs are not known. Which nodes run again inside them is decided when the
-// graphs are known.
+// storedAs attaches the run's stored nodes to the expanded nodes whose graphs are not known. The stored nodes are needed when a graph
+// becomes known, to decide which nodes inside it run again.
 func (h *held) storedAs(nodes map[string]store.Node) {
 	h.each(func(h *held) {
 		for _, n := range h.kept {
@@ -691,9 +691,9 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes a node ready if its backoff has ended, or if an older version has not kept the end of the backoff. It bounds each
-// remaining backoff by the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of a
-// cleanup node.
+// endBackoffs makes each node ready whose backoff has ended, or whose backoff has no recorded end because an older version wrote the
+// snapshot. It bounds each remaining backoff by the node's policy: the clock that computed the time may have been wrong, and nothing else
+// ends the backoff of a cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -708,8 +708,8 @@ func (h *held) endBackoffs(now time.Time) {
 	})
 }
 
-// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of declaration. Overall
-// timeouts kept running between the lives of the run.
+// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of declaration. An
+// overall timeout also counts the time before the run was continued.
 func (h *held) continueWaits(now int64) {
 	h.endDoomed(now)
 	h.settleOverdue(now)
@@ -730,7 +730,7 @@ func (h *held) continueWaits(now int64) {
 	}
 }
 
-// overdue is a deadline that passed between two lives of the run.
+// overdue is a deadline that passed before the run was continued.
 type overdue struct {
 	run  *Run
 	ref  machine.Ref // noRef for the whole run
@@ -785,7 +785,8 @@ func (h *held) settleOverdue(now int64) {
 	}
 }
 
-// dueAt returns the time at which the wait of a gate ends, or the overall timeout of a node that has begun.
+// dueAt returns the time at which the wait of a gate ends or, for any other node that has begun, the time at which its overall timeout
+// passes.
 func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	status, x := r.st.Word(ref).Status(), r.extras[ref]
 	if status.Terminal() {
@@ -852,7 +853,8 @@ func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64
 	}
 }
 
-// continueOverall arms the overall timeout of a node, unless it is armed already. The timeout kept running between the lives of the run.
+// continueOverall arms the overall timeout of a node, unless it is armed already. The timeout also counts the time before the run was
+// continued.
 func (r *Run) continueOverall(ref machine.Ref, now int64) {
 	n := r.plan.node(ref)
 	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.Word(ref).Status().Terminal() {

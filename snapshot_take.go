@@ -318,7 +318,7 @@ func (comp *composite) previous(iteration int, value any) *stored {
 
 // collected returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // in a loop that was stopped during a pause, it.all has one output more
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // if a loop was stopped during a pause, it.all also has the output of the last iteration
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -332,7 +332,7 @@ func (x *extra) insideNodes() []nodeState {
 	return x.comp.child.nodeStates()
 }
 
-// value returns the list as the map's parameter gave it.
+// value returns the list that the map's parameter has delivered.
 func (x *items) value() any {
 	if !x.list.IsValid() {
 		return nil
@@ -344,7 +344,7 @@ func (x *items) value() any {
 type nodeWriter struct{ jsonwrite.Writer }
 
 // node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would
-// write them. It leaves the rare members to package json.
+// write them. node calls package json for the rare members.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)
@@ -454,7 +454,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	writeIf(w, "undo", n.Undo)
 }
 
-// writeIf writes a member with package json, unless it is nil.
+// writeIf writes a member with package json if its value is not nil.
 func writeIf[T any](w *nodeWriter, key string, v *T) {
 	if v != nil {
 		w.JSON(key, v)
@@ -466,7 +466,7 @@ func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
 
-// handled is a completed node that ran because of failures, with the paths of the failed nodes.
+// handled is a completed node that ran because of failures, with the path of the first failed node and the number of further ones.
 type handled struct {
 	node  string
 	first string // the first failed node
@@ -503,7 +503,7 @@ func (list handledNodes) refusal() error {
 }
 
 // handled appends the nodes, at every depth, that have handled a failure and so forbid a redrive or a fork that runs the failed node again.
-// If before is set, a fork keeps the result of an ancestor of a composite that contains these nodes.
+// The parameter before is set for a fork that keeps the result of an ancestor of a composite around these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -589,8 +589,8 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	return list
 }
 
-// handledUnknown lists handlers in an expanded node whose graph is not known: if the node completed in spite of failures inside, a node
-// inside has handled them.
+// handledUnknown lists the handlers in an expanded node whose graph is not known. If the expanded node completed in spite of failures
+// inside, some node inside has handled them, and the expanded node is listed in its place.
 func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
 	within := n.prefixInside(prefix)
 	var failed handled
@@ -703,7 +703,7 @@ func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	return asked
 }
 
-// refsOf yields the Refs of the nodes with the given names, without unknown names.
+// refsOf yields the Refs of the nodes with the given names. It leaves out names that no node has.
 func (p *Plan) refsOf(names []string) iter.Seq[machine.Ref] {
 	return func(yield func(machine.Ref) bool) {
 		for _, name := range names {

@@ -18,8 +18,8 @@ type Status = machine.Status
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
 const (
-	Idle      Status = machine.Idle      // no predecessor has started or settled yet
-	Waiting   Status = machine.Waiting   // a predecessor has started or settled, the join is still open
+	Idle      Status = machine.Idle      // no predecessor has started or ended yet
+	Waiting   Status = machine.Waiting   // a predecessor has started or ended, but the join has not decided
 	Ready     Status = machine.Ready     // the join is satisfied and every check passed: queued for a slot
 	Running   Status = machine.Running   // an attempt is executing
 	Retrying  Status = machine.Retrying  // an attempt failed, another was granted: backing off, holding no slot
@@ -103,7 +103,7 @@ const (
 	SkipWhenGuard       machine.SkipKind = machine.SkipWhenGuard       // the guard did not let the node run
 	SkipConditionBranch machine.SkipKind = machine.SkipConditionBranch // conditions took other branches
 	SkipNullPropagation machine.SkipKind = machine.SkipNullPropagation // a required port has no value
-	SkipUpstreamSkipped machine.SkipKind = machine.SkipUpstreamSkipped // the inputs were skipped
+	SkipUpstreamSkipped machine.SkipKind = machine.SkipUpstreamSkipped // the predecessors were skipped
 	SkipParentFailure   machine.SkipKind = machine.SkipParentFailure   // OnUpstreamFailure is UpstreamSkip
 	SkipRuleUnsatisfied machine.SkipKind = machine.SkipRuleUnsatisfied // the join rule can no longer be satisfied
 	SkipSelf            machine.SkipKind = machine.SkipSelf            // the step returned Skip
@@ -116,10 +116,10 @@ const (
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was
 // skipped; X, dead, because it was routed past; or F, failed. The rules count these classes over the control edges; a data-only edge delays
 // a node and has no class. Rules that exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see
-// [Plan.Edges]: it does not make a node run under the two default rules; the other rules count every edge.
+// [Plan.Edges]: under AllSucceeded and Boundary a side edge alone does not make a node run; the other rules count it like any edge.
 type Join = machine.Join
 
-// The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
+// The join rules. Rules marked "early" may decide before all edges have resolved; a skip is decided only when all edges have resolved.
 const (
 	AllSucceeded  Join = machine.AllSucceeded  // no F and at least one S that is not of a side edge; an F blocks the node early
 	AnySucceeded  Join = machine.AnySucceeded  // one S, early
@@ -142,7 +142,7 @@ const (
 	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N edge that stems
 	// from a branch not taken stays neutral, so the nodes further down that branch do not run.
 	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
-	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another input failed.
+	// SkipStrict skips an AllSucceeded node if at least one of its edges is N or X, provided that none is F.
 	SkipStrict machine.SkipMode = machine.SkipStrict
 )
 

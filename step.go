@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StepFunc performs one attempt of one node and returns its output. ctx is the Step itself; it ends when the attempt is to stop. A step
+// StepFunc performs one attempt of one node and returns its output. ctx is the Step itself, and ends when the attempt must stop. A step
 // that returns nil, nil completes with a null output.
 //
 // An error fails the attempt. The errors [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] have special meanings;
@@ -44,8 +44,8 @@ const (
 	stepStopped  // the attempt was stopped before its step returned; its attemptContext has the cause
 )
 
-// attemptContext is the part of an attempt's context beyond the Step itself. It is made when the context is first used, or when the attempt
-// is stopped. Until then it costs one nil pointer.
+// attemptContext has what an attempt's context needs besides the Step itself. It is made when the context is first used, or when the
+// attempt is stopped. Until then the Step has a nil pointer instead.
 //
 // The goroutine that makes the live context stores it before it loads the Step's state. The goroutine that ends the attempt stores the
 // state before it loads the live context. So at least one of the two goroutines ends the live context.
@@ -145,7 +145,8 @@ const (
 )
 
 // liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt
-// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, which gives it the error of the stop.
+// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, from which it takes the error of the
+// stop.
 type liveContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -163,10 +164,11 @@ type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
 	once sync.Once
-	fire func() // cancels the live context, which takes the Err and Cause that this parent then has
+	fire func() // cancels the live context, which copies the Err and the Cause of this parent at that time
 }
 
-// never is the Done channel of a parentContext, whose end only AfterFunc announces.
+// never is the Done channel of each parentContext, and is never closed: a parentContext announces its end only to the function given to
+// AfterFunc.
 var never = make(chan struct{})
 
 func (p *parentContext) Done() <-chan struct{} { return never }
@@ -178,7 +180,7 @@ func (p *parentContext) Err() error {
 	return nil
 }
 
-// AfterFunc is called by package context to register a child of a foreign context. There is one child.
+// AfterFunc is called by package context to register a child of a foreign context. A parentContext has only one child.
 func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	p.fire = f
 	return func() bool { return false }
@@ -669,8 +671,8 @@ func (s *Step) newLive() *liveContext {
 	return &c.liveContext
 }
 
-// returned ends the attempt's context because its step has returned, unless the context has ended before. It drops the context, since the
-// Result keeps the Step. The caller does not hold the run's lock.
+// returned ends the attempt's context because its step has returned, unless the context has ended before. returned drops the live context,
+// since the Result keeps the Step and would keep the context with it. The caller does not hold the run's lock.
 func (s *Step) returned() {
 	first := s.state.CompareAndSwap(stepActive, stepReturned)
 	x := s.ctx.Load()
@@ -844,9 +846,9 @@ func (s *Step) predecessors() []Predecessor {
 	return slices.Clip(list)
 }
 
-// Epoch returns the epoch of the lease under which the run is performed. It is a fencing token for other systems, since it grows with each
-// life of the run. A receiver of requests from steps can refuse an epoch lower than one that it has seen: such a request comes from a
-// process that has lost the run without noticing. Epoch returns 0 for a run that is not [Durable].
+// Epoch returns the epoch of the lease under which the run is performed. The epoch is a fencing token for other systems, since it grows
+// each time that a process acquires the lease. A receiver of requests from steps can refuse an epoch lower than one that it has seen: such
+// a request comes from a process that has lost the run without noticing. Epoch returns 0 for a run that is not [Durable].
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

@@ -130,7 +130,7 @@ type reporter interface {
 
 // NewStep returns a Step whose methods return what the Call says. Its context is ctx, which the host ends when the attempt must stop; nil
 // means [context.Background]. The last argument receives the step's deltas, logs and token counts; in the process of the run it may be the
-// attempt's [*Step]. If that argument is nil, they are dropped.
+// attempt's [*Step]. If the last argument is nil, the deltas, logs and token counts are dropped.
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -182,10 +182,10 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, without the ancestors in the View, for a step that does not read their results from [Step.View]. It takes
-// time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with the ancestors
-// they would take quadratic time. The View has only the predecessors with an error, for [Step.UpstreamErr], and the facts that are not
-// about a node.
+// CallWithoutView is like Call, without the ancestors in the View. It is for steps that do not read results of ancestors from [Step.View].
+// It takes time linear in the edges of the node. In a graph with long paths, all calls together take time linear in the nodes; with the
+// ancestors they would take quadratic time. The View has only the predecessors with an error, for [Step.UpstreamErr], and the data that is
+// not about single nodes.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -224,7 +224,7 @@ func (s *Step) CallWithoutView() Call {
 // view returns what [Step.View] shows.
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // for a Step that undoes its node, the Call's Config may be the compensation's
+	if d.Config == nil && !c.Compensating { // in a Call that undoes its node, Config may be that of the compensation
 		d.Config = c.Config
 	}
 	if d.Root == nil {
@@ -274,7 +274,7 @@ func (v View) nodeData(id string) NodeData {
 	return n
 }
 
-// tolerates reports whether the node failed or was cancelled without counting against the run.
+// tolerates reports whether the node, which has failed or was stopped, does not count against the run.
 func (v View) tolerates(id string) bool {
 	r, ok := v.ancestor(id)
 	if !ok {
@@ -352,13 +352,13 @@ func formError(err error, form, exported reflect.Type) error {
 	return err
 }
 
-// values encodes or decodes the values of a form, and keeps the first error, which names the field.
+// values encodes or decodes the values of a form, and keeps the first error, with the name of the field.
 type values struct {
 	codec Codec
 	err   error
 }
 
-// failed keeps the error of a field. If name is not empty, it names the part of the field that has the error.
+// failed keeps the error of a field, if there is one. If name is not empty, name is the part of the field that has the error.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:
@@ -410,7 +410,7 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	return m
 }
 
-// errors returns values with a codec that can write any error: the codec of x if it is a Types, else a nil Types.
+// errors returns a values whose codec can write any error: the codec of x if that is a Types, otherwise a nil Types.
 func (x *values) errors() values {
 	switch x.codec.(type) {
 	case Types, types:
@@ -597,7 +597,7 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
-	// Until is when the step is entered again. Sleeps is set if no signal can end the wait earlier.
+	// Until is when the step is entered again. Sleeps is set if no signal can end the wait before Until.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
 	// Run is the id of the awaited run.
@@ -646,8 +646,8 @@ func (form *replyForm) writeError(x *values, err error) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. It refuses null and unknown members, so that no failure is
-// read as a success.
+// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. UnmarshalJSON returns an error for null and for unknown
+// members, which could otherwise turn a failure into a success.
 func (r *Reply) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return fmt.Errorf("%w: a reply is an object, not null", ErrBadValue)
