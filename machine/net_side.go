@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// A side edge is a plain edge into a node on a branch that only delivers data. If it could make its target run, the label that chooses
-// the branch would have no effect.
+// A side edge is a plain edge into a node on a branch. A side edge only delivers data: if it could make its target run, the label that
+// chooses the branch would have no effect.
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of these edges, or because of
 // another way in. The out-edges of a routing node are grouped into exits. Each label of the node is an exit. If the node has catch edges,

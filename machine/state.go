@@ -8,9 +8,9 @@ import (
 )
 
 // State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the ready
-// queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code: the coordinator calls it to report
-// results and to ask for tasks. A coordinator drives it with the methods below. The Run of package kahn is a coordinator; an engine that
-// performs steps elsewhere may be another.
+// queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code. A coordinator drives the State: it
+// calls the methods below, to report results and to ask for tasks. The Run of package kahn is a coordinator; an engine that performs
+// steps elsewhere may be another.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
@@ -38,7 +38,7 @@ type State struct {
 	stateNotes
 }
 
-// stateQueues hold the nodes that have work due.
+// stateQueues hold the nodes for which work is due.
 type stateQueues struct {
 	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
 	inline  *ordset.Set // nodes whose check or inline evaluation is due, by Ref
@@ -65,7 +65,7 @@ type stateTally struct {
 
 // stateHolds says why nodes that could start do not start.
 type stateHolds struct {
-	waves  bool       // tier by tier
+	waves  bool       // nodes start tier by tier
 	holds  bool       // while a node is suspended, no node starts for the first time
 	tier   int32      // under Waves: the current tier
 	limit  int        // slots; 0 means no limit
@@ -129,7 +129,7 @@ type stateTimes struct {
 type stateNotes struct {
 	changes []Change // transitions for the event log; empty unless logged is set
 	logged  bool
-	noted   bool       // logged or observed
+	noted   bool       // transitions are logged or observed
 	obs     *observers // nil until a signal is asked for
 	host    Host       // the coordinator that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
@@ -137,7 +137,7 @@ type stateNotes struct {
 }
 
 // DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. If the State shares the lock of
-// another State, the parameter around is that State; otherwise nil.
+// another State, the parameter around is that State; otherwise it is nil.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -257,8 +257,8 @@ type Host interface {
 // TreeSlots are the slots that the runs of a tree share.
 type TreeSlots struct{ Used int }
 
-// Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with its node's current
-// token, so a duplicate or late outcome changes nothing.
+// Token names one attempt of one node or, if Attempt is 0, the node's check. An outcome is accepted only with its node's current token,
+// so a duplicate or late outcome changes nothing.
 type Token struct {
 	Ref     Ref
 	Attempt int32
@@ -267,12 +267,11 @@ type Token struct {
 // Task is something for the coordinator to do.
 type Task struct {
 	Token
-	// Check means that the node's join is satisfied, and that user code or data decides whether it runs. Evaluate the
-	// node's guard, assemble its inputs, and report with Checked. If neither Check nor Gate is set, the attempt has begun: the node is
-	// Running.
+	// Check means that the node's join is satisfied, and that user code or data decides whether the node runs. Evaluate the node's guard,
+	// assemble its inputs, and report with Checked. If neither Check nor Gate is set, the attempt has begun: the node is Running.
 	Check bool
-	// Gate means that a gate was reached, and is still Ready. Report with Suspend that it waits, or with Settle the
-	// outcome of a signal that came earlier. A gate that waits is settled with the same Token.
+	// Gate means that a gate was reached, and is still Ready. Report with Suspend that the gate waits, or with Settle the outcome of a
+	// signal that came earlier. A gate that waits is settled with the same Token.
 	Gate bool
 
 	Returned bool // the nested run of a composite has ended: a worker concludes the composite
@@ -312,9 +311,9 @@ type Change struct {
 	Ref     Ref
 	Attempt int32 // attempts begun so far, unless the node is terminal
 	Status  Status
-	Blocked bool // the join was blocked: the transition that the node's policy causes follows
+	Blocked bool // the join was blocked; the transition that the node's policy causes follows
 	Quiet   bool // the change has no event
-	Wave    int8 // +1: the tier whose number is Ref starts; -1: it has completed
+	Wave    int8 // +1: the tier whose number is Ref starts; -1: that tier has completed
 }
 
 // wide holds the counters that do not fit into a node's word: for AtLeast, and for early rules with required ports.
@@ -324,7 +323,7 @@ type wide struct {
 
 // Setup holds the options of a State.
 type Setup struct {
-	Waves bool       // tier by tier
+	Waves bool       // nodes start tier by tier
 	Holds bool       // while a node is suspended, no node starts for the first time
 	Limit int        // slots; 0 means no limit
 	Rule  StatusRule // for the RunStatusSignal

@@ -12,8 +12,8 @@ import (
 var ErrNoSlot = errors.New("no slot is free")
 
 // Begin is like Next, but for a given ready node: it hands out that node's attempt, check or gate, whatever nodes come
-// before it. The error matches [ErrNoSlot] if a limit is in the way; the node keeps its place, and Next hands it out
-// later. It matches [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
+// before it. The error matches [ErrNoSlot] if a limit or a hold is in the way; the node keeps its place, and Next hands it out later. The
+// error matches [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
 func (st *State) Begin(r Ref) (Task, error) {
 	s, err := st.drive()
 	if err != nil {
@@ -103,9 +103,9 @@ func (st *State) nextAbort() (t Token, ok bool) {
 }
 
 // WorkSignal returns a signal that changes whenever Next has a new task after it had none: a node became ready, a slot
-// became free, or a check became due. It also changes when a running node is asked to stop. To start everything that
-// can start, an effect needs only to read the signal and to call Next until there are no tasks: see [State.Drive]. The
-// signal of a State that a run drives never changes: that run takes its tasks itself.
+// became free, or a check became due. The signal also changes when a running node is asked to stop. To start everything that can start,
+// an effect needs only to read the signal and to call Next until there are no tasks: see [State.Drive]. The signal of a State that a run
+// drives never changes: that run takes its tasks itself.
 func (st *State) WorkSignal() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Locked is a State whose lock the caller holds. A coordinator that does several things in one critical section uses it. Its methods
-// neither take the lock nor run effects. The methods of [State] are safe for any goroutine.
+// Locked is a State whose lock the caller holds. It is for a coordinator that does several things in one critical section. The methods of
+// Locked neither take the lock nor run effects. The methods of [State] are safe for any goroutine.
 type Locked State
 
 // lock takes the lock.

@@ -77,8 +77,8 @@ type nodeView struct {
 //
 // The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects and
 // computeds never see a combination of values that did not exist. A node that passes through several statuses in one call shows the last.
-// Effects run before the State's method that caused them returns, or, if a callback of the scope is running, after that callback. A
-// coordinator that holds the lock itself publishes the signals, see [Locked.SignalsDue].
+// An effect runs before the method of the State that has caused it returns; if a callback of the scope is running, the effect runs after
+// that callback. A coordinator that holds the lock itself publishes the signals, see [Locked.SignalsDue].
 func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s := st.lock()
 	defer s.Unlock()

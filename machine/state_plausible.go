@@ -69,7 +69,7 @@ func (s *Locked) plausible(r Ref, open int) bool {
 	return ok
 }
 
-// inTime reports whether a node's logical times are in the past, and whether it has an end time exactly if it has ended.
+// inTime reports whether a node's logical times are in the past, and whether the node has an end time if, and only if, it has ended.
 func (s *Locked) inTime(r Ref) bool {
 	t := s.stateTimes
 	return t == nil || min(t.settledAt[r], t.decidedAt[r]) >= 0 && max(t.settledAt[r], t.decidedAt[r]) <= t.clock &&

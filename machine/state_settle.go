@@ -43,8 +43,8 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check checks a transition against the table. A transition outside the table is a defect of this package: in tests check panics,
-// otherwise it records the defect and the run continues. Transitions that happen for every node are checked only in tests, see
+// check checks a transition against the table. A transition outside the table is a defect of this package: in tests the method check
+// panics; otherwise it records the defect, and the run continues. Transitions that happen for every node are checked only in tests, see
 // strict.Transitions. Restore, Overrule and SetBack do not call check, since they write a status that does not follow from the last one.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
@@ -639,8 +639,8 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack sets a node back to the status that the node has in the store: there it has not ended. After that the coordinator does not use
-// the State.
+// SetBack sets a node back to the status that the node has in the store; that status is not terminal. After that the coordinator does not
+// use the State.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)

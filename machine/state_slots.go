@@ -28,8 +28,8 @@ type limits struct {
 }
 
 // lateLines are the lines of nodes with late keys, which are known only after the nodes' checks. Each such node has a group of its own.
-// All nodes of a key wait in the line of one group: that of the plan if a node was declared with the key, otherwise that of the first
-// node that got the key.
+// All nodes of a key wait in the line of one group: the key's group in the plan if a node was declared with the key, otherwise the group
+// of the first node that got the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
 	to     []int32          // by group: the group that replaces it, usually itself
@@ -641,8 +641,8 @@ func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 // Rated reports whether nodes take tokens. If so, the coordinator sets the clock with Advance.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
-// TokensBack reports whether all buckets of the run, but not those of shared limits, will be as full as new ones at the given
-// time if no node takes a token before then.
+// TokensBack reports whether the run's own buckets will all be full at the given time if no node takes a token before. It ignores the
+// buckets of shared limits.
 func (s *Locked) TokensBack(at int64) bool {
 	for i := range s.limits.groups {
 		if x := s.limits.groups[i].Slots; x != nil && x.bucket != nil {
@@ -677,7 +677,7 @@ func (x *Slots) Disconnect() (used int) {
 
 // WaitsForSlot reports whether a node of an idle run lacks only a slot that another run of the tree holds.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // otherwise items of a map hold all of the run's own slots while they wait
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // if not, items of a map hold all the run's own slots while they wait
 		return true
 	}
 	for i := range s.limits.groups {

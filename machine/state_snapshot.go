@@ -40,8 +40,8 @@ const unsaved = wordObserved | wordFeeds
 
 // Snapshot returns the State as it stands. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
 // same tokens. Checks and gates that were handed out and not reported are handed out again. The snapshot does not record tokens taken from
-// rates: buckets are full after a restoration. For a State that a [Run] drives, Snapshot returns the zero StateSnapshot; the run's own
-// snapshot has its state.
+// rates: buckets are full after a restoration. For a State that a Run drives, Snapshot returns the zero StateSnapshot; the Run's own
+// snapshot has the state.
 func (st *State) Snapshot() (x StateSnapshot) {
 	s, err := st.drive()
 	if err != nil {

@@ -53,9 +53,9 @@ func (w Word) Started() bool { return started(uint64(w)) }
 // Shown returns the status that everyone but the coordinator sees; Waiting is Idle.
 func (w Word) Shown() Status { return viewOf(uint64(w)).status }
 
-// A node's state is one word. It is written only under the State's mu. After the node has become terminal it is written only if a store
-// refuses or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without
-// mu, except in a run that has a store.
+// A node's state is one word. The word is written only under the State's mu. After the node has become terminal, the word is written only
+// if a store refuses or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its
+// word without mu, except in a run that has a store.
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun

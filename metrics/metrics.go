@@ -5,8 +5,8 @@
 //	expvar.Publish("kahn", &m)   // as JSON
 //	runner := kahn.Runner{Options: m.Options()}
 //
-// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or a name of usage. The ids of runs
-// and nodes are never labels: there would be too many.
+// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or the name of what was used. The
+// ids of runs and nodes are never labels: there would be too many.
 //
 //   - kahn_runs_active: runs in flight, by workflow
 //   - kahn_run_duration_seconds: durations of the lives of runs, each from a start or a continuation to the end or a suspension, by
@@ -16,8 +16,8 @@
 //   - kahn_attempt_duration_seconds: durations of attempts, by workflow, kind and outcome: "ok", "suspended" or a cause such as "timeout"
 //   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, including nodes that never began
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
-//   - kahn_compensation_duration_seconds: compensations of nodes, from the first attempt to the end, by workflow, kind of the node, and
-//     status: "done" or "failed". Attempts to compensate count in no other metric
+//   - kahn_compensation_duration_seconds: durations of compensations, from the first attempt to the end, by workflow, kind of the node,
+//     and status: "done" or "failed". Attempts to compensate count in no other metric
 //   - kahn_usage_total: the amounts that steps reported with Step.Use, by workflow, kind and the name given to Use
 //
 // Nodes in composites count, too, and a composite counts as one attempt of its own. Module otel exports the same metrics to OpenTelemetry,

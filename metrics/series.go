@@ -152,8 +152,8 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// String returns the metrics as a JSON object, for package expvar: a number for each series, and the count and the sum for a
-// histogram.
+// String returns the metrics as a JSON object, for package expvar: for each series a number or, if it is a histogram, its count and its
+// sum.
 func (m *Metrics) String() string {
 	object := map[string]any{}
 	for _, s := range m.all() {

@@ -19,7 +19,7 @@
 // # Lives
 //
 // A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. The span of a life links to
-// the span of the preceding life if [Options.Lives] has it. By default, Lives is a [MemoryLives], which remembers only lives in this
+// the span of the preceding life if [Options.Lives] returns that span. The default, see [MemoryLives], remembers only lives in this
 // process.
 //
 // # Metrics

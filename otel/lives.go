@@ -7,7 +7,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Lives remembers the span of a run's last life. Its methods are called from any goroutine, never under a lock of the run.
+// Lives remembers the span of a run's last life. A life lasts from a start or a continuation of the run until the run ends, suspends
+// itself or is left. The methods are called from any goroutine, never under a lock of the run.
 //
 // If runs continue in another process, the host must store the [trace.SpanContext] where that process finds it: MarshalJSON encodes it, and
 // [trace.NewSpanContext] restores it.
@@ -19,7 +20,7 @@ type Lives interface {
 }
 
 // MemoryLives returns Lives that remember the given number of runs, at least one. If there are more runs, the run whose first life began
-// first is forgotten.
+// earliest is forgotten.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable; use s itself for
-// administration and for reading stored events. The result implements [store.EventStore] if s does, and [store.Inbox] if s does, and
-// checks values as s does.
+// administration and for reading stored events. The result implements [store.EventStore] and [store.Inbox], each if s does, and checks
+// values as s does.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
 	events, keeps := s.(eventLoader)

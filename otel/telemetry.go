@@ -58,8 +58,8 @@ func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }
 
-// TraceID returns an option that puts the trace id in ctx into the events of a run, so that they match the run's spans. Without the option
-// events have a trace id derived from the run's id. The option changes nothing if ctx has no trace.
+// TraceID returns an option that puts the trace id in ctx into the events of a run, so that they match the run's spans. Without the
+// option, events have a trace id that is derived from the run's id. The option changes nothing if ctx has no trace.
 func TraceID(ctx context.Context) kahn.Option {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return kahn.TraceID(span.TraceID().String())

@@ -52,7 +52,7 @@ type display struct {
 	mu      sync.Mutex // guards the fields below
 	picture picture
 	lines   bytes.Buffer // pending lines, each cleaned and ended by a newline
-	partial []byte       // the beginning of a line whose end Write has not got yet
+	partial []byte       // the beginning of a line whose end Write has not received yet
 	started bool
 	closed  bool
 

@@ -63,7 +63,7 @@ func (s *state) layout(height int) (l layout) {
 	return l
 }
 
-// take gives a section its lines.
+// take stores a section, and subtracts its lines from the lines that are left.
 func (l *layout) take(to *section, s section) {
 	*to = s
 	l.left -= s.lines()

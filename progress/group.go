@@ -123,7 +123,7 @@ func (r *runs) record(e event.Event) {
 	}
 }
 
-// line returns the line of an event, with the name of its run in front. It must be the event that was recorded last.
+// line returns the line of an event, with the name of its run in front. e must be the event that was recorded last.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
 		return r.latest.name + " " + line

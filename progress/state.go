@@ -47,7 +47,7 @@ type live struct {
 	attempt int
 	since   time.Time
 	undo    bool          // the node is being undone
-	info    string        // what a suspended node waits for, if it says so
+	info    string        // the text, if any, that says what a suspended node waits for
 	signal  bool          // the suspended node itself waits for a signal, unlike a composite, which waits for nodes inside it
 	output  *tail         // the output of the attempt; nil if there is none
 	element *list.Element // the node's element in the list running or waiting, or nil

@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// Computed is a value that a function computes from signals and other computeds. The function is called only when the computed is read and
-// a value that the function has read has changed. A computed without observers has no subscriptions. The function must depend only on
-// values that it reads with its Reader, and must not have side effects.
+// Computed is a value that a function computes from signals and other computeds. The function is called when the computed is read for the
+// first time, and when it is read after a change of a value that the function has read. A computed without observers has no
+// subscriptions. The function must depend only on values that it reads with its Reader, and must not have side effects.
 //
 // A panic of the function is the computed's error until a value that the function has read changes. The error matches [ErrCycle] if the
 // computed depends on itself.

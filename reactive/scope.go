@@ -88,13 +88,13 @@ type Owner interface {
 	place() (*Scope, *node)
 }
 
-// Reader is the tracker of a computed, which can read. The computed depends on every value that it reads with Get, but not on values that
-// it reads with Peek. A tracker is valid until its callback returns.
+// Reader is the tracker of a computed. With it the computed reads values. The computed depends on every value that it reads with Get, but
+// not on values that it reads with Peek. A tracker is valid until its callback returns.
 type Reader interface {
 	tracker() *node
 }
 
-// Writer is the tracker of effects, batches and cleanups, which can read and write.
+// Writer is the tracker of an effect, a batch or a cleanup. With it the callback reads and writes values.
 type Writer interface {
 	Reader
 	Owner
@@ -158,7 +158,7 @@ func (sc *Scope) proveWriting(t Writer) {
 
 // Batch calls f. After f has returned, the effects that depend on its writes run, once each. With the Writer of a callback, the batch is
 // part of that callback's batch: effects run when the outermost batch ends. On other goroutines Load sees none of the batch's writes until
-// f has returned, and then all of them. A write that is undone before the end of the batch does not count.
+// f has returned, and then all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
 //
 // The error joins the panic of f, if there was one, and the panics of the effects that ran; the writes of f stay. A nested Batch returns
 // nil and lets panics pass.
@@ -255,7 +255,7 @@ func (sc *Scope) answer() {
 	sc.errs = sc.errs[:0]
 }
 
-// tellLater keeps errors for Err.
+// tellLater stores errors until Err returns them.
 func (sc *Scope) tellLater(errs ...error) {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
