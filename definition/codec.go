@@ -534,8 +534,8 @@ var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes returns a field for a list of causes. An item is the name of a cause, or another engine's name, an alias. The function meaning
-// returns the causes that an alias stands for.
+// causes returns a field for a list of causes. An item is the name of a cause, or an alias: the name of a cause in another engine. The
+// function meaning returns the causes that an alias stands for.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {
@@ -595,7 +595,7 @@ func spellings[E textual]() (names []string) {
 	for x := E(0); ; x++ {
 		text, err := x.MarshalText()
 		if join, ok := any(x).(kahn.Join); ok && join.Rule() == machine.RuleAtLeast {
-			text, err = []byte("at_least(k)"), nil // MarshalText needs the number of this rule
+			text, err = []byte("at_least(k)"), nil // this rule has a number k, without which MarshalText returns an error
 		}
 		if err != nil {
 			return names

@@ -71,8 +71,8 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is like NewDocument, but for a document with problems it returns the parts that could be read beside the error. The graph is
-// nil if a problem ended the search.
+// partOf is like NewDocument, but if the document has problems, partOf returns, beside the error, the parts that could be read. The
+// graph is nil if a problem ended the search.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)

@@ -8,7 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// graph is an object of the document that describes a graph. It holds the edges until they are in order.
+// graph is an object of the document that describes a graph. The edges are not in the Graph before the function declare has put them in
+// order.
 type graph struct {
 	*kahn.Graph
 	nodes    []node

@@ -31,7 +31,8 @@ type Loader struct {
 	// reported, too.
 	Prepare func(*kahn.Graph)
 	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. It may be the function Check of
-	// module schedule. If it joins several errors, each is a defect; a [*kahn.Problem] among them names its field, such as Cron.
+	// module schedule. If it returns several errors, joined by errors.Join, each of them is a defect. A [*kahn.Problem] among them
+	// names its field, such as Cron.
 	CheckSchedule func(*Schedule) error
 }
 

@@ -121,7 +121,7 @@ func joinPath(graph, node string) string {
 type part struct {
 	value *Value
 	path  []segment
-	name  *Value // for a node: its id, whose position the problems of the node get
+	name  *Value // for a node: its id, since problems of the node are reported at the position of the id
 }
 
 // edgePart is an edge of a document: its place, the id of the node in which it is written, or "", and the ids of its ends.

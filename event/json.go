@@ -41,7 +41,7 @@ type payloadJSON struct {
 	Node    string `json:"nodeId,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Attempt *int   `json:"attempt,omitempty"`
-	Tier    *int   `json:"tier,omitempty"` // also of wave events
+	Tier    *int   `json:"tier,omitempty"` // also in wave events
 	Epoch   int    `json:"epoch,omitempty"`
 
 	// run events
@@ -58,7 +58,7 @@ type payloadJSON struct {
 	LastEvent   *uint64            `json:"lastEventId,omitempty"`
 	Status      *machine.RunStatus `json:"status,omitempty"`
 	Degraded    *bool              `json:"degraded,omitempty"`
-	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true: a virtual end step evaluates every run
+	ByEnd       bool               `json:"evaluated_by_end_step,omitempty"` // always true: every run is evaluated when it ends
 	TotalSteps  *int               `json:"total_steps,omitempty"`
 	FailedSteps *int               `json:"failed_steps_count,omitempty"`
 	Failed      *[]string          `json:"failed,omitempty"`
@@ -108,7 +108,7 @@ type payloadJSON struct {
 	FirstFailed  string                  `json:"original_failed_step,omitempty"`
 	Output       json.RawMessage         `json:"output,omitempty"`
 	Aggregation  json.RawMessage         `json:"aggregation_data,omitempty"` // the output in the event that ends a run
-	OutputBytes  int                     `json:"output_bytes,omitempty"`     // of output or aggregation_data
+	OutputBytes  int                     `json:"output_bytes,omitempty"`     // the length of output or of aggregation_data
 	OutputError  *string                 `json:"output_error,omitempty"`
 	NoRetry      NoRetry                 `json:"no_retry,omitempty"`
 	Request      *Request                `json:"request,omitempty"`

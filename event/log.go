@@ -44,7 +44,7 @@ func levelOf(e *Event) slog.Level {
 // node (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has
 // them and they are not empty; docs/production.md lists them.
 //
-// Each function of more is called with the event, and returns additional attributes. The option kahn.LogTo adds kind and label.
+// Each function in more is called with the event, and returns additional attributes. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()

@@ -23,7 +23,7 @@ type Start struct {
 type StatusChange struct {
 	From, To machine.RunStatus
 	// Waiting lists the paths of the nodes that have begun to wait since the previous event of this type, or since the run's start, and
-	// still wait. They are in the order of declaration. After a crash it may repeat nodes that an event before the crash named.
+	// still wait. They are in the order of declaration. After a crash Waiting may repeat nodes that an event before the crash named.
 	Waiting []string
 	// TotalWaiting is the number of all waiting nodes, including the node whose signal lets the run continue. Run.Waiting lists them.
 	TotalWaiting int
@@ -197,8 +197,8 @@ type NodeEnd struct {
 	Usage     map[string]float64 // as in a Completion
 	NoRetry   NoRetry            // in node.failed: why there is no other attempt
 	Request   Request            // in node.aborted and node.cancelled: who asked for the stop that ended the node, and why
-	// RoutedToEnd reports, in node.failed, whether no node could handle the failure, so that only the end of the graph handles it. Then
-	// OriginalFailedStep is the path of the node that failed first: this node, or the origin of a propagated failure.
+	// RoutedToEnd is true, in node.failed, if no node could handle the failure, so that only the end of the graph handles it. In this
+	// case OriginalFailedStep is the path of the node that failed first: this node, or the origin of a propagated failure.
 	RoutedToEnd        bool
 	OriginalFailedStep string
 }

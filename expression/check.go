@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check finds errors before a run, see [kahn.Expression]. It reports a node that is not an ancestor, outside calls of exists; an input
-// that is not declared; and the problems that Parse has found without rejecting the text, such as a status that is compared with a text
-// that is not the name of a status.
+// Check finds errors before a run, see [kahn.Expression]. It reports nodes that are not ancestors, except in calls of exists, and
+// inputs that are not declared. It also reports the problems that Parse has found without rejecting the text, such as a status that is
+// compared with anything but the name of a status.
 func (e *expression) Check(ancestor, input func(name string) error) error {
 	found := slices.Clone(e.strange)
 	each := func(names []string, check func(name string) error) {
@@ -185,7 +185,7 @@ type sample struct {
 	value any
 }
 
-// samples has a value of each kind. The kind alone decides whether an operator or a function accepts it.
+// samples has a value of each kind. The kind alone decides whether an operator or a function accepts a value.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
 // checkOperands reports an operator or a function that always fails. It looks at two cases: the kinds of all operands are known and do

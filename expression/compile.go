@@ -517,8 +517,8 @@ func insteadOf(word string) string {
 	return end
 }
 
-// namespaces translate the beginnings of paths. literal takes the next member, which must be a name; its parameter what is
-// the noun for that name in errors.
+// namespaces translate the beginnings of paths. The function literal returns the next member, which must be a name; errors use the
+// argument what as the noun for this name.
 var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
 	"nodes":  (*compiler).ofNode,
 	"inputs": (*compiler).ofInput,

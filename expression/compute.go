@@ -341,7 +341,7 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 
 // extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is its only
 // argument. The function before is called with the result of comparing an argument with the best argument so far, and reports whether
-// the first is better.
+// the argument is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {

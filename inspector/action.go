@@ -548,8 +548,8 @@ func (c *call) redrive() (any, error) {
 	return reply, nil
 }
 
-// redriveStored redrives an ended stored run: in this process, or, if this process has only the plan, by a request to the process that
-// performs the run.
+// redriveStored redrives an ended run of the store: in this process if it can perform the run, and otherwise by a request that it posts
+// to the store.
 func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes []kahn.Option) (status string, err error) {
 	perform := func() error {
 		_, err := c.goOn(s, append(slices.Clip(modes), kahn.Redrive(nil, nodes, q))...)

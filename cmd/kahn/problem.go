@@ -109,7 +109,7 @@ type checker struct {
 	lines []string  // the lines of the text, which are set when they are first needed
 	by    performer // of the definition
 	found problems
-	known map[problem]bool // the set of found
+	known map[problem]bool // the problems in found, as a set
 	more  int              // the number of further problems, which found does not have
 }
 

@@ -36,7 +36,7 @@ The exit code is 0.`,
 			if err != nil {
 				return t.refuse(err)
 			}
-			_, _ = t.out.Write(text) // the output keeps the error
+			_, _ = t.out.Write(text) // the command reports the error when it ends
 			return exitOK
 		}
 	},

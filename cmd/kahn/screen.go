@@ -68,7 +68,7 @@ func (s *screen) show(e kahn.Event) {
 // display.
 func (s *screen) write(lines string) {
 	if s.h.t.both {
-		_, _ = io.WriteString(s.display, lines) // Close returns the error
+		_, _ = io.WriteString(s.display, lines) // the display keeps the error until Close returns it
 	} else {
 		s.h.t.write(lines)
 	}

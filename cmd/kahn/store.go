@@ -33,7 +33,7 @@ type storedRun struct {
 	file   string
 	info   os.FileInfo    // describes the file as it was when it was opened
 	goesOn bool           // the run is in the store, and this command continues or redrives it
-	asked  bool           // a redrive of the run was posted
+	asked  bool           // the run has ended, and a request to redrive it waits in the store
 	again  bool           // this command redrives the run
 	ended  bool           // the run is in the store, and has ended
 	roots  map[string]any // the inputs of a run that continues

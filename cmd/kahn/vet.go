@@ -92,7 +92,7 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	return doc, c.finish()
 }
 
-// addReserved reports a declared input named here, which is reserved for the folder of the definition.
+// addReserved reports a declared input with the name "here", which is reserved for the folder of the definition.
 func (c *checker) addReserved(root *definition.Value) {
 	inputs := items(member(root, "inputs"))
 	for i, name := range declared(root) {

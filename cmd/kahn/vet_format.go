@@ -21,7 +21,7 @@ func (ps problems) writeAs(w io.Writer, format string) {
 		writeJSON(w, ps)
 	case "github":
 		for _, p := range ps {
-			_, _ = fmt.Fprintln(w, p.annotation()) // the output keeps the error
+			_, _ = fmt.Fprintln(w, p.annotation()) // the command reports the error when it ends
 		}
 	case "sarif":
 		writeJSON(w, ps.sarif())
@@ -34,7 +34,7 @@ func writeJSON(w io.Writer, v any) {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // the output keeps the error
+	_ = encoder.Encode(v) // the command reports the error when it ends
 }
 
 // Escapes for workflow commands of GitHub Actions, in messages and in values of properties.

@@ -9,9 +9,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// checkLabels warns about each branch that is never taken because the test of its node never yields its label.
+// checkLabels warns about each edge with a label that the test of the node never yields, so that the branch is never taken.
 func (c *checker) checkLabels(root *definition.Value) {
-	answers := map[*definition.Value]map[string][]string{} // by graph and id
+	answers := map[*definition.Value]map[string][]string{} // by graph and id of a node: the labels that its test may yield
 	for at, n := range nodesOf(root) {
 		if member(n, "choices") != nil || text(n, "test") == "" { // Compile reports labels that are not among the choices
 			continue

@@ -12,7 +12,8 @@ import (
 )
 
 // A saying replaces a library's message about a text. The field said matches the message. The field says is the replacement, in which
-// $1 and $2 stand for what the groups of said have matched. That is also the part of the text where the mistake is.
+// $1 and $2 stand for what the groups of said have matched. What a group has matched is also the part of the text in which the mistake
+// is.
 type saying struct {
 	said *regexp.Regexp
 	says string

@@ -30,8 +30,8 @@
 //
 // This format has a "workflow". A "step" has a "tool", a "desc", a "retry", and transitions in "next". The kind of the tool becomes the
 // kind of the node, and the tool's other fields become the config. A step without a tool becomes a node with an empty graph: the step
-// only leads to other steps. The values of the "workload" become inputs with defaults. A failure stops the steps that follow it; the
-// run fails at its end node, which always runs.
+// only leads to other steps. The values of the "workload" become inputs with defaults. A failure stops the steps that follow it. The
+// end node runs after a failure, too, and then the run fails.
 //
 //   - A transition with a condition goes through a condition node: from a to b through a.b?. All transitions whose conditions are true are
 //     taken.

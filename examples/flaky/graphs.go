@@ -21,8 +21,8 @@ const (
 	exportTimeout  = 400 * ms // the timeout of the second run as a whole
 )
 
-// policy is the retry policy of every node without one of its own. A real program should keep the default, which has jitter. It is off
-// here, so that the delays are the same in every log.
+// policy is the retry policy of every node without one of its own. A real program should keep the default, which has jitter. Jitter is
+// off here, so that the delays are the same in every log.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
 // Values in place of answers that the server does not give.
@@ -80,8 +80,8 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits until all parts have ended, and then page runs with the available parts. Handling makes the failures of the
-		// parts count as handled; AllDone alone would only observe them.
+		// AllDone waits until all parts have ended, and then page runs with the available parts. With Handling the failures of the
+		// parts count as handled; with AllDone alone the node would only observe them.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
 			Label: "makes do with what there is",

@@ -32,11 +32,11 @@ func newChecker() *checker {
 
 // check is the step: it parses and type-checks one package, function bodies included. Its output is a *types.Package.
 //
-// It runs after the packages that it imports have completed. If one of them failed, check is not called: kahn aborts the packages that
-// depend on a failed one, and continues with all others.
+// check is called after the checks of all packages that the package imports have completed. If one of these checks has failed, check is
+// not called: kahn aborts the packages that depend on a failed package, and continues with all others.
 func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
-	// The imports of the package are the outputs of the nodes that it follows. Types are shared, never changed.
+	// The imports of the package are the outputs of the nodes that this node follows. Types are shared, never changed.
 	checked, err := c.checkWith(ctx, pkg, func(path string) (*types.Package, error) { return kahn.Upstream[*types.Package](s, path) })
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (c *checker) checkWith(ctx context.Context, pkg *goPackage, load func(path 
 	switch {
 	case pkg.Error != nil:
 		return nil, pkg.Error
-	case pkg.ImportPath == "unsafe": // its source is documentation
+	case pkg.ImportPath == "unsafe": // its source is only documentation
 		return types.Unsafe, nil
 	}
 	files, err := c.parse(ctx, pkg)

@@ -56,7 +56,8 @@ func (e *listError) Error() string {
 // package is plain Go. A package that cannot be loaded is listed with its Error. list returns an error if such a package has no files
 // and a pattern names it, or if there are no packages.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
-	// With profile-guided optimization each command would get its own copies of the packages that it imports.
+	// With profile-guided optimization, which -pgo=off turns off, each command would get its own copies of the packages that it
+	// imports.
 	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")
 	cmd.Args = append(cmd.Args, patterns...)
 	cmd.Dir = dir

@@ -78,8 +78,8 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 	return rep
 }
 
-// criticalPath returns the chain of imports whose checks took longest. kahn finds the critical path of a graph from the estimates of its
-// nodes, so criticalPath passes a graph whose estimates are the measured times.
+// criticalPath returns the chain of imports whose checks took longest. kahn finds the critical path of a graph from the estimates of
+// its nodes, so criticalPath compiles a copy of the graph whose estimates are the measured times.
 func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	measured := new(kahn.Graph)
 	for _, node := range g.Nodes() {

@@ -1,5 +1,5 @@
-// A join rule decides whether a node runs when its predecessors have ended. By default all predecessors must succeed. Here the first
-// mirror that answers is enough, and the others are stopped.
+// A join rule decides, from the predecessors that have ended, whether a node runs. By default all predecessors must succeed. Here the
+// first mirror that answers is enough, and the others are stopped.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// A tenant with many runs does not delay a tenant with one: due runs take turns by key. The program ../../tenants shows further limits for
-// tenants.
+// A tenant with many runs does not delay a tenant with a single run: due runs take turns by key. The program ../../tenants shows
+// further limits for tenants.
 package main
 
 import (
