@@ -32,7 +32,7 @@ type History struct {
 	// Limit must not be changed once the History is in use, and is not part of the JSON.
 	Limit int
 
-	mu        sync.Mutex // guards the fields below; a run that holds its own lock never takes this one
+	mu        sync.Mutex // guards the fields below; never locked while a run's lock is held
 	workflows map[string]*list.Element
 	recent    list.List // of *workflow; the History has learned last about the workflow at the back
 	paths     int       // how many paths all workflows have together
@@ -139,7 +139,7 @@ func (h *History) space(w *workflow) bool {
 	return h.paths < limit
 }
 
-// estimates returns the estimates of a workflow; nil if it has no paths.
+// estimates returns the estimates of a workflow; nil if the History has no paths of the workflow.
 func (h *History) estimates(name string) *estimates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +170,7 @@ func (w *workflow) estimates() *estimates {
 	return x
 }
 
-// The method of returns the expected duration of a node without an Estimate of its own.
+// The method of returns the expected duration of a node that declares no Estimate.
 func (x *estimates) of(path, kind string) int64 {
 	if took, ok := x.Paths[path]; ok {
 		return took

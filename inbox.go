@@ -29,23 +29,23 @@ import (
 // its cleanup nodes and its end node would not run. A run that is cancelled before it has ever begun ends at once.
 //
 // If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value
-// needs may not have arrived. Later requests do not wait for the signal. But a store takes answers in the order of the requests, so it
-// gets the later answers only after the answer to the signal. Until then the record of the run has the later answers, so that the next
-// life does not perform those requests again.
+// needs may not have arrived. Later requests do not wait for the signal. But a store takes answers in the order of the requests, so it gets
+// the later answers only after the answer to the signal. Until then the record of the run contains the later answers, so that the next life
+// does not perform those requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, not yet taken
 	loaded  uint64                // the number of the last request loaded
 	taken   uint64                // the number of the last request whose answer was put into an outbox
 	taking  bool                  // a goroutine takes requests or is about to, so no second one starts
-	idle    chan struct{}         // closed when the first goroutine has returned
+	idle    chan struct{}         // closed when the first goroutine that takes requests ends
 	more    atomic.Bool           // the store may have more requests
 	open    atomic.Bool           // the run is prepared, so its lock may be taken
 	stop    func()                // ends the watch; nil before the watch begins
 	retry   *time.Timer           // repeats a load after a failure of the store; nil if there was none
 
 	aside  []store.PostedRequest // requests that could not be read, in their order
-	unread map[uint64]error      // by number: why a request could not be read, until it is answered
+	unread map[uint64]error      // by number: why a request could not be read, until the request is answered
 	passes int                   // how many rounds in a row met a request that could not be read
 	again  *time.Timer           // retries the requests in aside; nil if there are none
 	ahead  []aheadState          // the answers to requests behind an unanswered request, in their order
@@ -81,7 +81,7 @@ func (r *Run) openInbox(stored *store.Run) (err error) {
 	})
 }
 
-// load loads requests. The caller does not hold the run's lock.
+// load loads the requests whose numbers are above the argument after. The caller does not hold the run's lock.
 func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
 	err = guarded(func() (err error) {
 		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
@@ -204,7 +204,7 @@ func (r *Run) wakeInbox() {
 	}
 }
 
-// mayTake reports whether the answers to requests can still be written.
+// mayTake reports whether the run can still write the answers to requests, and so may take requests.
 func (r *Run) mayTake() bool {
 	d := r.durable
 	return !d.given && d.failed == nil && !r.concluded()
@@ -347,7 +347,7 @@ func (r *Run) refuseRedrives() {
 	}
 }
 
-// redrivenBefore returns the error of a redrive that was posted before another one began.
+// redrivenBefore returns the error of a redrive that was posted before another redrive of the run began.
 func (r *Run) redrivenBefore() error {
 	return fmt.Errorf("%w: run %s was redriven after the request was posted", ErrNotEnded, quoteID(r.ID()))
 }
@@ -444,8 +444,8 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// The method await adds to c, the commit with a node's record, the id of the run that the store must await for the
-// node. It adds nothing if the awaited run has not changed.
+// The method await adds to c, the commit with a node's record, the id of the run that the store must await for the node.
+// It adds nothing if the node awaits the same run as before, or still none.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -497,7 +497,7 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. If the node would take an answer but the value cannot be read or written now, performSignal has no
+// performSignal delivers a signal. If the node would accept an answer but the value cannot be read or written now, performSignal has no
 // effect, and read is false.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
@@ -595,8 +595,8 @@ func (d *durable) answerRequest(number uint64, err error) {
 // of the node or its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the
 // Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
 //
-// The run refuses a request only because of its plan or the state of the node. If the run cannot decode the value, the request keeps waiting, see
-// [ErrUndecoded].
+// The run refuses a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request keeps
+// waiting, see [ErrUndecoded].
 //
 // The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run or a
 // node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.
@@ -666,8 +666,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns when the run needs a process even if no signal arrives: at once, if the run was left with more to do
-// than to wait.
+// wakeAt returns when a process must continue the run even if no signal arrives. That is at once if the run was left
+// while it had more to do than to wait.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():

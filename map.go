@@ -27,8 +27,8 @@ import (
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. Compile reports a parameter that nothing can provide. If the
 	// parameter might be an undeclared root input and the run has no such input, the node fails with [CauseContractInput]. If the value is
-	// null or missing, the list is empty, except that a required port then skips the node. A value that is not a list fails the node with
-	// [CauseContractInput]. The output for an empty list is an empty list.
+	// null, or missing for another reason, the list is empty, except that a required port skips the node. A value that is not a list fails
+	// the node with [CauseContractInput]. The output for an empty list is an empty list.
 	Over string
 	// Limit bounds how many items are performed at the same time. A suspended item does not count towards the limit. An item with a Sub
 	// continues at once when the signal that it waits for arrives, even above the limit. Zero means that only the run's own limit applies.
@@ -287,8 +287,8 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 	return Node{}, false
 }
 
-// inside returns the plan of the composite that a path leads into, and the path inside it; nil if there is no such composite. No id
-// looks like a path into another node.
+// inside returns the plan of the composite that a path leads into, and the path inside it; nil if there is no such composite. No id has the
+// form of a path into another node, so at most one composite fits.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	for i := range len(path) {
 		if path[i] != '/' { // an id may contain a slash, too
@@ -414,8 +414,9 @@ func (m *Map) check(n *node, bad report) {
 }
 
 // UpstreamItems returns, as a []T, the value that the edge from a map delivered: the output of item i at index i, and the
-// zero T for an item without an output. errs is nil if no item failed; otherwise it is as long as the list and has the
-// errors of the failed items. UpstreamItems also works for a failed map, if the edge delivers the map's error.
+// zero T for an item without an output. errs is nil if no item failed; otherwise it is as long as the list and contains,
+// at their indexes, the errors of the failed items. UpstreamItems also works for a failed map, if the edge delivers the
+// map's error.
 //
 // Under Map.Compact, if no item failed, the list has only the outputs, without gaps. The error matches [ErrType] if an
 // element has another type, [ErrNoValue] if the node delivered nothing, and [ErrTooEarly] as for [Param].

@@ -274,7 +274,7 @@ func (t *tree) landFlights() {
 type memoKey struct {
 	base   string // the hash of all inputs except those that count only if the step reads them
 	flight string // the hash of base and of the run's inputs, which the step may read
-	fixed  bool   // from Node.MemoKey: what the step reads does not matter
+	fixed  bool   // the key comes from Node.MemoKey, so what the step reads does not matter
 }
 
 // memoKey returns the part of the output's key that is known before the step is called.

@@ -192,7 +192,7 @@ func follow(output any, path string) (any, bool) {
 	}
 }
 
-// member is like lookup, but also finds exported fields of structs: by their JSON names, or else by their Go names in any case.
+// member is like lookup, but also finds exported fields of structs: by their JSON names, or else by their Go names, ignoring case.
 func member(output any, name string) (any, bool) {
 	if v, ok := lookup(output, name); ok {
 		return v, true

@@ -85,14 +85,14 @@ func (r *Run) wrap() error {
 
 // Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use
 // Around for what spans a run: a span of a trace, a log, a metric. ctx is the caller's context. If f returns a context, which must be
-// derived from ctx, the steps' contexts have its values. If this context ends before the caller's, the run does not stop. Several Arounds
-// nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
+// derived from ctx, the steps' contexts have its values. If the context that f returned ends before the caller's, the run does not stop.
+// Several Arounds nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
 // f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While f
 // runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
 // ends while f runs, the functions of later Arounds are not called; if the run ends before f is called, f is not called either. The
-// function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for it as long as CancelGrace,
-// but at least for a second. The Result has a warning if either function panics, or if a function still runs after that time.
+// function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function as long as
+// CancelGrace, but at least for a second. The Result has a warning if either function panics, or if a function still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {

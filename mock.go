@@ -182,7 +182,7 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 type double struct {
 	path     string
 	role     string  // the outcome of the node if it is performed
-	mock     *Mock   // performs the node; nil if the node performs itself
+	mock     *Mock   // replaces the node; nil if nothing replaces it
 	undo     *Mock   // undoes the node; nil if its own compensation does
 	unmocked bool    // Unmock names the node, or a composite around it
 	itemOf   *double // the double of the map, if the nodes are its items
@@ -314,8 +314,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// byStep reports whether the run's step function performs a node, or the items of a map, and whether it performs their compensations.
-// byStep does not look inside composites. t is nil outside test mode.
+// byStep reports whether the run's step function performs a node, or the items of a map, and whether the step function performs their
+// compensations. byStep does not look inside composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)

@@ -386,7 +386,7 @@ func Inputs(in map[string]any) Option {
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine that calls [Start] or applies the options in another way. A call of f need not lead to a run. The run is
+// f is called on the goroutine that calls [Start] or applies the options in another way. f may be called although no run begins. The run is
 // refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
@@ -463,10 +463,10 @@ func (r Retry) apply(c *config) error {
 	return nil
 }
 
-// Timeout bounds the run. When it passes, unfinished nodes are aborted and the run fails. Zero means no bound. The time counts from the
-// run's beginning. A process that continues the run keeps the deadline if it sets this option, too. Waits for signals count, and so does
-// the time while no process performs the run. With a [Redrive] the time starts anew. The end of the caller's context has another effect: it
-// cancels a run without a store and leaves a durable one.
+// Timeout bounds the time that the run takes. When this time has passed, unfinished nodes are aborted and the run fails. Zero means no
+// bound. The time counts from the run's beginning. A process that continues the run keeps the deadline if it sets this option, too. Waits
+// for signals count, and so does the time while no process performs the run. With a [Redrive] the time starts anew. The end of the caller's
+// context has another effect: it cancels a run without a store and leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }

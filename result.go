@@ -23,9 +23,9 @@ type Result struct {
 	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output has
 	// completed, and does not degrade the run.
 	Degraded bool
-	// Left is true for a suspended run that was left: by [Run.Leave] or [Runner.Shutdown], because the caller's context of a durable run
-	// ended, or because the run's lease ran out before the store answered. If the context ended, the error matches [ErrLeft]. If the
-	// store did not answer, the error matches [ErrStore], and the nodes are in their stored states.
+	// Left is true for a suspended run that was left: [Run.Leave] or [Runner.Shutdown] was called, the caller's context of a durable run
+	// ended, or the run's lease ran out before the store answered. If the context ended, the run's error matches [ErrLeft]. If the store
+	// did not answer, the error matches [ErrStore], and the nodes are in their stored states.
 	Left bool
 	// For a run that did not complete, Cause says why it was stopped as a whole, or that its end node failed. It is zero for a run that
 	// failed only because of its nodes.
@@ -84,8 +84,8 @@ type NodeResult struct {
 	Skip event.SkipReason
 	// Attempts is the number of attempts that have begun.
 	Attempts int
-	// Start is when the first attempt began, zero if none did. Duration is the time from then to the end of the last attempt. For a
-	// composite that waits in a suspended run it is the time to the end of the run.
+	// Start is when the first attempt began, zero if none did. Duration is the time from Start to the end of the last attempt or, for a
+	// composite that waits in a suspended run, to the end of the run.
 	Start    time.Time
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
@@ -119,7 +119,8 @@ type NodeResult struct {
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
-	// Key is the concurrency key that a value gave the node, see KeyFrom of [Node]; "" if none did, and for a node that was not checked.
+	// Key is the concurrency key that a value gave the node, see KeyFrom of [Node]. It is empty if the node has no such key, or was not
+	// checked.
 	Key string
 	// Usage is what the node has used in all ended attempts, including nodes inside a composite: see [Step.Use]. It is nil if nothing was
 	// used.
@@ -638,8 +639,8 @@ type Cause struct {
 	// request, in time that grows with the number of edges that let the failure through.
 	Origins []string
 	// Err is a [*NodeError] if the node failed by itself, or if it was stopped alone or with the run. It unwraps to the step's error or to
-	// the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing: the origins have the
-	// errors.
+	// the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing, since the nodes in Origins
+	// have the errors.
 	Err error
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value stands for the
-// policy of the graph's Defaults or, if that is zero too, for the run's policy. If both are zero, there is a single attempt: repeating an
-// unknown side effect is worse than reporting a failure.
+// policy of the graph's Defaults or, if that is zero too, for the run's policy. If both are zero, there is a single attempt, since
+// repeating an unknown side effect is worse than reporting a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), randomized by Jitter.
 //
@@ -33,9 +33,9 @@ type Retry struct {
 	MaxDelay time.Duration
 	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
 	Jitter Jitter
-	// RetryOn lists the causes that are retried. It may contain [CauseTimeout], [CauseStepError], [CauseRateLimit], [CauseContractOutput]
-	// and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means none. The failure of a nested run counts
-	// as a step error.
+	// RetryOn lists the causes of failures that are retried. It may contain [CauseTimeout], [CauseStepError], [CauseRateLimit],
+	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means none. The failure
+	// of a nested run counts as a step error.
 	RetryOn []CauseKind
 	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; if the error asks for a longer wait, the node fails at once.
 	// Zero means 5 min.
@@ -102,7 +102,7 @@ func RetryStandard() Retry {
 	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
 }
 
-// isZero reports whether the policy is unset, so that another one applies.
+// isZero reports whether the policy is unset, so that another policy applies.
 func (r *Retry) isZero() bool {
 	return r.MaxAttempts == 0 && r.InitialDelay == 0 && r.Multiplier == 0 && r.MaxDelay == 0 && r.Jitter == jitterDefault && r.RetryOn == nil &&
 		r.MaxRetryAfter == 0
@@ -137,8 +137,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long a backoff still lasts that began before the run was continued: the argument rest, but at most the longest delay
-// that the policy permits.
+// bound returns how long to wait for a backoff that began before the run was continued: the remaining time, which is the argument rest, but
+// at most the longest delay that the policy permits.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
 		return rest

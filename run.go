@@ -96,7 +96,7 @@ type instance struct {
 	within     *Step          // the attempt of the composite that the run is a part of
 	remaining  int64          // the longest path that remains in the tree after this run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
-	seen       *sights        // for a memoized composite: what is read through it; else nil
+	seen       *sights        // for a memoized composite: what the nodes inside read from outside; else nil
 	items      *items         // in the run of a map's items: the items
 	iteration  int            // in the run of a loop's iteration: its number, from 1; else 0
 	previous   any            // the output of the previous iteration
@@ -214,7 +214,7 @@ func (o *runOutcome) warn(warnings ...error) {
 	}
 }
 
-// runIdentity holds the id and the trace of a run. No lock guards them; each is made when it is first asked for.
+// runIdentity holds the id and the trace of a run. No lock guards them; each is made when it is first needed.
 type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }
@@ -776,8 +776,9 @@ type nodeFacts struct {
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // over all ended attempts
-	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left; they
-	// do not count against MaxAttempts. Crashes is the number of attempts in a row, up to the last one, during which the process died.
+	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left;
+	// these attempts do not count against MaxAttempts. Crashes is the number of attempts in a row, up to the last one, during which the
+	// process died.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }
@@ -811,7 +812,8 @@ func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	return r.records[ref].start
 }
 
-// attemptOf returns the number of an attempt as users count: a suspended step is entered again in the same attempt.
+// attemptOf returns the number of an attempt as users count attempts: when a suspended step is entered again, the attempt is still the
+// same.
 func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries
@@ -823,7 +825,7 @@ func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 // codec has written it.
 type texts struct{ info, saved, signal json.RawMessage }
 
-// known returns the texts, or empty texts for nil.
+// known returns *t, or empty texts if t is nil.
 func (t *texts) known() texts {
 	if t == nil {
 		return texts{}

@@ -110,7 +110,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node still has to be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite of an earlier life that continues in this one; it has its turn before the end node
+	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite that still runs; its turn comes before the end node
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -268,7 +268,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// taken records that the turn of a node has come, if an earlier life began to undo it.
+// taken records that the turn of a node has come, if an earlier life began to undo the node.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -296,7 +296,7 @@ func (u *undo) nextInside(now int64) {
 	u.over(now)
 }
 
-// begin begins an attempt to undo a node. Over a store, the compensation is called after the start of the attempt is stored.
+// begin begins an attempt to undo a node. In a durable run, the compensation is called after the start of the attempt is stored.
 func (u *undo) begin(now int64) {
 	r, by := u.run, u.run.undo.by
 	if stop := r.outermost().undoes().abort; stop != nil {
@@ -360,7 +360,7 @@ func (u *undo) armTimeout(now int64) {
 	}
 }
 
-// perform calls the compensation, after its start is stored if there is a store.
+// perform calls the compensation. In a durable run it first waits until the start of the attempt is stored.
 func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
@@ -430,7 +430,7 @@ func (u *undo) halt(cause *stopCause) {
 	})
 }
 
-// putOff ends an attempt that was interrupted because the run is being left. A later life makes another attempt.
+// putOff ends an attempt that was interrupted because the run is being left. When the run continues, another attempt is made.
 func (u *undo) putOff() {
 	u.cut++
 	u.run.st.PauseUndo(u.ref)
@@ -552,7 +552,7 @@ func (u *undo) fail(err error, now int64) {
 	u.over(now)
 }
 
-// reportUndone adds a failed compensation to the reports of the run and of the runs around it, once for each node.
+// reportUndone adds a failed compensation to undoing.failed of the run and of the runs around it, once for each node.
 func (r *Run) reportUndone(path string, err error) {
 	root := r.outermost().undoes()
 	if root.reported == nil {
@@ -716,7 +716,7 @@ func (r *Run) Compensation() Compensation {
 	return r.outermost().compensation()
 }
 
-// compensationOf returns the state of a node's compensation, and why it failed.
+// compensationOf returns the state of a node's compensation, and the error if it failed.
 func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	if r.outermost().undo == nil {
 		return CompensationNone, nil

@@ -171,7 +171,7 @@ func CauseOf(err error) CauseKind {
 	return facts.cause()
 }
 
-// causeOfEnd returns the kind of an error that says how a step ended without returning.
+// causeOfEnd returns CausePanic or CauseGoexit for the error of a step that ended without returning, else CauseNone.
 func causeOfEnd(err error) CauseKind {
 	if _, is := err.(*PanicError); is {
 		return CausePanic
@@ -628,8 +628,8 @@ func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
 
-// doomed returns why a node must fail when the run continues: the process has died too often during its attempts, or the store has refused
-// its output. It returns nil if the node need not fail.
+// doomed returns why a node must fail when the run continues: the process has died too often during the node's attempts, or the store has
+// refused the node's output. It returns nil if the node need not fail.
 func (r *Run) doomed(ref machine.Ref) error {
 	x := r.extras[ref]
 	switch {
@@ -654,8 +654,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. The Fallback is not called if the store has refused its output, or if the
-// process has died in the Fallback more often than the bound permits.
+// saves reports whether the Fallback of a doomed node is called. The Fallback is not called if the refused output is that of the Fallback,
+// or if the process has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most

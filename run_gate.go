@@ -46,7 +46,7 @@ func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answ
 }
 
 // labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome
-// calls no user code: a string is its own label, every codec can write it, and contracts check only values from outside.
+// must not call user code, and need not: a string is its own label, every codec can write it, and contracts check only values from outside.
 func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {
@@ -242,7 +242,8 @@ func (r *Run) pendingWrite() *writing {
 	return nil
 }
 
-// gateOf returns the node that a signal names, and whether there is such a node that is a gate or is suspended.
+// gateOf returns the node that a signal names. The second result is false if there is no such node, or if the node is neither a gate
+// nor suspended.
 func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true
@@ -370,8 +371,8 @@ func (r *Run) refusesSignal(name string) error {
 	return at.noGate(gate)
 }
 
-// signalled keeps the signal that has answered a node, and logs its event before the consequences. The caller flushes the consequences at
-// once, with flushSignalled, so that nothing comes in between in the log or in a store.
+// signalled records the signal that has answered a node, and logs the signal's event. The caller then applies the consequences and at once
+// calls flushSignalled, so that no other event comes in between in the log or in a store.
 func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d

@@ -62,9 +62,9 @@ func (r *Run) Counts() map[Status]int {
 	return named
 }
 
-// Node returns the current state of a node: its status and attempts, and after its end the same as the [Result], with the origins known so
-// far. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x", "M[2]" or "L#1/x", see
-// [Event]. The ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
+// Node returns the current state of a node: its status and attempts and, after its end, the same data as the [Result], with the origins
+// known so far. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x", "M[2]" or
+// "L#1/x", see [Event]. The ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -96,7 +96,7 @@ type Inside struct {
 	Prefix string
 	// Iteration is the current or the last iteration of a loop, from 1; 0 for any other composite.
 	Iteration int
-	// Nodes are the current states of the nodes, in the order of declaration. It is nil if the composite has not begun.
+	// Nodes are the current states of the nodes, in the order of declaration. Nodes is nil if the composite has not begun.
 	Nodes []NodeResult
 }
 
@@ -304,7 +304,8 @@ func (r *Run) enterPath(path string) (*Run, string) {
 }
 
 // partEnds yields where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It yields the
-// path's end and each slash, up to the length of the longest id: a wrong path may be of any length, and the caller holds the run's lock.
+// path's end and each slash, but only up to the length of the longest id, since a wrong path may be of any length and the caller holds the
+// run's lock.
 func (p *Plan) partEnds(path string) iter.Seq[int] {
 	const number = len("[9223372036854775807]")
 	return func(yield func(int) bool) {
@@ -509,16 +510,16 @@ type SnapshotNode struct {
 	Composite bool
 	Inside    []SnapshotNode
 	// Prefix precedes the ids of the nodes inside in their paths. Plan is the plan of the graph inside; nil for the items of a map, and if
-	// it is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
+	// the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
 	Iteration int
 }
 
-// Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration.
-// The error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle. These
-// nodes lack Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration or, in a
-// snapshot from a store, in the order of their ids.
+// Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The
+// error matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes
+// lack Kind, Label, Tier and origins, and all details of a skip besides its kind. They are in the order of declaration or, in a snapshot
+// from a store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {

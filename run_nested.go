@@ -193,7 +193,8 @@ func (r *Run) setUp(c *Run) {
 	c.enter()
 }
 
-// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since that may call user code.
+// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since concluding it may call user
+// code.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.outbox.ended = append(d.outbox.ended, c)
@@ -304,7 +305,7 @@ func (r *Run) outcome() *Result {
 	return &r.result
 }
 
-// spread applies a stop to this run and the runs around it, the outermost first.
+// spread calls collectStops for this run and the runs around it, the outermost first.
 func (r *Run) spread() {
 	if r.outer != nil {
 		r.outer.spread()

@@ -268,7 +268,7 @@ type turn struct {
 	lends    bool // the run is in an item of a map with a limit; while the item waits, the map has the item's slot back
 	priority int
 	rank     int64
-	order    []int32 // the places of the composites around the run, each followed by the run's number in it
+	order    []int32 // the places of the composites around the run, each followed by the number of the nested run in the composite
 	node     int32   // the place of the best ready node
 }
 

@@ -64,7 +64,7 @@ func (r *Run) isAtRest() bool {
 
 // CancelNode asks one node to stop. Its dependents are aborted after it has stopped. The error matches [ErrUnknownNode] if there is no such
 // node, and [ErrFinished] if the run has ended. It matches [ErrTransition] if the node is terminal or the end node, or if the run is
-// pending. If the run is at rest, CancelNode posts the request in its store or returns [ErrAtRest], like [Run.Signal].
+// pending. If the run is at rest, CancelNode posts the request in the run's store or returns [ErrAtRest], like [Run.Signal].
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
