@@ -31,8 +31,8 @@ var (
 	// ErrRejected is returned if the store can never hold a value: the value is too large, or has characters that the store cannot
 	// represent.
 	ErrRejected = store.ErrRejected
-	// ErrUnusable is returned by a store that will never answer: it has no schema or another version's schema, its file is not a database,
-	// or it is read-only. The engine does not repeat the call.
+	// ErrUnusable is returned by a store that cannot be used: it has no schema or another version's schema, its file is not a database, or
+	// it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
 	// ErrStore is matched by the error of [Execute] if its process has left the run because the store did not answer, or if the run
 	// failed because of the store.
