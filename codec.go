@@ -37,9 +37,9 @@ type Codec interface {
 // matches; [*NodeError], [*UpstreamError] and [*MapError] keep their fields, too. For a value of an unknown type, Encode returns an error
 // that names the type.
 //
-// A type with two names is written under the first in alphabetical order. The option's error matches [ErrBadOption] if Types has a nil
-// value or one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs,
-// verdict, kahn.file and error.
+// If a type has two names, its values are written under the name that is first in alphabetical order. The option's error matches
+// [ErrBadOption] if Types has a nil value or one of the names bool, string, float32, float64, int to int64, uint to uint64, bytes, time,
+// duration, number, raw, any, outputs, verdict, kahn.file and error.
 type Types map[string]any
 
 // Encoding sets the Codec of the run. The run then encodes every output when its node completes, so an output that cannot be encoded
@@ -73,7 +73,7 @@ func (t Types) apply(c *config) error {
 	return t.check()
 }
 
-// check returns an error for a registration that has no effect.
+// check returns an error for an entry of t that can have no effect.
 func (t Types) check() error {
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		switch {

@@ -390,8 +390,8 @@ func (n *node) answers() bool {
 	return n.TestExpr == "" || n.Kind == "" || n.Kind == KindCondition
 }
 
-// seenByFunctions reports for each node whether a later function may look at it: a guard or a test in Go, or a text that does not list
-// the nodes that it names.
+// seenByFunctions reports for each node whether a guard or test of a later node may look at it. Those in Go may look at any node, and so
+// may a text that does not list the nodes that it names.
 func (c *compiler) seenByFunctions() []bool {
 	p := c.p
 	seen := make([]bool, len(p.names))

@@ -14,8 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Coordinator drives a run from elsewhere: from a workflow of a distributed engine, an event loop, a simulation. It is the executor without
-// goroutines, clock and context: the host calls the steps, reports their results and says what time it is. docs/driving.md has the loop.
+// Coordinator lets a host drive a run itself: from a workflow of a distributed engine, an event loop, a simulation. It is the executor
+// without goroutines, clock and context: the host calls the steps, reports their results and says what time it is. docs/driving.md has the
+// loop.
 //
 // A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute]. This includes composites, retries,
 // timeouts, limits and gates. Given the same options, results and times in the same order, and the options [RunID] and [Random], a run behaves
@@ -196,8 +197,8 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	}
 }
 
-// Due returns the time for the next call of [Coordinator.Advance]: the end of a backoff, a pause or a grace, a deadline, or the time
-// when a token of a rate falls due. ok is false if the run waits for no time.
+// Due returns the time for the next call of [Coordinator.Advance]: the next time at which a backoff, a pause, a grace, a timeout or the
+// wait for a rate ends. ok is false if the run waits for no time.
 func (c *Coordinator) Due() (at time.Time, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -462,8 +463,8 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 // The error is not nil if the outcome is a failure. An attempt that suspends itself has the status [Suspended], for [machine.State.Suspend].
 // [Retry.Next] says whether the node has another attempt.
 //
-// The value of a gate is its answer; for a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. An
-// answer that is no choice of the gate takes no branch.
+// For a gate, the value is the answer; if the answer is a [Decision], Conclude uses the Value of the Decision. Conclude accepts any answer,
+// also "timeout" for a gate whose Timeout has passed. An answer that is no choice of the gate takes no branch.
 func (p *Plan) Conclude(r machine.Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
@@ -538,7 +539,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// kept implements source with Values and a State.
+// kept implements the interface source with Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked
@@ -701,8 +702,8 @@ func (k kept) judge(r machine.Ref, res *checkResult) {
 	}
 }
 
-// asking is the source of the View of a guard or a condition. It keeps the error of the first question that the View cannot
-// answer. It looks up only what the function asks for, so the number of ancestors does not matter.
+// asking is the source of the View of a guard or a condition. It keeps the error of the first question that the View cannot answer. It
+// looks up only what the function asks for, so its cost does not depend on the number of ancestors.
 type asking struct {
 	of  kept
 	ref machine.Ref
@@ -748,7 +749,7 @@ func (a *asking) reads(id string) {
 	}
 }
 
-// input returns a root input. If there is none with this name, it keeps the error.
+// input returns a root input. If there is none with this name, input records an error.
 func (a *asking) input(name string) (value any, ok bool) {
 	if value, ok = a.of.input(name); !ok && a.err == nil {
 		a.err = a.of.plan.notInput(name)
@@ -783,8 +784,8 @@ func joinSlip(slip, err error) error {
 // reports which questions to the [View] had no answer. The run uses the results of the function by; a value of another type fails the
 // call with an error that matches [ErrBadValue]. The option's error matches [ErrBadOption] if by is nil.
 //
-// The run calls the function by without a lock, and the function may block. Several goroutines may call it at once, unless [Limit] is 1.
-// Path and field, with the order of the calls of one node, identify a call.
+// The run calls the function by without a lock, and the function may block. Several goroutines may call it at once, unless [Limit] is 1. A
+// call is identified by its path, its field, and its place among the calls of its node.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -840,7 +841,7 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot records that a condition has asked for no failure: its list asked is then empty, while nil means that the
+// askedOrNot records that a condition has asked for no failure: it makes the condition's list asked empty, since nil means that the
 // questions are not known.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()

@@ -144,7 +144,7 @@ type Node struct {
 	// Params are static values of the step's parameters. A value delivered by an edge takes precedence.
 	Params map[string]any
 
-	// After lists the nodes that this one follows, each by a plain edge.
+	// After lists the nodes that this node follows. Each stands for an edge of which only From and To are set, a plain edge.
 	After []string
 	// In lists further edges into this node. Their To may be empty; Compile reports an edge whose To names another node.
 	In []Edge
@@ -159,10 +159,11 @@ type Node struct {
 	TestExpr string
 	// Sub makes the node a sub-graph: a nested run performs Sub, with the node's parameters as its root inputs.
 	//
-	// The node completes when the nested run completes. Its output is the output of Sub's end node, else of Sub's only leaf, else a map of the
-	// outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. It fails with [CauseSubrun] when the nested run
-	// fails; a retry begins a fresh nested run. The nested run has the options and the limits of the outer one; its nodes take slots, and this
-	// node takes none. Only the node's own Retry applies to it, no default. With Map or Loop, Sub is performed for each item or iteration.
+	// The node completes when the nested run completes. Its output is the output of Sub's end node, else of Sub's only leaf, else a map of
+	// the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. It fails with [CauseSubrun] when the nested
+	// run fails; a retry begins a fresh nested run. The nested run has the options and the limits of the outer one; its nodes take slots,
+	// and this node takes none. The default retry policies do not apply to this node, only its own Retry. With Map or Loop, Sub is
+	// performed for each item or iteration.
 	Sub *Graph
 	// Map performs the node once for each item of a list.
 	Map *Map
@@ -184,9 +185,8 @@ type Node struct {
 
 	// Disabled skips the node at the start of the run, before any predecessor.
 	Disabled bool
-	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test it sees
-	// ancestors only. GuardErrors says what happens if When returns an error, panics, or asks about a node that is no
-	// ancestor.
+	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test, When sees only the node's
+	// ancestors. GuardErrors says what happens if When returns an error, panics, or asks about a node that is no ancestor.
 	When func(View) (bool, error)
 	// WhenExpr is a guard as a text, parsed by the graph's Evaluator; [Truthy] says which values let the node run.
 	// Graph.StrictGuards says what happens to a text that cannot be parsed.
@@ -209,9 +209,9 @@ type Node struct {
 	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// When an early join starts this node, CancelLosers stops each unfinished node whose paths all lead to nodes with decided
-	// joins. Waiting nodes are skipped and running ones cancelled, with the cause superseded. A node that is stopped in this way
-	// does not make the run fail.
+	// When an early join starts this node, CancelLosers stops each unfinished node that no node needs any more, because each path from it
+	// leads to a node whose join is decided. Waiting nodes are skipped and running ones cancelled, with the cause superseded. A node that
+	// is stopped in this way does not make the run fail.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
 	// node continues.
@@ -222,7 +222,7 @@ type Node struct {
 	// Fallback produces the output when the step has failed permanently. OverallTimeout bounds it, too. It is not called for a node that
 	// was stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's
 	// failure, and errors.Is and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout
-	// if OverallTimeout ends it. The error of Fallback has no special meaning: a [Skip], for example, fails the node, too.
+	// if OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, fails the node, too.
 	Fallback func(ctx context.Context, err error) (any, error)
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.
@@ -290,9 +290,9 @@ type Node struct {
 	// Merge is the strategy for edges that share a Param, if none of these edges names one: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
-	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile
-	// then reports an edge whose Key is not "output", one of these ports or a path into one of them. By default an edge may have
-	// any Key.
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile then
+	// reports an edge whose Key is not "output", one of these ports or a path into one of them. If Outputs is empty, an edge may have any
+	// Key.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
@@ -337,8 +337,8 @@ type Edge struct {
 	To string
 	// On says which outcome of From the edge waits for. Default: [OnSuccess].
 	On On
-	// Causes restricts an [OnFailure] edge to failures of these kinds. If Causes is empty, the edge accepts any failure, also if From
-	// never ran because of a failure before it. [CauseUpstreamFailure] and [CauseUpstreamCancelled] count as the same kind.
+	// Causes restricts an [OnFailure] edge to failures of these kinds. If Causes is empty, the edge accepts any failure, even if From never
+	// ran because an earlier node failed. [CauseUpstreamFailure] and [CauseUpstreamCancelled] count as the same kind.
 	Causes []CauseKind
 	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. An edge
 	// with a Label into the end node delivers only if its branch is taken, but the end node runs in any case.
@@ -687,8 +687,8 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
-// notInput returns an error if no run of the graph can have a root input with this name, else nil. A graph that does not
-// declare its Inputs takes any, and the nested runs of a map or a loop have inputs of their own.
+// notInput returns an error if no run of the graph can have a root input with this name, else nil. A graph that does not declare its Inputs
+// accepts any name. The nested runs of a map or a loop also have the inputs that the engine adds, such as "item".
 func (p *Plan) notInput(name string) error {
 	if len(p.inputs) == 0 || p.input(name) != nil {
 		return nil

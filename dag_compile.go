@@ -17,9 +17,9 @@ const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are 
 // compile turns a graph into a plan, or reports all problems. It takes time linear in the nodes and edges, except for one
 // sort.
 //
-// The steps build on one another: ids, then the edges between them, then tiers, which number the nodes, then everything
-// that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have
-// found problems.
+// The steps build on one another: first come the ids, then the edges between them, then the tiers, which number the nodes, and then
+// everything that is indexed by these numbers. A check runs as soon as the results that it needs exist, even if other checks have found
+// problems.
 func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}}
 	return c.compile()

@@ -628,7 +628,7 @@ func (f *force) same(o *force) bool {
 	return sameDefaults(f.Defaults, o.Defaults) && same(f.evaluator, o.evaluator) && same(f.schemas, o.schemas)
 }
 
-// forceKey is the comparable part of a force: few forces have equal keys.
+// forceKey is the comparable part of a force. The map forces has a short list for each key, since few forces have equal keys.
 type forceKey struct {
 	skipMode          machine.SkipMode
 	onUpstreamFailure machine.UpstreamPolicy
@@ -869,7 +869,7 @@ func (c *compiler) nestLoop(r machine.Ref) {
 	p.loops[r] = p.node(r).Loop.again(until)
 }
 
-// instanceInput reports whether the composite gives each of its nested runs an input with this name.
+// instanceInput reports whether the engine adds an input with this name to each nested run of the composite.
 func (n *node) instanceInput(name string) bool {
 	return n.Map != nil && (name == inputItem || name == inputIndex) ||
 		n.Loop != nil && (name == inputIteration || name == inputPrevious)

@@ -216,7 +216,8 @@ func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
 }
 
-// reuse keeps the memory of a written transaction, unless it is large, and clears it, so that no value or nested run is kept alive.
+// reuse clears a written transaction and keeps its memory for a later one, unless the memory is large. The cleared memory keeps no value
+// and no nested run alive.
 func (d *durable) reuse(tx *transaction) {
 	if cap(tx.entries) > maxSpare {
 		return
@@ -283,8 +284,7 @@ func (r *Run) awaitsWrite(more int) {
 	}
 }
 
-// index adds entry i to the map that the method find uses. The map is made, with the earlier entries, when there are
-// more than a few.
+// index adds entry i to the map that the method find uses. The map is made, with the earlier entries, when there are more than fewEntries.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -391,7 +391,7 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 	return r.durable.pending(place{r, ref})
 }
 
-// errNotCalled is the result of an attempt that was stopped while its start was written.
+// errNotCalled is the error of an attempt that was stopped while its start was being written.
 var errNotCalled = errors.New("stopped before its step was called")
 
 // awaitRecord waits until the start of the attempt is durable, then starts its timeout. If the result has an error, the step
@@ -485,7 +485,7 @@ func (r *Run) announce(now int64) {
 	r.event(e)
 }
 
-// rollback undoes the nodes of a transaction that was not written.
+// rollback undoes what a transaction that was not written has changed in the nodes.
 func (r *Run) rollback(tx *transaction, err error) {
 	for i := range tx.entries {
 		e := &tx.entries[i]
@@ -636,8 +636,8 @@ func (r *Run) releaseLease() error {
 	return unwatched
 }
 
-// createUnbegun stores a run that was left before it began, so that another process can begin it: the store has no record of it yet. The
-// caller does not hold the run's lock.
+// createUnbegun stores a run that was left before it began, if the store has no record of the run yet, so that another process can begin
+// it. The caller does not hold the run's lock.
 func (r *Run) createUnbegun() error {
 	d := r.durable
 	admin, ok := d.store.(store.Admin)

@@ -120,7 +120,7 @@ func (d *durable) show(l *eventLog) {
 	}
 }
 
-// showRest does what show does. The committer calls it when it finds nothing to write.
+// showRest does what show does, even while the committer runs. The committer calls it when there is nothing to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
@@ -883,7 +883,7 @@ func takeUndos(stored map[string]store.Node, failed, around []string) (back take
 	return back
 }
 
-// fillPast fills in the earlier iterations of a loop.
+// fillPast sets the earlier iterations of a loop and the nodes in them.
 func (f *filler) fillPast(n *nodeState, key string) {
 	in := n.Inside
 	in.Past = nil

@@ -342,7 +342,7 @@ func (n *nodeState) keyInside(key string) string {
 // tryMark precedes the number of an attempt in a key. No path has letters after the sign #.
 const tryMark = "#try"
 
-// pathOfKey returns the path of the node with a key: the key without the attempts of composites.
+// pathOfKey returns the path of the node with a key: the key without the attempt numbers of composites.
 func pathOfKey(key string) string {
 	before, rest, found := strings.Cut(key, tryMark)
 	if !found {
@@ -376,7 +376,8 @@ func collectedKey(key string, attempt int32, iteration int) string {
 	return strings.TrimSuffix(keyInside(key, attempt, iteration, false), "/")
 }
 
-// key returns the key of a node in the store: its path, with the attempts of composites after the first.
+// key returns the key of a node in the store: its path and, for each composite around it that is not in its first attempt, the number of
+// this attempt.
 func (r *Run) key(ref machine.Ref) string {
 	id := r.plan.names[ref]
 	switch {
@@ -591,7 +592,7 @@ type fate uint8
 
 const (
 	fateKept  fate = iota + 1
-	fateAnew       // the node is removed, with the records of the nodes inside
+	fateAnew       // the node's record is removed, with the records of the nodes inside
 	fateAgain      // only the node's own record is removed
 )
 
@@ -734,7 +735,7 @@ type storedStatus struct {
 	retried int32 // the last attempt that was followed by a retry
 }
 
-// storedAs remembers the record of a node that the store now has.
+// storedAs records in which status a node now is in the store.
 func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	if n.Status.Terminal() {
 		delete(d.stored, at)

@@ -68,8 +68,8 @@ var (
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. Plan.Warnings has it, too, if no node uses the
-	// answer of a condition or of a gate with declared choices.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. A warning in Plan.Warnings matches it, too, if nothing
+	// uses the answer of a condition, or of a gate with declared choices.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")

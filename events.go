@@ -76,8 +76,8 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 	}
 }
 
-// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. first is
-// above last if there is none: nothing has happened yet, or the run keeps no log.
+// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. If nothing has happened yet,
+// or the run keeps no log, there is no such event, and first is above last.
 func (r *Run) EventRange() (first, last uint64) {
 	l := r.log
 	if l == nil {
@@ -204,7 +204,7 @@ type eventLog struct {
 	oldest  uint64      // one less than the id of the first readable event of all lives
 	earlier []*eventLog // the logs of earlier lives in this process, in their order, with the events up to start; see goOn
 
-	observers int    // the number of sinks that observe node ends; they are the last ones
+	observers int    // the number of sinks that observe node ends; they are the last elements of sinks
 	released  uint64 // up to this id, entries no longer keep nested runs
 
 	waited once.Once // wait waits for stuck sinks only once, however often the host waits for the end of the run
@@ -265,9 +265,9 @@ func (l *eventLog) first() uint64 {
 	return oldest + 1
 }
 
-// goOn connects the log to the log of an earlier life of the run, so that a reader's cursor stays valid. Sinks see only the events of
-// this life. The earlier life should have ended; a host that continues from a run that is still running does so at its own risk. If
-// the log of the earlier life does not have the events up to l.start, goOn does nothing.
+// goOn connects the log to the log of an earlier life of the run, so that a reader can continue after an event of the earlier life. Sinks
+// see only the events of this life. The earlier life should have ended; a host that continues from a run that is still running does so at
+// its own risk. If the log of the earlier life does not have the events up to l.start, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -452,7 +452,7 @@ func (l *eventLog) lastID() uint64 {
 	return l.last
 }
 
-// close ends the log of a run that the host has left: no event ends it.
+// close ends the log of a run that the host has left, since such a run has no last event that would end the log.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	l.closed = true

@@ -64,7 +64,7 @@ func (k eventKind) ofNode() bool   { return k >= evNodeQueued }
 func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
 func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
 
-// passing reports whether no later event names an event of this kind as its Parent.
+// passing reports whether an event of this kind is never the Parent of a later event.
 func (k eventKind) passing() bool {
 	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
 }
@@ -565,7 +565,7 @@ func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	ev.Payload = arg
 }
 
-// completedWith is the payload of node.completed with the output, which is encoded for its first reader.
+// completedWith is the payload of node.completed with the output. The output is encoded when the first reader gets the event.
 type completedWith struct {
 	event.Completion
 	value any

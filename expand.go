@@ -217,8 +217,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	return nil
 }
 
-// redoExpansion compares the returned graph with the previous one, and removes from the inside the nodes that a redrive runs again. anew is
-// true if the node begins anew, because the graph is a different one.
+// redoExpansion compares the returned graph with the previous one, and removes the nodes that a redrive runs again from the state of the
+// nodes inside. anew is true if the node begins anew, because the graph is a different one.
 func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
 	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
 	d, key := in.Redo, r.key(w.task.Ref)
@@ -453,8 +453,8 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called again so that the nodes could
-// be undone, they include which of them were undone since then.
+// keptNodes returns the nodes inside an expanded node as an earlier life left them. If the step was called again so that the nodes could be
+// undone, the returned nodes also show which of them were undone since then.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -509,8 +509,8 @@ func (r *Run) contract(x *extra) {
 	}
 }
 
-// dropKept drops what is known of the nodes inside a node from an earlier life. If one of them was being undone,
-// dropKept no longer counts this compensation as busy, since the restored nested run counts it.
+// dropKept drops the state in which an earlier life left the nodes inside a node. If one of them was being undone, dropKept no longer
+// counts this compensation as busy, since the restored nested run counts it.
 func (r *Run) dropKept(x *extra) {
 	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
 		r.outermost().undo.busy--

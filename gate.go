@@ -93,8 +93,8 @@ func isGate(n *node) bool {
 	return n.Kind == KindGate && n.Do == nil && n.Test == nil && n.TestExpr == "" && !n.composite()
 }
 
-// ErrChoice rejects a signal whose answer is not one of the gate's choices, or is refused by its Check. In the first case the error is a
-// [*ChoiceError].
+// ErrChoice rejects a signal whose answer is not one of the gate's choices, or is refused by the gate's Check. In the first case the error
+// is a [*ChoiceError].
 var ErrChoice = errors.New("no such choice")
 
 // ChoiceError reports an answer that is none of the choices of a gate. It matches [ErrChoice].
@@ -400,15 +400,15 @@ func (m SuspendMode) apply(c *config) error {
 	return nil
 }
 
-// Suspend, returned by a step, makes its node wait for a signal. When the signal arrives, the step is called again from
-// its start. It then gets the signal's value from [Step.Resumed] and its own state from [Step.SavedState]. The number of
-// the attempt is the same; its Timeout begins again.
+// Suspend, returned by a step, makes its node wait for a signal. When the signal arrives, the step is called again from its start. It then
+// gets the signal's value from [Step.Resumed] and its own state from [Step.SavedState]. The attempt keeps its number, but its Timeout
+// begins again.
 //
 // token is the name of the signal; if token is empty, the name is the node's id. The step fails with an error that matches
 // [ErrDuplicateGate] if token is the id of another node, or a name under which another node waits. info is for the person or
 // program that answers. Snapshots contain info and state.
 //
-// The end node cannot wait: it fails. A node that was asked to stop stops instead.
+// If the end node returns Suspend, it fails. If the node was asked to stop, it stops instead of waiting.
 func Suspend(token string, info, state any) error {
 	return &suspendError{token: token, info: info, state: state}
 }
@@ -419,7 +419,7 @@ func Suspend(token string, info, state any) error {
 // process may end during the sleep: if the run is continued from its snapshot or store, the node wakes at the same time. Under
 // [Runner.Serve] a long sleep costs nothing. If t has passed, the step is called again at once.
 //
-// The end node cannot sleep: it fails. A node that was asked to stop stops instead.
+// If the end node returns SuspendUntil, it fails. If the node was asked to stop, it stops instead of sleeping.
 func SuspendUntil(t time.Time, state any) error {
 	return &suspendError{state: state, until: expressible(t), sleeps: true}
 }
