@@ -32,7 +32,7 @@ type answered struct {
 // Error returns the message.
 func (f *fault) Error() string { return f.Message }
 
-// errNoToken rejects a request without the right token.
+// errNoToken is the response to a request without the right token.
 var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "this needs the token of the page: the host has it from Options.Token, or from its log"}
 
 // passes reports whether the request may be accepted when the client repeats it later with the same Idempotency-Key.
@@ -86,7 +86,7 @@ func refusalOf(err error) refusal {
 	return refusal{errRefused, http.StatusConflict, "refused"}
 }
 
-// faultOf returns the fault for an error that the client may see in full, with its status, code and choices.
+// faultOf returns the fault with the status, the code and the choices for an error. The client may see the whole text of the error.
 func faultOf(err error) *fault {
 	var own *fault
 	if errors.As(err, &own) {

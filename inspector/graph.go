@@ -37,7 +37,7 @@ type graphNode struct {
 }
 
 type graphEdge struct {
-	From  int    `json:"from"` // indices of nodes
+	From  int    `json:"from"` // From and To are indices in Nodes
 	To    int    `json:"to"`
 	Label string `json:"label,omitempty"`
 	On    string `json:"on,omitempty"`   // failure or always
@@ -103,8 +103,8 @@ func find(run subject, path string) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn returns the place of the node with the given path, which is in the graph in or deeper. The graph in is inside the node with the
-// path parent.
+// findIn returns the place of the node with the given path, which must be inside the graph that the parameter in describes. parent is the
+// path of the composite that contains this graph.
 func findIn(run subject, in inside, parent, path string) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -135,7 +135,7 @@ func findIn(run subject, in inside, parent, path string) (place, bool) {
 	return place{}, false
 }
 
-// typeOf returns the type by which the page draws a node.
+// typeOf returns the type as which the page draws a node.
 func typeOf(n kahn.Node, item bool) string {
 	switch {
 	case n.Loop != nil:
@@ -222,7 +222,7 @@ type stateReply struct {
 	Prefix string `json:"prefix,omitempty"`
 	// Event is the id of the last event before the statuses were read. The reply includes all changes up to this event.
 	Event uint64 `json:"event"`
-	// Status has one of letters for each node, in the order of graphReply.Nodes.
+	// Status has one letter for each node (see letters), in the order of graphReply.Nodes.
 	Status string `json:"status"`
 	// Attempts has the number of attempts of each node that had more than one, by the node's index in Status.
 	Attempts map[int]int `json:"attempts"`
@@ -259,7 +259,7 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// A step that still runs may have called kahn.Expand: only Inside says whether it did.
+		// The step of a node that still runs may have returned kahn.Expand: only Inside says whether it has.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
@@ -340,7 +340,7 @@ type previewReply struct {
 	// Nodes are the paths of the first such nodes, in declaration order. Total is the number of all such nodes.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
-	// Refused is set if the action needs despite_handlers, because it would repeat nodes whose failures other nodes have handled.
+	// Refused is the reason if the action needs despite_handlers: the action would repeat nodes whose failures other nodes have handled.
 	Refused string `json:"refused,omitempty"`
 }
 

@@ -21,7 +21,7 @@ type hub struct {
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page leaves; nil without pages
-	ready chan struct{} // closed when the goroutine has listed the runs for the first time; from then on it notices changes
+	ready chan struct{} // closed when the goroutine has listed the runs for the first time; from then on the goroutine notices changes
 	steps int64         // the number of events read and rows made, for tests which check that the work does not grow with the number of pages
 }
 
@@ -280,7 +280,7 @@ type nodesMessage struct {
 	Run   string   `json:"run"`
 	Event uint64   `json:"event"`
 	Nodes []change `json:"nodes"`
-	Lines int      `json:"lines"` // the number of events
+	Lines int      `json:"lines"` // the number of events since the previous message
 }
 
 type change struct {

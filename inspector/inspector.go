@@ -71,8 +71,8 @@ type Options struct {
 	// Authorize decides whether a request may perform an Action. If Authorize returns an error, the response is 403, without the error's
 	// text. The handler calls it with View for each request, and with every further Action that the request needs. The query parameter
 	// "run" is the id of the run, and "path" the path of the node. The body of a redrive may name further nodes of that run. For a list,
-	// Authorize is called once for all runs: see Visible. For a stream, it is called again after each Reauthorize. Nil allows everything
-	// to requests with the Token.
+	// Authorize is called once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows
+	// everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
 	// Visible decides whether a client may know of a run, which may be another tenant's. Hidden runs are missing in lists, counts and
 	// streams, and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without
@@ -81,8 +81,8 @@ type Options struct {
 	Visible func(*http.Request, RunInfo) bool
 	// Token is the secret that clients need if Authorize is nil. Clients on this machine need it, too, because requests through a proxy
 	// on this machine look like theirs. The page reads the token from a link that ends in #token=TOKEN, or asks the user; a cookie then
-	// admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If it is empty,
-	// Handler generates a token and writes it to Log.
+	// admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If Token is
+	// empty, Handler generates a token and writes it to Log.
 	Token string
 	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
 	Actor func(*http.Request) string
@@ -137,7 +137,7 @@ const (
 	Config ValueKind = "config"
 	Info   ValueKind = "info" // what a step passed to kahn.Suspend
 	Error  ValueKind = "error"
-	Line   ValueKind = "line"   // of the log
+	Line   ValueKind = "line"   // a line of the log
 	Answer ValueKind = "answer" // the answer to a gate, or with the Name "comment" the comment of an answer or a request
 	Reason ValueKind = "reason" // why a node was skipped: the step's message, the condition's answer, or the guard's text
 	Key    ValueKind = "key"    // the concurrency key of a node, or of an item of a map

@@ -46,7 +46,7 @@ const (
 
 const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
 
-// lines is what a request says about the lines that it asks for.
+// lines describes which lines of the log a request asks for.
 type lines struct {
 	path, q string
 	least   slog.Level
@@ -183,7 +183,7 @@ func (c *call) logFile() (any, error) {
 }
 
 // eventFault returns the error that the client gets if the events of a run cannot be read further. For a run of the Runner it returns
-// nil, since the reply then just ends where the Runner no longer keeps the events.
+// nil: the reply just lacks the events that the Runner no longer keeps.
 func (c *call) eventFault(err error) error {
 	if err == nil || c.stored() == nil {
 		return nil

@@ -305,7 +305,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// observes reports whether a node runs however its predecessors end: cleanup nodes and the end node do.
+// observes reports whether a node is a cleanup node or the end node, which run however their predecessors end.
 func observes(plan *kahn.Plan, id string) bool {
 	ref, ok := plan.Ref(id)
 	if !ok {

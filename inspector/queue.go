@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// queueRow is a queue of stored runs that no live process serves: the workflow and the plan's hash.
+// queueRow describes a queue of stored runs that no live process serves. The runs of a queue have the same workflow and the same plan.
 type queueRow struct {
 	Workflow string `json:"workflow"`
 	Plan     string `json:"plan,omitempty"`
@@ -57,7 +57,8 @@ func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	return h.withoutOwn(list), nil
 }
 
-// withoutOwn subtracts the runs that this process performs from the numbers of runs, and drops the queues in which no run is left.
+// withoutOwn subtracts the runs that this process performs from the number of runs of each queue, and drops the queues in which no run is
+// left.
 func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
 	if len(list) == 0 {
 		return nil
@@ -88,7 +89,7 @@ func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queue
 	return queueRowOf(unclaimable[at])
 }
 
-// queueCursor is the beginning of the next page of the runs of several queues.
+// queueCursor says where the next page begins in a list of the runs of several queues.
 type queueCursor struct {
 	store.Queue
 	After string // the cursor within the queue

@@ -33,7 +33,7 @@ type demand struct {
 	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
 }
 
-// judged returns the error of d.judge, or nil without a d.judge.
+// judged calls d.judge and returns its error; nil if d.judge is nil.
 func (d demand) judged() error {
 	if d.judge == nil {
 		return nil
@@ -99,7 +99,8 @@ func (c *call) judgePosted(s *storedRun, path, id string) error {
 	return c.wasAnswered(path, &d)
 }
 
-// cannotPerform reports whether this process cannot perform a run that another process may, now or later.
+// cannotPerform reports whether the error means that this process cannot perform the run now. Another process may be able to, now or
+// later.
 func cannotPerform(err error) bool {
 	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
 }
@@ -191,7 +192,7 @@ func (s *storedRun) judgeCancel(path string) error {
 // mostRequests is how many of a run's last requests are considered.
 const mostRequests = 20
 
-// requestsOf loads those of the last requests for a run that wait or were refused.
+// requestsOf loads the last requests for a run, without those that the run has applied.
 func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.PostedRequest, error) {
 	inbox, ok := h.Store.(store.Inbox)
 	if !ok || row.Posted == 0 {

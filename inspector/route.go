@@ -25,7 +25,7 @@ type route struct {
 	reply        any        // a value of the response's type; nil if the endpoint itself writes a response of the type media
 	media        string
 	serve        func(*call) (any, error)
-	live         bool // only a run of the Runner has the endpoint
+	live         bool // the endpoint works only if the Runner has the run
 	open         bool // the endpoint needs neither a token nor a key
 }
 
@@ -138,7 +138,7 @@ type call struct {
 	route  *route
 	query  query
 	body   any     // a pointer to the decoded body of a POST
-	target subject // the run that the query names; nil if it names none
+	target subject // the run that the query names; nil if the query names no run
 	who    *string // who makes the request; nil before Actor was called
 	data   *bool   // whether the client may ViewData; nil before Authorize was called with ViewData
 }

@@ -94,7 +94,7 @@ type runRow struct {
 	Requests []requestRow `json:"requests,omitempty"`
 	// Queue is set if no live process serves the queue of a stored run.
 	Queue *queueRow `json:"queue,omitempty"`
-	// Left means that the process stopped performing the run before its end: the run may continue in another process.
+	// Left means that this process has left the run before the run ended: the run may continue in another process.
 	Left bool `json:"left,omitempty"`
 }
 

@@ -66,7 +66,7 @@ func (h *handler) allows(r *http.Request, a Action) bool {
 	return h.gate.admits(r)
 }
 
-// contain calls a function of the host. It returns a panic of the function as an error, and logs it.
+// contain calls a function of the host. If the function panics, contain logs the panic and returns it as an error.
 func (h *handler) contain(r *http.Request, name string, f func() error) error {
 	return foreign.Contain(f, func(v any) error {
 		err := foreign.NewPanicError(v)
@@ -111,7 +111,7 @@ func below(r *http.Request, known func(path string) bool) (rest string, ok bool)
 	return within(r.Pattern, path)
 }
 
-// afterSegments removes n segments from the beginning of a pattern's path. It returns "" if the pattern has no more.
+// afterSegments removes n segments from the beginning of a pattern's path. It returns "" if the pattern has no further segments.
 func afterSegments(pattern string, n int) string {
 	i := strings.IndexByte(pattern, '/')
 	for ; i >= 0 && n > 0; n-- {

@@ -19,7 +19,7 @@ type waits struct {
 	runs map[string]restingRun
 }
 
-// restingRun is what the cache has of a stored run.
+// restingRun is the information about a stored run in the cache.
 type restingRun struct {
 	at    time.Time // when the run was loaded
 	waits []restingWait
@@ -30,7 +30,7 @@ type restingRun struct {
 type restingWait struct {
 	gate
 	info     any  // in its stored form
-	answered bool // an answer was posted that the run has not taken
+	answered bool // an answer was posted that the run has not applied yet
 }
 
 const (
@@ -241,7 +241,7 @@ type storedWait struct {
 	Label    string `json:"label,omitempty"`
 	Since    string `json:"since,omitempty"`
 	Deadline string `json:"deadline,omitempty"`
-	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not taken
+	Answered bool   `json:"answered,omitempty"` // an answer was posted that the run has not applied yet
 }
 
 // addWaits adds the waits to the rows of stored runs. The row of a run that cannot be loaded gets no waits.

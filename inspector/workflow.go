@@ -135,10 +135,10 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 // turns lets only one request at a time continue a stored run.
 type turns struct {
 	mu    sync.Mutex
-	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when it ends
+	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when the turn ends
 }
 
-// begin waits for the turn of a run. The turn ends when the caller calls end, which it must do.
+// begin waits for the turn of a run. The caller must call end, which ends the turn.
 func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 	mine := make(chan struct{})
 	for {

@@ -32,8 +32,8 @@ type Process struct {
 // bank, uses the same imitation again if Restarted returns true, and otherwise makes a new one.
 func (p *Process) Restarted() bool { return p.restarted }
 
-// Effect records an effect on the outside world, such as "charge order 7". The world recognizes a repetition of the effect by
-// the key, such as [kahn.Step.IdempotencyKey]. Calls after the crash of the process are ignored.
+// Effect records an effect on the outside world, such as "charge order 7". By the key, such as [kahn.Step.IdempotencyKey], the outside
+// world recognizes a repetition of the effect. Calls after the crash of the process are ignored.
 func (p *Process) Effect(key, what string) {
 	if p.store.isDead() {
 		return

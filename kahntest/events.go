@@ -90,10 +90,10 @@ type streamChecker struct {
 }
 
 // CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the
-// first violation. Ids have no gaps. The first event is the start of the run, and the last is its end. The events of each node come in a
-// possible order, with one end, and number its attempts. The ends of predecessors come before the events that depend on them. Each event
-// has a possible Parent. Waves do not overlap. The ends agree with the Result. Indices of deltas are contiguous for each path, across
-// retries, resumptions and redrives. The events of a run that was left because its store did not answer may stop anywhere.
+// first violation. Ids have no gaps. The first event is the start of the run, and the last is its end or suspension. The events of each
+// node come in a possible order, with one end, and number its attempts. The ends of predecessors come before the events that depend on
+// them. Each event has a possible Parent. Waves do not overlap. The ends agree with the Result. Indices of deltas are contiguous for each
+// path, across retries, resumptions and redrives. The events of a run that was left because its store did not answer may stop anywhere.
 //
 // events must be the run's events from the first one on, and not decoded from JSON. For a resumed run, pass the events of all processes
 // that performed it, one after the other; of a process that crashed, only the events up to [event.Recovery].From. Or pass only the events
@@ -218,9 +218,9 @@ func forks(e event.Event) bool {
 	return ok && p.Forked != ""
 }
 
-// wavesAfter reports whether the life that begins with event i has waves. A life in waves mode in which nothing happens outside composites
-// has no waves, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no wave event;
-// wavesAfter recognizes it by events whose Parent is the start of the wave.
+// wavesAfter reports whether the life that begins with event i has waves. A life in waves mode in which nothing happens outside
+// composites has no waves, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no
+// wave event; wavesAfter recognizes such a life by events whose Parent is the start of the wave.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++

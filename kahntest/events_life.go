@@ -359,7 +359,8 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
-// passing checks a delta or a log. It must come from an attempt that has begun; a log may also come from the engine before an attempt.
+// passing checks a delta or a log. The event must come from an attempt that has begun; a log may also come from the engine before an
+// attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // the node was expanded

@@ -9,8 +9,8 @@ import (
 )
 
 // parent checks the Parent of an event. The Parent must be the node's previous event. The Parent of the node's first event is the end of
-// a predecessor, or the start of the wave, of the composite or of the run. An abort or a cancellation may also have no Parent, or the bad
-// end of another node.
+// a predecessor, the start of the wave, of the composite or of the run, or a resumption. An abort or a cancellation may also have no
+// Parent, or the bad end of another node.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

@@ -81,8 +81,7 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior lists the nodes in a composite of which the checker has seen an event. Nodes deeper inside are in the interiors of inner
-// composites.
+// interior lists the nodes in a composite that the checker has met so far. Nodes deeper inside are in the interiors of inner composites.
 type interior struct {
 	around     *interior // the interior that contains this composite, or nil
 	nodes      []string  // the paths of the nodes

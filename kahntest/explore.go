@@ -33,8 +33,8 @@ const exploredRuns = 300
 
 // Explore looks for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same ones in every
 // test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is
-// lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. When a run breaks
-// something, Explore leaves out what is not needed to break it, and reports the rest of the run as text, such as
+// lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. If a run fails a
+// check, Explore leaves out the failures and the changes of order that are not needed for that, and reports the others as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //

@@ -20,7 +20,7 @@ import (
 const GoldenVariable = "KAHNTEST_WRITE"
 
 // Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. If the variable
-// [GoldenVariable] is set, it writes the file instead. Events of nodes that run at the same time come in any order. To fix the order,
+// [GoldenVariable] is set, Golden writes the file instead. Events of nodes that run at the same time come in any order. To fix the order,
 // pass kahn.Limit(1) to the run, or pass the events through [ByNode].
 func Golden(t testing.TB, file string, events []event.Event) {
 	t.Helper()

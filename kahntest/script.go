@@ -25,8 +25,8 @@ type Script struct {
 	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. Undos are for nodes that
 	// have a CompensateBy, or whose Compensate is [Script.Undo]. The Value of such an act is not used.
 	Undos map[string][]Act
-	// Else runs and undoes the nodes that have no acts. If it is nil, a run of such a node completes with its id, and
-	// undoing it succeeds.
+	// Else runs and undoes the nodes that have no acts. If Else is nil, the step of such a node returns the node's id, and undoing the
+	// node succeeds.
 	Else kahn.StepFunc
 
 	mu    sync.Mutex

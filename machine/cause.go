@@ -6,8 +6,8 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 // completed and skipped nodes.
 type CauseKind uint8
 
-// The kinds of cause. The first group are a node's own failures. The second group are failures elsewhere that stop the
-// node. The third group are requests to stop.
+// The kinds of cause. [CauseStepError] to [CauseCrashed] are a node's own failures. [CauseUpstreamFailure] to [CauseRunTimeout] are
+// failures elsewhere that stop the node. [CauseContext] to [CauseSuperseded] are requests to stop the node.
 const (
 	CauseNone CauseKind = iota
 

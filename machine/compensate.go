@@ -85,7 +85,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf returns the counter of nodes that are not terminal in which node r is counted. r must not be the end node.
+// leftOf returns the counter that counts node r until r is terminal. r must not be the end node.
 func (s *Locked) leftOf(r Ref) *int {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -149,7 +149,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	x.ready = ordset.Make(n)
 	if s.undo.reversal = x; hold {
 		s.undo.holds = true
-		s.busy++ // keeps the run from resting
+		s.busy++ // counts like a running node, so that the run is not at rest
 		if s.hold == holdNothing {
 			s.holdBack()
 		}

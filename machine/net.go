@@ -82,7 +82,7 @@ func (p *Net) Tier(r Ref) int32 { return p.facts[r].tier }
 // TierCount returns the number of tiers.
 func (p *Net) TierCount() int32 { return int32(len(p.tiers) - 1) }
 
-// TierRange returns the first node of a tier, and the first after it.
+// TierRange returns the first node of a tier, and the first node after the tier.
 func (p *Net) TierRange(tier int32) (from, to Ref) { return Ref(p.tiers[tier]), Ref(p.tiers[tier+1]) }
 
 // In returns the numbers of the in-edges of a node, in the order of declaration.
@@ -107,7 +107,8 @@ func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 // [Boundary] do not run the node because of a side edge, since the node would then run even if its branch is not taken.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
-// IsSpare reports whether an edge counts only if none of its target's routers was asked: see net_side.go.
+// IsSpare reports whether an edge counts only if all routers of its target were skipped because of branches not taken: see net_side.go. A
+// router of a node is the source of a labelled edge or of a catch edge to the node.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
 // Steps counts the edges visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
@@ -181,10 +182,10 @@ const (
 	FlagPlain     // the output of the node is the value that its step returns, and the engine need not check anything else
 	factHandled   // some direct dependent of the node exists to handle its failure
 	FlagGate      // a signal from outside completes the node
-	FlagAdmit     // the inputs of the node are judged once it has its slot, before it starts
+	FlagAdmit     // the inputs of the node are checked once it has its slot, before it starts
 	FlagComposite // the engine performs the node, as nested runs
 	FlagMocked    // a mock performs the node: see Test
-	flagBranch    // some in-edges of the node are side edges, or count only if none of its routers was asked
+	flagBranch    // IsSide or IsSpare is true of some in-edges of the node
 	flagForks     // some out-edges are not satisfied by the node's completion, or are counted outside the target's word
 
 	// FlagHost is the first of the coordinator's own flags, which a State does not read.

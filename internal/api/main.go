@@ -1,6 +1,6 @@
-// Api compares what each module exports with the module's file api.txt, or writes this file: a sorted list with a line for each constant,
-// variable, function, type, field and method. The test of this package compares the files with the code, so that no change of the
-// exported API goes unnoticed.
+// Api compares what each module exports with the module's file api.txt, or writes this file. The file is a sorted list with a line for
+// each constant, variable, function, type, field and method. The test of this package compares the files with the code, so that no change
+// of the exported API goes unnoticed.
 //
 //	go run ./internal/api         # prints what differs
 //	go run ./internal/api -write  # writes the files

@@ -1,7 +1,7 @@
 package foreign
 
-// maxErrors bounds how many errors of a tree a walk visits. Programs wrap and join far fewer errors, but a walk over an endless error
-// takes only about a millisecond.
+// maxErrors bounds how many errors of a tree a walk visits. It is far more than programs wrap and join, and yet so few that a walk over
+// an endless error takes only about a millisecond.
 const maxErrors = 1 << 16
 
 // Next says how a walk continues after an error.

@@ -91,7 +91,7 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find sets the Bug of every entry of a list to that of the mutant with the same text. It returns an error if there is no such mutant,
+// find sets the Bug of every entry of a list to the Bug of the mutant with the same text. It returns an error if there is no such mutant,
 // which means that the code has changed: then change or remove the entry.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}

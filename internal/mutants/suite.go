@@ -198,7 +198,7 @@ type trial struct {
 	*suite
 	root     string
 	binaries map[string]string // by package
-	sound    map[test]bool     // what isSound has returned for a test
+	sound    map[test]bool     // the results of isSound so far
 }
 
 // batches divides tests, which are sorted by their duration, into lists of increasing duration, each with tests of one package. The first

@@ -148,8 +148,8 @@ func blame(text string, lines map[string][]int) []int {
 }
 
 // Command returns a command that runs the binary in the folder of its package with the bug of this index switched on, or with no bug if
-// the index is negative. The process gets at most 12 GB of address space, since a bug may cause a loop that allocates without end.
-// KAHN_LONG is empty, because the tests must find the bugs in their usual sizes.
+// the index is negative. The process gets at most 12 GB of address space, since a bug may cause a loop that allocates without end. In its
+// environment KAHN_LONG is empty, because the tests must find the bugs in their usual sizes.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
 	cmd.Dir = pkg

@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Trial is a random saga over a store. Its process dies at some of its writes, and the next process continues the run.
+// Trial is a random saga over a store. If the process that performs the saga dies, at a write in Deaths, the next process continues the
+// run.
 type Trial struct {
 	Seed   uint64
 	Depth  int    // of composites
@@ -135,7 +136,7 @@ func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.
 	}
 }
 
-// doomed is a store whose process dies at one of its writes. kept says whether that write is stored.
+// doomed is the store of a process that dies at one of its writes. kept says whether the store applies that write.
 type doomed struct {
 	store.EventStore
 	lease  store.Lease

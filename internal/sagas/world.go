@@ -51,8 +51,8 @@ func New(seed uint64) *World {
 	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}}
 }
 
-// Called records the key of a call. All calls of a step must have the same key until the node is undone, and so must all calls that undo
-// the node.
+// Called records the key of a call. All calls of a step must have the same key until the node is undone. All calls that undo the node
+// must have the same key, too, but another one.
 func (w *World) Called(s *kahn.Step) {
 	k, key := w.keys[s.Path()], s.IdempotencyKey()
 	if k == nil {
