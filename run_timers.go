@@ -110,7 +110,7 @@ type alarm struct {
 	due.Entry
 	run    *Run
 	ring   func(now int64) // nil for the Timeout of an attempt
-	step   *Step           // the attempt whose Timeout it is; nil for other alarms
+	step   *Step           // for the Timeout of an attempt: the Step of that attempt; else nil
 	lasts  time.Duration   // the attempt's Timeout
 	timer  timer           // for a run that a Coordinator drives; else nil
 	stored *wake           // nil if the store need not know the alarm
@@ -304,8 +304,8 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	}
 }
 
-// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the attempt waits for room in the outbox, the
-// Timeout does not run; the nested run gets the remaining time.
+// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the attempt waits for room in the outbox, its
+// Timeout does not run. The nested run gets the remaining time.
 type unspent struct {
 	left  int64
 	lasts time.Duration // 0 without a Timeout
@@ -424,8 +424,9 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 }
 
-// armCheck bounds how long the run waits for a check: by the grace if the node was stopped or the run is being left, and by the cleanup
-// timeout for a cleanup node. It uses a timer instead of an alarm, since the timer must fire even after everything else has ended.
+// armCheck makes the run give up on a check that does not return in time. If cleanup is set, the check may take CleanupTimeout. Otherwise
+// its node was stopped or the run is being left, and the check may take CancelGrace. armCheck uses a timer instead of an alarm, since the
+// timer must fire even after everything else has ended.
 func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {

@@ -194,9 +194,10 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the
-// node's id, its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it. A value
-// that is a [Decision] also says who has answered; if the Decision has an ID, the signal may be repeated. On a durable run Signal returns
-// when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
+// node's id, its path if it is in a composite, or the token that the step gave to Suspend. A gate may be answered before the run reaches
+// it. A value that is a [Decision] also says who has answered; if the Decision has an ID, the signal may be repeated. On a durable run
+// Signal returns when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may
+// still be stored.
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and
 // [ErrTransition] if the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value,
@@ -287,7 +288,7 @@ type signal struct {
 	Decision
 	gate   string // the node's path, or its token
 	sum    string // the digest of the value; "" without an ID
-	number uint64 // the number of the signal's request in the inbox; 0 if it came by another way
+	number uint64 // the number of the signal's request in the inbox; 0 if the signal came by another way
 	unsent bool   // the signal is only checked, and changes nothing
 	unkept bool   // the value cannot be encoded now
 }
@@ -332,7 +333,7 @@ type answeredState struct {
 	ID   string   `json:"id"`
 	Gate string   `json:"gate"` // as the signal named it
 	Sum  string   `json:"sum"`  // the digest of the value
-	in   *writing // the transaction that writes it; nil without a store, and for a signal that an earlier life has stored
+	in   *writing // the transaction that writes the signal; nil without a store, and for a signal that an earlier life has stored
 }
 
 // takenSignals are the signals with IDs that the run has accepted, in the order of acceptance. Snapshots share the list; the run only
@@ -344,7 +345,7 @@ type takenSignals struct {
 	stored int                // how many entries of the list have records in the store or are in a transaction
 }
 
-// signalName distinguishes signals.
+// signalName identifies a signal with an ID.
 type signalName struct{ id, gate string }
 
 // takenBefore returns the accepted signals of a snapshot. Other runs may share the list. The parameter stored is the number of signals,
@@ -502,7 +503,7 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 		return true // the interrupt may have reached the check of the inputs, so what the check returned does not matter
 	}
 	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only a mocked condition can be interrupted, since only the mock has a context
-	// A fallback that fails keeps the cause of the original failure.
+	// A failed fallback may have any cause, since it keeps the cause of the original failure.
 	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
@@ -531,10 +532,10 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 }
 
 // Leave ends the run as it stands: nothing more is started. When the running attempts have returned, Wait returns a Result in status
-// [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard,
-// a merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node; the
-// function is called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node
-// left to start, or if it is stopped before its last record is written.
+// [RunSuspended] with a [Snapshot] from which another run can continue. Leave does not wait for the next attempts of nodes that back off. A
+// guard, a merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node;
+// the function is called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no
+// node left to start, or if it is stopped before its last record is written.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {
@@ -590,7 +591,7 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	})
 }
 
-// abandonReturn gives up on a worker that concludes a composite, and returns the composite to its previous state.
+// abandonReturn gives up on a worker that concludes a composite. When the run continues, another worker concludes the composite.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
 	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // a new Step, so that the worker's conclusion does not belong to the current Step
@@ -756,7 +757,7 @@ func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	x.wait.Deadline = x.wait.Since
 }
 
-// sleep makes a node back off because its step returned SuspendUntil. The attempt continues, so its next start is a re-entry.
+// sleep makes a node back off because its step returned SuspendUntil. The attempt continues, so the next call of the step is a re-entry.
 func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	ref := step.ref
 	x.saved, x.decision, x.Sleeps = e.state, nil, true

@@ -19,7 +19,7 @@ type WhyKind uint8
 // The kinds of answers to [Run.Why]. For a node that is ready, WhyHeld and WhyStore take precedence over WhyOrder, WhySlot and WhyRate.
 const (
 	whyNothing  WhyKind = iota
-	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges decided it
+	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how; Edges are the in-edges that decided this
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
 	WhyWaiting          // its join has not decided: Edges are the open in-edges; Nodes are their sources or, for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended
@@ -55,14 +55,14 @@ func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, te
 type Why struct {
 	Kind   WhyKind
 	Status Status
-	// Since is when the state began: when the attempt began, the node became ready, or it began to wait for a signal. It is zero if that is
-	// not known.
+	// Since is when the state began: when the attempt began, the node became ready, or it began to wait for a signal. Since is zero if that
+	// time is not known.
 	Since time.Time
 	// Until is the latest time at which the state ends by itself, or zero if there is none.
 	Until time.Time
-	// Edges are the first 20 of the in-edges concerned, in the order of declaration.
+	// Edges are in-edges of the node, see Kind: the first 20, in the order of declaration.
 	Edges []Edge
-	// Nodes are the paths of the first 20 of the other nodes concerned; More counts the remaining ones, as far as they are known.
+	// Nodes are the paths of other nodes, see Kind: the first 20. More counts the remaining ones, as far as they are known.
 	Nodes []string
 	More  int
 	// Bound is the bound without a free slot or token. Runs are the ids of other runs of the [Runner] that hold slots of the bound, at most
@@ -465,7 +465,7 @@ func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 	return b
 }
 
-// nextInLine returns the node that begins next among the nodes that have everything they need.
+// nextInLine returns the node that begins next, among those that need not wait for a slot or a token.
 func (r *Run) nextInLine() (place, bool) {
 	if r.tree != nil && len(r.tree.waiting) > 0 {
 		r = r.tree.waiting[0]

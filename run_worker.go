@@ -285,8 +285,8 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts, the next tasks are dispatched later: by the worker that evaluates a task alone, or by the interrupted attempt when it
-	// returns.
+	// If the run halts, see single.halts, the next tasks are dispatched later: by the worker that evaluates a task alone, or by the
+	// interrupted attempt when it returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -404,7 +404,7 @@ type attemptResult struct {
 	inside bool       // there is no result yet: nested runs perform the node
 }
 
-// attempt waits until the store has the attempt's start, if it must, and then calls the user's function.
+// attempt calls the user's function. If the store must record the attempt's start first, attempt waits for that.
 func (w *worker) attempt() (res attemptResult) {
 	n := w.run.plan.node(w.task.Ref)
 	if w.recorded != nil {

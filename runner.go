@@ -160,16 +160,17 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 }
 
 // Shutdown begins no more runs and leaves the live and pending ones, see [Run.Leave]: they can continue elsewhere from their stores or from
-// the snapshots in their Results. It returns when all have ended.
+// the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
-// If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step then returns an error,
-// its node is ready again when the run continues, and the attempt does not count against MaxAttempts; if it completes, its output is kept.
-// Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return, are left behind and named
-// in Result.Abandoned. If there are any, stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node
-// do not run, since the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
+// If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step of such an attempt then
+// returns an error, its node is ready again when the run continues, and the attempt does not count against MaxAttempts. If the step
+// succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not
+// return, are left behind and named in Result.Abandoned. If there are any, stop the process before the run continues; otherwise two
+// attempts overlap. Cleanup nodes and the end node do not run, since the run is not over. Shutdown waits until all runs have ended, and
+// returns the cause of ctx's end.
 //
-// A run that is stopped, before or meanwhile, is not left: it ends as usual, with its cleanup. Attempts that the stop lets finish, see
-// [Drain], are interrupted when ctx ends.
+// A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. Attempts that the stop lets finish,
+// see [Drain], are interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -421,8 +422,8 @@ type RunChange struct {
 	Removed bool
 }
 
-// Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields a run whenever one arrives, changes
-// its status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
+// Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields each run that arrives, changes its
+// status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
 // intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes in a run. A nil ctx yields
 // nothing.
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
@@ -517,7 +518,7 @@ func (rn *Runner) note(e *runnerEntry) {
 	}
 }
 
-// given holds what a run was started with under a Runner, so that it can be redriven.
+// given holds what a run was started with under a Runner, so that Redrive can start it again.
 type given struct {
 	plan *Plan
 	step StepFunc
@@ -525,10 +526,11 @@ type given struct {
 }
 
 // Redrive reruns a part of an ended run that the Runner remembers, see the option [Redrive]: the named nodes and all nodes that follow
-// them. Without names it begins with all nodes that failed, were aborted or were cancelled. The new run has the old run's id, graph, step
-// function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] yields the old events, too. If the
-// old run has a key, see [Idempotent], the new run is the run of that key from now on. The new run's context is ctx. The Request says who
-// asks, and may be empty. The options, such as [KeepDescendants] and [DespiteHandlers], apply only to this redrive.
+// them. If nodes is empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has
+// the old run's id, graph, step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events]
+// yields the old events, too. If the old run has a key, see [Idempotent], the new run is the run of that key from now on. The new run's
+// context is ctx. The Request says who asks, and may be empty. The options, such as [KeepDescendants] and [DespiteHandlers], apply only to
+// this redrive.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
 // redriven in its store. Other errors are as for [Start] and the option Redrive.
@@ -563,7 +565,7 @@ type deferrals struct {
 	runs map[string]deferral // by the id of the run
 }
 
-// deferral keeps Serve from starting a run.
+// deferral says for how long Serve does not start a run.
 type deferral struct {
 	failures int       // the failures in a row
 	until    time.Time // zero while the run is being started
@@ -741,7 +743,7 @@ func shortest(v any, without string) any {
 }
 
 // IdempotencyStore lets only one run start for each key, see [Idempotent]. The zero value is empty and ready for use, by any number of
-// goroutines. It keeps the runs, and so their Results, in memory.
+// goroutines. The store keeps the runs, and so their Results, in memory.
 type IdempotencyStore struct {
 	// RetryFailed permits a new run for a key whose run failed or was cancelled, with the same graph and inputs.
 	RetryFailed bool

@@ -75,7 +75,7 @@ type claimState uint8
 
 const (
 	claimWaits  claimState = iota // the claim counts as one of the run's timers
-	claimCalled                   // a goroutine is calling the run, and the claim still counts
+	claimCalled                   // a goroutine is calling the run, and the claim still counts as a timer
 	claimHeard                    // the run was called, and takes or drops the claim next
 	claimDone
 )
@@ -257,8 +257,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// waits reports whether the run waits for a slot or a token, and whether it waits for a token. token says whether the node needs a token.
-// Nothing changes.
+// waits reports whether the run waits for a slot or a token, and whether it waits for a token. The parameter token says whether the node
+// needs a token. waits changes nothing.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false

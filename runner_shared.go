@@ -40,7 +40,7 @@ type Shared struct {
 	Rate     Rate
 	KeyLimit int
 	KeyRate  Rate
-	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; it is at least 1 s.
+	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; a Lease below 1 s is refused.
 	Lease time.Duration
 	// OnError receives the errors of the store. While the store keeps failing, OnError is called again after the 2nd, 4th, 8th failure, and
 	// so on. If OnError is nil, the errors are logged as warnings by [slog.Default].
@@ -290,7 +290,7 @@ func (f *far) note() {
 	} else if first {
 		select {
 		case g.wake <- struct{}{}:
-		default: // the goroutine is awake, or will see this when it wakes
+		default: // the goroutine is awake, or will see the new time when it wakes
 		}
 	}
 }

@@ -117,7 +117,7 @@ const (
 // errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for a Service without a Store or Workflows,
 // with a negative Poll or one of less than 1 ms, with a version twice, with two owners, or with an option for a single run. The error
 // matches [ErrStore] if the store cannot be used any more, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has
-// migrated the schema; Serve returns it when its runs have ended or rest.
+// migrated the schema; Serve returns this error when the runs in flight here have ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -667,8 +667,8 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	return list
 }
 
-// start starts runs, startsAtOnce at a time, and returns how many have begun. Other processes may be starting runs of the same page: after
-// a run that another process has leased, start continues at a random later run.
+// start starts runs, startsAtOnce at a time, and returns how many have begun. Other processes may be starting runs of the same page. So
+// after a run that another process has leased, start continues at a random later run.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]

@@ -36,7 +36,8 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 // and not reported, by Ref; then all other nodes, in the order in which they became ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is of another plan. It matches [ErrBadValue] if the snapshot has another
-// [machine.StateVersion], was taken in the other mode, or is damaged: each node's word is checked against its predecessors'.
+// [machine.StateVersion], was taken in the other mode, or is damaged: RestoreState checks each node's word against the words of its
+// predecessors.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {

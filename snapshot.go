@@ -202,7 +202,7 @@ type nodeState struct {
 	// Asked are the failed nodes whose status or error a condition has asked for. It is nil, not empty, for a condition that follows no
 	// failure, and in files of older versions.
 	Asked []string `json:"asked,omitzero"`
-	// Epoch is the epoch in which the node has ended, or will end, if the run was redriven with KeepDescendants.
+	// Epoch is set if the run was redriven with KeepDescendants: it is the epoch in which the node has ended or will end.
 	Epoch    int       `json:"epoch,omitempty"`
 	Attempts int32     `json:"attempts,omitempty"` // as in events
 	Due      time.Time `json:"due,omitzero"`       // when the backoff of the node ends
@@ -399,8 +399,8 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting appends the paths of the nodes that wait. If unanswered is set, it leaves out nodes inside expanded nodes whose signals have
-// already arrived: these signals are delivered once the graphs are known.
+// waiting appends the paths of the nodes that wait. If unanswered is set, it leaves out a node inside an expanded node if a signal for that
+// node has arrived; the signal is delivered once the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	answered := map[string]bool{}
 	for i := range in.Signals {
@@ -649,7 +649,7 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
 }
 
-// decode decodes the values of a file for a run that resumes, except the values of nodes, some of which may run again.
+// decode decodes the values of a file for a run that resumes, except the values of nodes: nodes that run again do not need theirs.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
 	return file, file.eachOfRun(decoder(codec))

@@ -577,7 +577,7 @@ func (a *again) paths(list []string, nodes []nodeState, prefix string) []string 
 	return list
 }
 
-// repeated appends the paths of the nodes that will run again in a graph that no step has returned in this life.
+// repeated appends the paths of the nodes that will run again in a graph that the step has not yet returned again.
 func (in *insideState) repeated(list []string, d *redoState, prefix string) []string {
 	for _, name := range d.Names {
 		list = append(list, prefix+name)
@@ -662,8 +662,8 @@ func (a *again) forgets(path string) bool {
 	return false
 }
 
-// repair is a redrive that performs only compensations: it finds the nodes whose compensations have failed, and makes them begin again, or
-// marks them done by hand.
+// repair is a redrive that performs only compensations: it finds the nodes whose compensations have failed, and makes these compensations
+// begin again, or marks them as done by hand.
 type repair struct {
 	names  map[string]bool // the names of the nodes to repair; nil means all
 	hand   bool
@@ -728,19 +728,18 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another run, which it does not change. The new run has its own id, see [RunID], and the old run's
-// inputs unless it is given others. A node keeps its result, with everything inside it, if it completed, was skipped or was superseded, and
-// if its declaration is unchanged, with the same in-edges and the same inside. The graph may be another one. All other nodes run, and so do
-// the named nodes (names are paths) and every node that follows a node that runs. Composites that have not completed continue inside, as in
-// a [Redrive]. An expanded node that runs begins anew; if an expanded node keeps its result, the store does not get the nodes inside it.
-// [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed.
-// The error matches [ErrUnknownNode] if a name is unknown.
+// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID], and the
+// old run's inputs unless it is given others. A node keeps its result, with everything inside it, if it completed, was skipped or was
+// superseded, and if its declaration is unchanged, with the same in-edges and the same inside. The graph may be another one. All other
+// nodes run, and so do the named nodes (names are paths) and every node that follows a node that runs. Composites that have not completed
+// continue inside, as in a [Redrive]. An expanded node that runs begins anew; if an expanded node keeps its result, the store does not get
+// the nodes inside it. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose
+// functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
 //
-// The ids of the new run's events begin with 1; the event run.started names the old run, and nodes that keep their results have no events.
-// Under [Durable] the first transaction writes all kept results. If the store already has the fork, because the process died, the fork
-// continues. The error matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another
-// run. Labels and parent come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again; equal
-// contents share a blob.
+// Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the
+// first transaction writes all kept results. If the store already has the fork, because the process died, the fork continues. The error
+// matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent
+// come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again; equal contents share a blob.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -751,7 +750,7 @@ func Fork(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, each composite that continues inside
+// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration. A composite that continues inside comes
 // before the nodes inside it. All other nodes keep their results. If the fork would be refused because of nodes that have handled failures,
 // ForkPreview returns the paths together with an error that matches [ErrHandlers]. It uses the options [DespiteHandlers] and [Anew]. It
 // begins no run and reads no values.
@@ -816,8 +815,8 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	return again
 }
 
-// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, each composite that
-// continues inside before the nodes inside it. If the redrive would be refused because of nodes that have handled failures, it returns the
+// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration. A composite that continues
+// inside comes before the nodes inside it. If the redrive would be refused because of nodes that have handled failures, it returns the
 // paths together with an error that matches [ErrHandlers]. It uses the options [KeepDescendants], [DespiteHandlers] and [Anew]. It begins
 // no run and reads no values.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {

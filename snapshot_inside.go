@@ -746,8 +746,8 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper appends the signals for nodes in composites inside in. It changes the name in each signal to a path: prefix, followed by
-// the path relative to in.
+// signalsDeeper appends the signals for nodes in composites inside the receiver. It changes the name in each signal to a path: prefix,
+// followed by the path relative to the receiver.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]

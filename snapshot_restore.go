@@ -58,8 +58,8 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 // AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were
 // idle or that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old one in everything that
 // [Plan.Hash] covers, including the inside of a composite. A node that runs again must exist. Any other difference is refused with
-// [ErrGraphChanged]. A stored run may also continue under another Name of its graph, which is refused otherwise. The option changes nothing
-// for a run that begins anew, so a host that does not know whether its store has the run can always give it.
+// [ErrGraphChanged]. A stored run may also continue under another Name of its graph, which is refused without this option. The option
+// changes nothing for a run that begins anew, so a host that does not know whether its store has the run can always give it.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
@@ -71,7 +71,7 @@ type restoration struct {
 	crashed bool // the snapshot was taken in the middle of the run
 	anew    bool // waves begin anew: nodes are redriven, or the run had ended
 
-	answered takenSignals // signals taken before this life and at its start
+	answered takenSignals // the signals with IDs that were accepted before the run is continued, and those given with its options
 
 	stored *store.Run // for a run in a store
 	taken  takenBack  // what a redrive removes from the store
@@ -624,8 +624,8 @@ func (p *Plan) inOrder(nodes []nodeState) {
 // expanded reports whether the node was expanded. Only snapshots taken in this process hold the expanded graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// keep keeps the inside of an expanded node whose graph is not known. If the nested run has not ended, the step is called again, in the
-// same attempt.
+// keep moves an expanded node whose graph is not known to h.kept, with its inside. If the nested run has not ended, the step is called
+// again, in the same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
@@ -648,7 +648,8 @@ func (h *held) keep(i int, prefix string) error {
 // begun reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run continues. If it does not continue, h only holds the result of the composite.
+// continues reports whether the nested run continues. If the nested run does not continue, its composite has ended, and h is kept only for
+// its results.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.

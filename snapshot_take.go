@@ -669,7 +669,8 @@ func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref)
 	return caught, taken
 }
 
-// union returns the Refs of both lists, without duplicates. It returns one of the lists itself if it can: nodes of one branch share a list.
+// union returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, union returns one of them
+// itself, so that nodes of one branch share a list.
 func union(a, b []machine.Ref) []machine.Ref {
 	switch {
 	case len(a) == 0:

@@ -162,7 +162,7 @@ const (
 // Handling says whether a node that runs handles the failures that reach it, or only observes them. An unhandled failure fails the run.
 type Handling uint8
 
-// The choices.
+// The values of Handling.
 const (
 	HandlingDefault Handling = iota // the end node, cleanup nodes, AllDone and AllSkipped observe, all other nodes handle
 	Handles                         // the node handles them

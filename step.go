@@ -52,12 +52,13 @@ const (
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
-	handed   *handedContext            // the context that middleware has given the Step; fixed when it is made
+	handed   *handedContext            // the context that middleware has given the Step; fixed when the attemptContext is made
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
 	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if none is armed. The run's lock guards it.
 }
 
-// usedContext and timedContext hold an attemptContext together with the object for which it was made.
+// usedContext and timedContext save an allocation: each holds an attemptContext together with the object for which the attemptContext is
+// made.
 type (
 	usedContext struct {
 		attemptContext
@@ -99,8 +100,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// under returns a Step of the same attempt whose context is ctx. Middleware passes it to next, so that a step that uses its Step as a
-// context gets the context that the middleware derived.
+// under returns a Step of the same attempt whose context is ctx. Middleware passes that Step to next, so that a step that uses its Step as
+// a context gets the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -587,7 +588,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns the attemptContext of the Step, which it makes if there is none.
+// own returns the attemptContext of the Step. If there is none, own makes one.
 func (s *Step) own() *attemptContext {
 	if x := s.ctx.Load(); x != nil {
 		return x
@@ -647,7 +648,7 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
-// use makes the attemptContext of a Step that has none. It includes a live context if the attempt has no deadline.
+// use makes the attemptContext of a Step that has none. The attemptContext includes a live context if the attempt has no deadline.
 func (s *Step) use() *attemptContext {
 	if _, bound := s.Deadline(); bound {
 		return s.own()
@@ -710,7 +711,7 @@ func (s *Step) Resumed() (value any, ok bool) {
 	return s.run.clone(d.Value), true
 }
 
-// resumption returns the saved state of a step that was suspended, and the signal that answered it, or nil.
+// resumption returns the saved state of a step that was suspended, and the signal that answered the step, or nil.
 func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.Lock()
 	defer s.run.st.Unlock()
@@ -747,7 +748,7 @@ func (s *Step) awaited() (list []store.Ended) {
 }
 
 // AwaitRun returns the status of another run that has ended. Before the run has ended, AwaitRun returns an error that the step must return:
-// the node waits, suspended, until the run has ended. Then the step is entered again, in the same attempt, and gets the status:
+// the node waits, suspended, until the run has ended. Then the step is entered again, in the same attempt, and AwaitRun returns the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {

@@ -60,11 +60,11 @@ type Call struct {
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is what [Step.View] shows, including the iteration, which [Step.Iteration] returns, too. [Step.Call] fills in all ancestors of the
-	// node. To make the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil, the View
-	// shows the Call's instead, except the Config of a Compensating Call.
+	// View is what [Step.View] shows, including the iteration, which [Step.Iteration] returns, too. [Step.Call] fills in all ancestors of
+	// the node. To make the call smaller, a host may remove ancestors that the step does not use. If Config or Root of the View is nil,
+	// [Step.View] shows the Call's Config or Root instead, except the Config of a Compensating Call.
 	View ViewData `json:"-"`
-	// Codec encodes and decodes the values. Step.Call sets the run's; nil means nil [Types].
+	// Codec encodes and decodes the values. Step.Call sets it to the run's codec; nil means nil [Types].
 	Codec Codec `json:"-"`
 
 	early *early // inputs for which the node did not wait, or nil
@@ -116,7 +116,7 @@ type NodeData struct {
 	Tolerated bool
 }
 
-// isUnread reports whether a test that reads the output must also have asked for the status or the error.
+// isUnread reports whether a test may read the output only if it also asks for the status or the error.
 func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
@@ -158,7 +158,7 @@ func (s *Step) given() *Call {
 	return nil
 }
 
-// reporter returns the reporter of a Step that was made from a Call. It is never nil.
+// reporter returns the reporter of a Step that was made from a Call. The result is never nil.
 func (s *Step) reporter() reporter {
 	if to := s.handed().reporter; to != nil {
 		return to
@@ -410,7 +410,7 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	return m
 }
 
-// errors returns a values whose codec can write any error: the codec of x if that is a Types, otherwise a nil Types.
+// errors returns a copy of x with a codec that can write any error: the codec of x if that is a Types, otherwise a nil Types.
 func (x *values) errors() values {
 	switch x.codec.(type) {
 	case Types, types:
@@ -538,7 +538,7 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 
 var errExpansion = fmt.Errorf("%w: a graph that a step has returned", ErrNotEncodable)
 
-// Reply is the result of an attempt as data, the answer to a [Call]. In JSON its error keeps its text, the sentinel errors that it matches,
+// Reply is the result of an attempt as data, the answer to a [Call]. In JSON the error keeps its text, the sentinel errors that it matches,
 // and its meaning for the engine: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step
 // returned with [Expand] cannot be encoded; the error matches [ErrNotEncodable].
 type Reply struct {
@@ -587,7 +587,7 @@ type replyForm struct {
 	Suspend    *suspendForm  `json:"suspend,omitempty"`
 }
 
-// panicForm is a panic. Text is the panic value as text; if the value is an error, the reply's error has it instead.
+// panicForm is a panic. Text is the panic value as text. If the value is an error, Text is empty, and replyForm.Err is that error.
 type panicForm struct {
 	Text  string `json:"text,omitempty"`
 	Stack []byte `json:"stack"`
