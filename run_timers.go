@@ -393,7 +393,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life of the run; this attempt is gone by then
+	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew when the run continues; this attempt is gone by then
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()

@@ -333,7 +333,7 @@ type answeredState struct {
 	ID   string   `json:"id"`
 	Gate string   `json:"gate"` // as the signal named it
 	Sum  string   `json:"sum"`  // the digest of the value
-	in   *writing // the transaction that writes the signal; nil without a store, and for a signal that an earlier life has stored
+	in   *writing // the transaction that writes the signal; nil without a store, and for a signal stored before the run was continued
 }
 
 // takenSignals are the signals with IDs that the run has accepted, in the order of acceptance. Snapshots share the list; the run only
@@ -507,14 +507,14 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
-// giveBack makes the node of an interrupted attempt ready again, usually for the next life of the run.
+// giveBack makes the node of an interrupted attempt ready again. Usually its next attempt begins when the run continues.
 func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
 	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
 	r.landFlight(ref, false)
 	r.fold(ref)
-	if quiet { // the attempt has not started, or began in an earlier life, so the next attempt gets the same number
+	if quiet { // the attempt has not started, or began before the run was continued, so the next attempt gets the same number
 		x.reentries++
 		r.reentered = true
 	} else {
@@ -844,12 +844,12 @@ func (r *Run) rest(now int64) {
 		return
 	}
 	if d := r.durable; d != nil && (d.writing || d.hasWork() || d.inbox.isBusy()) {
-		return // a stop may still arrive until the last record of this life is written
+		return // a stop may still arrive until the run's last record is written
 	}
 	r.endAtRest(now)
 }
 
-// endAtRest ends a run that another life may continue.
+// endAtRest ends a run that may be continued, from its store or its snapshot.
 func (r *Run) endAtRest(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}

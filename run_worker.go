@@ -145,8 +145,8 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 	return l.plainLife.begun(step, attempt, before, now)
 }
 
-// perform performs tasks until none is left. One deferred function serves all attempts, which saves 5 ns for each node that does not panic.
-// The price is that a panic in a step ends perform early.
+// perform performs tasks until no task is left. One deferred function serves all attempts, which saves 5 ns for each node that does not
+// panic. The price is that a panic in a step ends perform early.
 func (w *worker) perform() (more bool) {
 	defer func() {
 		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which exit handles
@@ -285,7 +285,7 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// If the run halts, see single.halts, the next tasks are dispatched later: by the worker that evaluates a task alone, or by the
+	// If the run halts, see single.halts, the next tasks are started later: by the worker that evaluates a task alone, or by the
 	// interrupted attempt when it returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
@@ -532,8 +532,8 @@ func (w *worker) check() bool {
 	return w.take()
 }
 
-// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if the check's node is stopped (which settles
-// the node) or the run is left, the run waits at most CancelGrace for the worker. While a run is being stopped, each check of a cleanup
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if the check's node is stopped (then the node
+// ends at once) or the run is left, the run waits at most CancelGrace for the worker. While a run is being stopped, each check of a cleanup
 // node may take CleanupTimeout.
 type evaluation struct {
 	alone     bool  // see single.alone
@@ -657,7 +657,7 @@ func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 // settleCheck reports the result of a check to the State. The caller holds the run's lock.
 func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
-		return // the node was stopped meanwhile, or the run's next life repeats the check
+		return // the node was stopped meanwhile, or the check is repeated when the run continues
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
 		x := r.extra(t.Ref)
@@ -679,8 +679,8 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	}
 }
 
-// finish settles an attempt and, if goOn is set, takes the worker's next task in the same critical section. It reports whether there is a
-// next task.
+// finish ends an attempt and, if goOn is set, takes the worker's next task before it releases the lock. It reports whether there is a next
+// task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
 	if res.inside {
 		return w.goInside()
@@ -786,7 +786,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 		switch {
 		case r.current(step.ref) != step: // the attempt was abandoned, and the run no longer counts this worker
 			w.dropFlight()
-			r.release(w.now) // dispatches the nodes that the alarms have made ready
+			r.release(w.now) // starts the nodes that the alarms have made ready
 			return false, false
 		case r.isLost():
 			w.dropFlight()

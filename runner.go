@@ -551,7 +551,7 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 		from = e.run.Snapshot()
 	}
 	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
-		c.repeats, c.signals = 0, nil // repeats and signals were given for the earlier life
+		c.repeats, c.signals = 0, nil // repeats and signals were given for the old run
 		c.replaces = e.run
 		return nil
 	})}, opts)

@@ -71,8 +71,8 @@ const (
 	giveBackTries = 3
 )
 
-// granter asks the store for grants, for all limits of a pool, in one goroutine that lives as long as there are grants, or nodes that wait
-// for some. The lock of the pool guards it.
+// granter asks the store for grants, for all limits of a pool, in one goroutine that runs as long as there are grants, or nodes that wait
+// for grants. The lock of the pool guards it.
 type granter struct {
 	pool   *pool // this field and the next four never change
 	shared Shared

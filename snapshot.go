@@ -185,7 +185,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // the signal came with the options of this life, so it is too late if the deadline of the wait has passed
+	given bool // the signal came with the options of the run that continues, so it is too late if the deadline of the wait has passed
 }
 
 // nodeState is the state of a node in a snapshot.

@@ -141,7 +141,7 @@ func (h *held) step(r *Run) *Step {
 	return step
 }
 
-// judge computes the effects of the signals. It may call user code, so the caller does not hold the run's lock.
+// judge computes what the signals do to their nodes. It may call user code, so the caller does not hold the run's lock.
 func (h *held) judge() {
 	h.answers, h.refused = h.run.answers(h.signals)
 	for _, in := range h.inside {
@@ -347,7 +347,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // otherwise the node was expanded, and its attempt is in flight already
+	if h.continues() && c.rootInputs == nil { // otherwise the node was expanded, and its attempt is running already
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -736,7 +736,7 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 }
 
 // answer leaves a signal in the snapshot for the node. The parameter text is the encoded value if it is known. If given is set, the signal
-// came with the options of this life, and a deadline that has passed takes precedence over it.
+// came with the options of the run that continues, and a deadline that has passed takes precedence over the signal.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}

@@ -311,7 +311,7 @@ func (r *Run) restore(x *restoration) {
 	// If a file does not have InWave, the run was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
-	if !x.crashed { // an event of the earlier life has named the waiting nodes; after a crash it may be lost
+	if !x.crashed { // an event before the run was continued has named the waiting nodes; after a crash that event may be lost
 		waits := r.waiters()
 		waits.began = nil
 		for _, k := range waits.kept {

@@ -124,7 +124,7 @@ func (r *Run) fileHeader() snapshotFile {
 	switch {
 	case r.log != nil:
 		file.LastEvent = r.log.lastID()
-	case r.cfg.from != nil: // this life of the run has no events
+	case r.cfg.from != nil: // this Run has no log, so the last event is that of the snapshot from which it continues
 		file.LastEvent = r.cfg.from.file.LastEvent
 	}
 	if f := r.cfg.fired; f != nil {

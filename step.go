@@ -140,7 +140,7 @@ const (
 	stepAdmitting                         // the inputs of the node are checked before the attempt starts
 	stepFallback                          // an attempt of the fallback
 	stepCrashed                           // its process has died too often: only its fallback is called
-	stepAgain                             // the step is called for the graph that it returned in an earlier life of the run
+	stepAgain                             // the step is called for the graph that it returned before the run was continued
 	stepUndo                              // the attempt undoes what the node has done
 	stepMemo                              // the run records what the step reads, see Memo
 )
