@@ -73,7 +73,8 @@ var refusals = []refusal{
 	{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
 }
 
-// errRefused marks the refusal of an error that matches none of refusals, for example an error of a function of the host.
+// errRefused is in the refusal that refusalOf returns for any error that is not in refusals, for example an error of a function of the
+// host.
 var errRefused = errors.New("the service has refused it")
 
 // refusalOf returns the first refusal that an error matches.

@@ -340,7 +340,8 @@ type previewReply struct {
 	// Nodes are the paths of the first such nodes, in declaration order. Total is the number of all such nodes.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
-	// Refused is the reason if the action needs despite_handlers: the action would repeat nodes whose failures other nodes have handled.
+	// Refused is set if the request for the action needs despite_handlers, because the action would repeat nodes whose failures other
+	// nodes have handled.
 	Refused string `json:"refused,omitempty"`
 }
 

@@ -47,7 +47,8 @@ const (
 	maxChanges = 4_000
 )
 
-// join adds a page that shows the list of runs and, if run is not empty, this run. join returns false if there are most pages already.
+// join adds a page that shows the list of runs and, if run is not empty, this run. join returns false if the number of pages has reached
+// the parameter most.
 func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool) {
 	p, ready := h.add(run, most, sees)
 	if p == nil {

@@ -57,10 +57,10 @@ const (
 type Options struct {
 	// Runner has the runs of this process, which the page shows live: its unfinished runs, and the ended runs that it remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and runs that the Runner has forgotten. Such runs are shown in the state that the store has. If
-	// the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads the
-	// state from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a
-	// store.Inbox; if the Store is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
+	// Store has runs of other processes, and runs that the Runner has forgotten. The page shows such a run in the state that is in the
+	// store. If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler
+	// reads the state from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store
+	// is a store.Inbox; if the Store is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
 	Store store.Admin
 	// Workflows has the workflows of the Store's runs: their plans, and how this process performs them. A run without a
 	// Workflow is shown without edges, and this process does not continue it.

@@ -38,7 +38,8 @@ type nodeReply struct {
 	Actions   []string     `json:"actions"`            // possible now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the response lacks
-	// Gone is when the run's process was last heard of. It is set only if a stored run should be running and no process performs it.
+	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
+	// performs.
 	Gone string `json:"gone,omitempty"`
 }
 
@@ -66,7 +67,7 @@ type attempt struct {
 	Delay  float64 `json:"delay_ms,omitempty"` // before the next attempt
 }
 
-// neighbour is a node to or from which the described node has an edge, with the state of this edge.
+// neighbour is a predecessor or a successor of the described node, with the edge between the two nodes and the state of this edge.
 type neighbour struct {
 	Path   string      `json:"path"`
 	Status kahn.Status `json:"status"`
@@ -271,7 +272,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	return list
 }
 
-// neighbours returns the nodes from which a node has an edge, and those to which it has one, with the states of these edges.
+// neighbours returns the predecessors and the successors of a node, with the edges between the node and each of them.
 func (c *call) neighbours(at place) (up, down []neighbour) {
 	up, down = []neighbour{}, []neighbour{}
 	if at.plan == nil {

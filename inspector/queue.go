@@ -31,8 +31,8 @@ type queues struct {
 	list []store.QueueState
 }
 
-// queueTime is how long the queues are cached, because many pages request them repeatedly, and a store may have to count many runs for
-// each request.
+// queueTime is how long the queues are cached. The cache is needed because many pages request the queues repeatedly, and a store may have
+// to count many runs for each request.
 const queueTime = 2 * time.Second
 
 // unclaimable returns the queues that no live process serves, sorted. It returns nil if the store cannot list such queues.

@@ -71,7 +71,8 @@ type runRow struct {
 	Ended   string     `json:"ended,omitempty"`
 	// Millis is the duration of a run that has ended, was left or has lost its process; nil while the run continues, or if it never started.
 	Millis *float64 `json:"duration_ms,omitempty"`
-	// Gone is when the run's process was last heard of. It is set only if a stored run should be running and no process performs it.
+	// Gone is when the run's process was last heard of. It is set only for a stored run that should be running but that no process
+	// performs.
 	Gone string `json:"gone,omitempty"`
 	// Counts has the number of the graph's nodes in each status. Nodes is the number of all nodes, and Done the number of ended nodes.
 	Counts map[string]int `json:"counts"`

@@ -94,7 +94,7 @@ func (h *handler) changed(id string) {
 	h.waits.forget(id)
 }
 
-// loaded is a Store from which a run that is loaded already can be loaded again.
+// loaded is a Store whose method Load returns a run that was loaded before.
 type loaded struct {
 	store.Store
 	run *store.Run

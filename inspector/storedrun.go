@@ -207,7 +207,7 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape returns the kind with which the page draws a node whose plan is unknown, and whether the node may have nodes inside.
+// shape returns the type as which the page draws a node whose plan is unknown, and whether the node may have nodes inside.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {

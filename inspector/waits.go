@@ -176,8 +176,8 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
-// hasAtWork reports whether the Runner has the run and did not leave it. The state of a run that was left is in the store, since another
-// process may continue the run.
+// hasAtWork reports whether the Runner has the run and did not leave it. For a run that was left, the state in the store is more recent,
+// since another process may continue the run.
 func (h *handler) hasAtWork(id string) bool {
 	run, ok := h.Runner.Run(id)
 	return ok && !wasLeft(run)

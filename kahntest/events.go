@@ -396,8 +396,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	return nil
 }
 
-// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last change, and that its
-// TotalWaiting is right.
+// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last change, and that the
+// TotalWaiting of the change is right.
 func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	before := len(c.waits)
 	if p.To == kahn.RunRunning {

@@ -265,7 +265,7 @@ func (s *Locked) beingUndone(r Ref) bool {
 	return s.Undoes() && s.undo.reversal.state[r] >= undoContends && s.undo.reversal.state[r] < undoOver
 }
 
-// waitsInLine reports whether a node in a line still waits: it is ready, or contends to be undone.
+// waitsInLine reports whether a node in a line for a slot still waits: the node is ready, or contends to be undone.
 func (s *Locked) waitsInLine(r Ref) bool {
 	return statusOf(s.words[r]) == Ready || s.Undoes() && s.undo.reversal.state[r] == undoContends
 }

@@ -39,7 +39,7 @@ type Net struct {
 	early      bool            // some node has an early rule
 	losers     bool            // some node has CancelLosers
 	nests      bool            // some node is a composite
-	handlers   bool            // some node handles the failure of another one
+	handlers   bool            // some node handles the failure of another node
 	items      bool            // the nodes are the items of a map
 	sideSteps  int64           // edges visited to find the side edges, for tests of the cost
 	ancestry   *ancestry
@@ -180,13 +180,13 @@ const (
 	FlagCancelLosers
 	FlagLateCancel
 	FlagPlain     // the output of the node is the value that its step returns, and the engine need not check anything else
-	factHandled   // some direct dependent of the node exists to handle its failure
+	factHandled   // some successor of the node exists to handle the node's failure
 	FlagGate      // a signal from outside completes the node
 	FlagAdmit     // the inputs of the node are checked once it has its slot, before it starts
 	FlagComposite // the engine performs the node, as nested runs
 	FlagMocked    // a mock performs the node: see Test
 	flagBranch    // IsSide or IsSpare is true of some in-edges of the node
-	flagForks     // some out-edges are not satisfied by the node's completion, or are counted outside the target's word
+	flagForks     // some out-edges are not satisfied by the node's completion, or lead to a node with extra counters
 
 	// FlagHost is the first of the coordinator's own flags, which a State does not read.
 	FlagHost Flags = 1 << 24
@@ -218,7 +218,7 @@ const (
 	EdgeData                       // data-only
 	edgeShielded                   // a boundary judges the failure of the source
 	edgePort                       // the edge feeds a required port of a node with an early rule
-	edgeWide                       // the target keeps counters beside its word
+	edgeWide                       // the target has extra counters, see facts.wide
 	edgeSide                       // the success of the source is no reason for the target to run: see net_side.go
 
 	edgeBits = 8

@@ -27,10 +27,10 @@ type sought struct {
 	descendants []uint64 // a bit by Ref; nil until steps has grown large
 }
 
-const maxSought = 256 // each ancestor sought takes a bit for every node
+const maxSought = 256 // the entry of an ancestor in sought may take a bit for every node
 
-// span is the interval that one search gives a node. Nodes are numbered when the search leaves them, so a node has a higher
-// number than all its ancestors.
+// span is the interval that one of the two searches assigns to a node. Nodes are numbered when the search leaves them, so a node has a
+// higher number than all its ancestors.
 type span struct {
 	number int32
 	tree   int32 // all nodes with numbers from tree to number-1 are ancestors

@@ -16,11 +16,11 @@ type Builder struct {
 	tier  []int32
 	depth int32 // the number of tiers
 
-	last     []int32 // by source: the last target that isParallel has seen, plus one
+	last     []int32 // by source: the last target that IsParallel has seen, plus one
 	scratch  slab    // for slices that only the builder needs
 	filters  map[CauseSet]int32
 	boundary bool // some node has the join rule Boundary
-	wideRows bool // some node may need counters beside its word
+	wideRows bool // some node may need the extra counters that widen adds
 }
 
 // Begin begins a net with a number of nodes and with the edges between them, in declaration order. The parameter end is the index of the
@@ -83,9 +83,10 @@ func (b *Builder) At(i int32) Edge { return b.edges[i] }
 // maxCycles is how many cycles Levels looks for.
 const maxCycles = 100
 
-// Levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the level. If the
-// edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges in order. The last edge of each cycle is
-// its edge with the highest number; cutting these last edges would remove all cycles that Levels returns.
+// Levels computes the tiers of Kahn's algorithm (A. B. Kahn, Topological sorting of large networks, 1962). The tier of a node is the
+// length of the longest path to it. If the edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges
+// in order. The last edge of each cycle is its edge with the highest number; cutting these last edges would remove all cycles that Levels
+// returns.
 func (b *Builder) Levels() (cycles [][]int32) {
 	n := len(b.into.start) - 1
 	var pending, queue []int32
@@ -163,8 +164,8 @@ func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]
 
 // findCycle finds one cycle among the nodes that Kahn's algorithm left over: the shortest cycle through one of them.
 func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
-	// Every node left over has a predecessor left over. So walking backwards must meet a node twice, and that node is
-	// on a cycle.
+	// Every node that is left over has a predecessor that is left over. So a walk backwards must meet a node twice, and that node is on a
+	// cycle.
 	at := Ref(slices.IndexFunc(pending, func(n int32) bool { return n > 0 }))
 	seen := make([]bool, len(pending))
 	for !seen[at] {
@@ -414,7 +415,7 @@ func (b *Builder) Finish() {
 	b.initialWords()
 }
 
-// widen gives a node counters beside its word if it needs them.
+// widen gives a node extra counters if the node needs some that do not fit into its word.
 func (b *Builder) widen(r Ref) {
 	p := b.p
 	f, row := &p.facts[r], p.in.row(r)
@@ -428,7 +429,8 @@ func (b *Builder) widen(r Ref) {
 	}
 }
 
-// initialWords precomputes the words of a run that has not begun.
+// initialWords computes the words of a run that has not begun. The word of a node is the number in which a State has the node's status
+// and counters.
 func (b *Builder) initialWords() {
 	p := b.p
 	p.words = make([]uint64, len(p.facts))

@@ -93,7 +93,7 @@ type shielding struct {
 func (x *shielding) judged(f Ref) bool {
 	for _, b := range x.boundaries {
 		is, sure := x.p.judgeAncestor(f, b)
-		if !sure { // remembers the answer, since many nodes may ask for it
+		if !sure { // the answer is stored, since it may be needed for many nodes
 			pair := [2]Ref{f, b}
 			if is, sure = x.found[pair]; !sure {
 				if x.found == nil {

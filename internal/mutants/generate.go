@@ -147,7 +147,7 @@ func (g *generator) mutate(n ast.Node) {
 		}
 	}
 	if stmt, ok := n.(ast.Stmt); ok && g.comms[stmt] {
-		return // a clause of a select needs its communication
+		return // a clause of a select does not compile without its send or receive
 	}
 	switch n := n.(type) {
 	case *ast.CommClause:

@@ -171,7 +171,8 @@ var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+
 func (s *suite) covering(file string, line int) (tests []test) {
 	var all []int
 	for at := line; at < line+3 && len(all) == 0; at++ {
-		// The conditions of a multi-line case are in no block of the profile, but the statements after them are.
+		// The profile has no block for the conditions of a case with several lines. The block of the statements after them is used
+		// instead.
 		for _, b := range s.Blocks[file] {
 			if b.First <= at && at <= b.Last {
 				all = append(all, b.Tests...)

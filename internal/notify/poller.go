@@ -110,7 +110,7 @@ func (p *Poller) Close() {
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
-		<-before // wait until the former goroutine has returned, because only one at a time may use told
+		<-before // wait until the former goroutine has returned, because only one at a time may use the field told
 	}
 	if p.Rest != nil {
 		defer p.Rest()

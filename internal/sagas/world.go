@@ -22,7 +22,7 @@ var errSoldOut = errors.New("sold out")
 type World struct {
 	Seed uint64
 	// Adapt, if it is not nil, changes a node of a random graph. Graph calls it before the node may become a composite, and again
-	// afterwards, with whole set.
+	// afterwards, then with the parameter whole set.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below
