@@ -27,7 +27,7 @@ type stepArgs struct {
 	// LostAfter is how long the process that performs the attempt may be silent.
 	LostAfter time.Duration   `json:"lost_after"`
 	Losses    int             `json:"losses,omitempty"` // how many processes were lost during the attempt
-	Call      json.RawMessage `json:"call"`             // a kahn.Call
+	Call      json.RawMessage `json:"call"`             // a kahn.Call in JSON
 }
 
 // Kind implements [river.JobArgs].
@@ -35,7 +35,7 @@ func (stepArgs) Kind() string { return "kahn_step" }
 
 // Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of
 // River, and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see
-// [Server]. Meanwhile a run that has nothing else to do rests.
+// [Server]. If the run has nothing else to do meanwhile, no process performs it until the reply comes.
 //
 // The job has, as JSON, everything that the step sees, see [kahn.Call]. Large values go by reference if the codec of the run is a
 // [store.Blobs].
@@ -43,7 +43,7 @@ type Remote struct {
 	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it the step sees only the results of its
 	// predecessors.
 	WithView bool
-	// LostAfter is how long the process of a step may be silent before another process performs the attempt again: 30 s if it is 0. After
+	// LostAfter is how long the process of a step may be silent before another process performs the attempt again. Zero means 30 s. After
 	// three losses the attempt fails.
 	LostAfter time.Duration
 	// Priority is the priority of the jobs, from 1 to 4; jobs with 1 come first. Zero means 1.
@@ -93,20 +93,20 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Suspend(args.Token, nil, args.Token)
 }
 
-// errEnd refuses a remote step for an end node.
+// errEnd is returned for an end node whose step is a Remote.
 var errEnd = fmt.Errorf("%w: riverkahn.Remote: the end node cannot wait for the reply of another process", machine.ErrBadValue)
 
 // remoteStep is the runtime's name for the method value [Remote.Step].
 var remoteStep = runtime.FuncForPC(reflect.ValueOf(Remote{}.Step).Pointer()).Name()
 
-// isRemote reports whether a step function is the method of a Remote. A function that calls the method looks like any other.
+// isRemote reports whether a step function is the method of a Remote. It returns false for a function that calls the method.
 func isRemote(do kahn.StepFunc) bool {
 	f := runtime.FuncForPC(reflect.ValueOf(do).Pointer())
 	return f != nil && f.Name() == remoteStep
 }
 
-// checkRemote refuses a plan with an end node, at any depth, whose step is a Remote: that node would fail each run after all other nodes have
-// ended.
+// checkRemote returns errEnd if the step of an end node, at any depth of the plan, is a Remote: the end node would fail each run after all
+// other nodes have ended.
 func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 	for plans := []*kahn.Plan{plan}; len(plans) > 0; {
 		p := plans[0]
@@ -130,7 +130,7 @@ func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 // tokenOf returns the beginning of the token of an attempt.
 func tokenOf(s *kahn.Step) string { return fmt.Sprintf("%s%d ", sent, s.Attempt()) }
 
-// received reads the reply that resumes an attempt.
+// received decodes the reply that resumes an attempt.
 func received(s *kahn.Step, codec kahn.Codec) (any, error) {
 	answer, _ := s.Resumed()
 	text, ok := answer.(string)

@@ -19,9 +19,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Server performs the steps that a [Remote] sends. A process may have a Performer, too.
+// Server performs the steps that a [Remote] sends. A process may have both a Server and a [Performer].
 type Server struct {
-	// Store has the runs. It is in the database of River's client. It is required.
+	// Store is the store of the runs, in the database of River's client. It is required.
 	Store *postgres.Store
 	// Step performs the steps. It is required.
 	Step kahn.StepFunc
@@ -29,13 +29,14 @@ type Server struct {
 	Kinds map[string]int
 	// Codec is the runs' codec, see [kahn.Encoding]. Nil means nil [kahn.Types].
 	Codec kahn.Codec
-	// RecoverEvery and Queue are as in a [Performer]: a Server whose client River has elected also looks for lost runs. If a Performer
-	// was registered before with the same configuration, the Performer's values count.
+	// RecoverEvery and Queue are as in a [Performer]: a Server whose River client is the elected leader also looks for lost runs. If a
+	// Performer was registered before with the same configuration, the Performer's values count.
 	RecoverEvery time.Duration
 	Queue        string
 }
 
-// Register adds to the configuration of a client of River what performing the steps needs. Errors match [machine.ErrBadValue].
+// Register adds the workers, queues and periodic jobs of the Server to the configuration of a River client. Errors match
+// [machine.ErrBadValue].
 func (s *Server) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -69,10 +70,10 @@ type stepWorker struct {
 // Timeout returns -1, which means none: the node's timeout is the deadline of the call.
 func (*stepWorker) Timeout(*river.Job[stepArgs]) time.Duration { return -1 }
 
-// errUnwanted is the cause of the end of a step's context when no run waits for its reply any more.
+// errUnwanted is the cause with which the context of a step is cancelled when its run no longer waits for the reply.
 var errUnwanted = errors.New("the run does not wait for the step any more")
 
-// Work performs an attempt, unless the run does not wait for it, and posts the reply. The job succeeds even if the step fails.
+// Work performs an attempt if the run waits for the reply, and posts the reply. The job succeeds even if the step fails.
 func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	x := &attempt{job: job, client: Client{Store: w.s.Store, River: river.ClientFromContext[pgx.Tx](ctx)}}
 	switch wanted, err := x.isAwaited(ctx); {
@@ -142,7 +143,7 @@ type attempt struct {
 }
 
 const (
-	// awaitStart is how long a job waits for the commit that makes the run wait for the job's reply.
+	// awaitStart is how long a job waits until the run has stored that it waits for the job's reply.
 	awaitStart = 2 * time.Second
 	startPause = 10 * time.Millisecond
 	// answerPause is the pause before a reply is posted again.
@@ -151,7 +152,7 @@ const (
 	beats = 5
 )
 
-// isAwaited waits until the run waits for the attempt. It returns false if that takes longer than awaitStart.
+// isAwaited blocks until the store says that the run waits for the attempt. It returns false if that takes longer than awaitStart.
 func (x *attempt) isAwaited(ctx context.Context) (bool, error) {
 	for began := time.Now(); time.Since(began) < awaitStart; {
 		if awaited, err := x.beat(ctx, x.client.Store.Pool()); err != nil || awaited {
@@ -166,7 +167,7 @@ func (x *attempt) isAwaited(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// follow sends heartbeats until ctx ends, and stops the step when its run does not wait for it any more.
+// follow sends heartbeats until ctx ends, and calls stop when the run no longer waits for the attempt.
 func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 	ticker := time.NewTicker(max(x.job.Args.LostAfter/beats, time.Millisecond))
 	defer ticker.Stop()
@@ -183,13 +184,13 @@ func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// nodeQuery finds the number of the node of a path. It runs once for each attempt, since it reads the keys of all nodes of the run. A composite
-// that is tried again has new nodes with the same paths; the last one counts.
+// nodeQuery returns the numbers of a run and of its node with a given path. It is executed only once for each attempt, since it reads the
+// keys of all nodes of the run. If a composite is retried, each try has a new node with this path: the query returns the newest one.
 const nodeQuery = `SELECT r.run, max(n.node) FROM %s r JOIN %s n USING (run)
 WHERE r.id = $1 AND (n.key = $2 OR position('#try' IN n.key) > 0 AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $2) GROUP BY r.run`
 
-// beatQuery records that the process of a job lives. It returns whether this process still has the job and the node is not terminal, whether the
-// node is suspended, and whether it waits under the token of the job.
+// beatQuery records that the process of a job lives. It returns whether this process still works the job and the node is not terminal,
+// whether the node is suspended, and whether the node waits under the token of the job.
 const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
 SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
 FROM %[2]s r JOIN %[3]s n USING (run) WHERE r.run = $3 AND n.node = $4 AND r.ended IS NULL`
@@ -199,7 +200,8 @@ type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// beat sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run does not wait and never will.
+// beat sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run no longer waits for the
+// attempt and will not wait for it again.
 func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
 	a := &x.job.Args
 	if x.run == 0 {
@@ -217,8 +219,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job, and posts the reply if the run waits for it. Since the step was performed, answer repeats a failed transaction
-// until the client of River stops.
+// answer completes the job and posts the reply, in one transaction. So that the reply is not lost, answer repeats a failed transaction
+// until the run no longer waits for the reply or the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
@@ -245,7 +247,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	}
 }
 
-// answerOnce is answer in one transaction.
+// answerOnce tries the transaction of answer once.
 func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
 	defer cancel()
@@ -263,7 +265,7 @@ func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	})
 }
 
-// reply posts a reply for the node that waits for it. If the reply cannot be encoded it posts an error.
+// reply posts a reply for the node that waits for it, or an error if the reply cannot be encoded.
 func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Reply) error {
 	text, err := json.Marshal(reply)
 	if err != nil {
@@ -287,7 +289,7 @@ func (unheard) Log(slog.Level, string) {}
 func (unheard) Tokens(int, int)        {}
 func (unheard) Use(string, float64)    {}
 
-// SetLabel refuses the label, since it would not reach the run.
+// SetLabel returns an error, since the label would not reach the run.
 func (unheard) SetLabel(name, _ string) error {
 	return fmt.Errorf("riverkahn: the label %q of a step in a job of its own: %w", name, errors.ErrUnsupported)
 }

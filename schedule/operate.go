@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Pause keeps the ticks of a schedule from running until Resume. A pending tick is cancelled when it becomes due, with the reason "paused".
-// The error matches [ErrUnknownSchedule] if the store does not have the schedule.
+// Pause keeps the ticks of a schedule from running until Resume is called. A pending tick is cancelled when it becomes due, with the
+// reason "paused". The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
 		if x.Revision == 0 {
@@ -23,8 +23,9 @@ func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	})
 }
 
-// Resume ends a pause. Ticks during the pause do not count as missed: the next one is the first after now. The error matches
-// [ErrUnknownSchedule] if the store does not have the schedule, and [ErrBadSchedule] if this Scheduler does not have it.
+// Resume ends a pause. Ticks during the pause do not count as missed: the next tick is the first one after now. The error
+// matches [ErrUnknownSchedule] if the store does not have the schedule, and [ErrBadSchedule] if this Scheduler does not have
+// it.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	var skip, tick time.Time
 	for {
@@ -63,7 +64,7 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	}
 }
 
-// mine returns the rule of a schedule whose runs this process can create.
+// mine returns the rule of a schedule, or an error if this process cannot create the schedule's runs.
 func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 	r, err := s.ruleOf(&x.Schedule)
 	if err == nil && !s.creates(r) {
@@ -136,8 +137,8 @@ func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time
 	return created, nil
 }
 
-// Remove removes a schedule from the store, and cancels its pending tick. A process that begins to serve the schedule creates it again.
-// The error matches [ErrUnknownSchedule] if the store does not have the schedule.
+// Remove removes a schedule from the store, and cancels its pending tick. If a process later begins to serve the schedule, it stores
+// the schedule again. The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	for {
 		list, _, err := s.store.Schedules(ctx, name)
@@ -162,7 +163,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 type Status struct {
 	Schedule
 	Paused bool
-	Next   []time.Time // the next ticks; none while it is paused
+	Next   []time.Time // the next ticks; none while the schedule is paused
 	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
 }
 

@@ -20,7 +20,7 @@ import (
 
 // Schedule says when runs of a workflow begin.
 type Schedule struct {
-	// Name identifies the schedule in its store. It has no @.
+	// Name identifies the schedule in its store. It must not contain an @.
 	Name string
 	// Workflow is the name of a graph among the workflows that are served. Empty means Name.
 	Workflow string
@@ -34,7 +34,7 @@ type Schedule struct {
 	StartingDeadline time.Duration
 	// Overlap says what happens to a tick while the run of another tick has not ended.
 	Overlap Overlap
-	// Jitter delays each tick by less than this time. The delay follows from the name and the tick.
+	// Jitter delays each tick by less than this time. The delay is computed from the name and the tick, so it is the same in each process.
 	Jitter time.Duration
 	// Labels are the runs' labels, in addition to [LabelSchedule] and the other labels of this package.
 	Labels map[string]string
@@ -57,7 +57,7 @@ type Missed string
 const (
 	Latest Missed = ""     // the latest missed tick runs
 	None   Missed = "none" // no missed tick runs
-	All    Missed = "all"  // all missed ticks run, one after the other unless they may overlap
+	All    Missed = "all"  // all missed ticks run, one after the other, or side by side if Overlap is Allow
 )
 
 // Overlap says what happens to a tick while the run of the previous tick has not ended.
@@ -88,7 +88,7 @@ const (
 	noneLate = time.Minute
 )
 
-// written is the content of the row of a schedule.
+// written is the definition in the row of a schedule.
 type written struct {
 	Workflow         string            `json:"workflow"`
 	Cron             string            `json:"cron,omitempty"`
@@ -172,7 +172,7 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ruleOf reads the row of a schedule. Inputs come from this process.
+// ruleOf returns the rule that the row of a schedule defines. A row has no Inputs, so the rule has the Inputs of own, unless own is nil.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	var d written
 	s := Schedule{Name: row.Name}
@@ -235,8 +235,8 @@ func (r *rule) late() time.Duration {
 	return r.StartingDeadline
 }
 
-// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, it skips the
-// first ones, and returns how many.
+// after returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, the first
+// of them are skipped: the result left is their number.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0
@@ -260,7 +260,8 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	return ring[n%mostMissed], n - mostMissed
 }
 
-// newRun returns the run of a tick. If Inputs returns an error, the run is left out with the error as the reason.
+// newRun returns the run of a tick. If Inputs returns an error, or the graph does not take the inputs, the run has a label LabelLeftOut
+// with the error, and admit will cancel it.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {

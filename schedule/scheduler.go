@@ -42,9 +42,9 @@ var ErrUnknownSchedule = errors.New("unknown schedule")
 const tendEvery = 10 * time.Second
 
 // New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the
-// schedules; if several have the same name, the first creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule],
-// also if a graph does not take the inputs of a schedule's next tick. It matches [kahn.ErrBadOption] if runner is nil or the store is not a
-// ScheduleStore.
+// schedules; if several workflows have the same name, the first of them creates the runs. New writes nothing; Serve does. The error
+// matches [ErrBadSchedule], also if a graph does not take the inputs of a schedule's next tick. It matches [kahn.ErrBadOption] if runner
+// is nil or the store is not a ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -84,9 +84,9 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 }
 
 // Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns the errors of that method. Any number
-// of processes may serve the same schedules; the definition of the process that began last counts. Serve does not change a stored schedule
-// that this process does not have: it performs the schedule's pending tick, or cancels it as missed, but does not create the next tick. If
-// no process has the schedule, no tick follows. [Scheduler.Remove] removes it.
+// of processes may serve the same schedules; the definition of the process that called Serve last counts. Serve does not change a stored
+// schedule that this process does not have: it performs the schedule's pending tick, or cancels it as missed, but does not create the next
+// tick. If no process has the schedule, no tick follows. [Scheduler.Remove] removes it.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -135,7 +135,7 @@ func (s *Scheduler) reportLeftOut(n *store.NewRun) {
 		fmt.Errorf("%w %q: the run %s will be left out: %s", ErrBadSchedule, n.Spec.Labels[LabelSchedule], n.ID, n.Spec.Labels[LabelLeftOut]))
 }
 
-// taken reports whether a tick already has a run that has begun, is about to begin, or has requests.
+// taken reports whether a store refused to replace the run of a tick: the run has begun, is about to begin, or has requests.
 func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
 
 // define writes the row of a schedule that is new or has changed, and replaces the pending tick.
@@ -203,8 +203,8 @@ func (s *Scheduler) newRun(r *rule, id, kind string, tick time.Time) store.NewRu
 	return r.newRun(s.workflows[r.Workflow], s.runner.Options, id, kind, tick)
 }
 
-// creates reports whether this process can create the runs of a schedule. It needs the process's own Schedule, since the stored definition
-// does not have Inputs.
+// creates reports whether this process can create the runs of a schedule. The process must have the Schedule itself, since the stored
+// definition does not have Inputs.
 func (s *Scheduler) creates(r *rule) bool {
 	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
 }
@@ -308,7 +308,7 @@ func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, e
 	return s.ask(ctx, run)
 }
 
-// ask calls the host's own Admit function.
+// ask calls the Admit function of the host, if there is one.
 func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	if s.host == nil {
 		return nil, nil

@@ -87,7 +87,7 @@ func Every(d time.Duration) (*Times, error) {
 	return &Times{every: int64(d / time.Second), zone: time.UTC}, nil
 }
 
-// named maps the names of expressions to the expressions.
+// named maps names such as @daily to the expressions for which they stand.
 var (
 	named = map[string]string{
 		"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
@@ -107,10 +107,11 @@ var fields = [...]field{
 	{"minute", 59, cron.Minute}, {"hour", 23, cron.Hour}, {"day of month", 31, cron.Dom}, {"month", 12, cron.Month}, {"day of week", 7, cron.Dow},
 }
 
-// part matches one element of the list in a field. The library accepts more, such as signs, and ignores what follows a star.
+// part matches one element of the comma-separated list in a field. It is stricter than the library, which accepts signs, for example, and
+// ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
-// star reports whether a field begins with a star. That is how Vixie cron decides, also for */2.
+// star reports whether a field begins with a star. As in Vixie cron, a field such as */2 does.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
 // parse returns the bits of a field.
@@ -184,7 +185,7 @@ func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// shown returns what a clock shows, in seconds, as if its zone were UTC.
+// shown returns the local time of u as a number of seconds: the Unix time at which a clock in UTC shows the same.
 func shown(u time.Time) int64 {
 	_, offset := u.Zone()
 	return u.Unix() + int64(offset)
@@ -227,8 +228,8 @@ func (t *Times) nextByClock(after time.Time) time.Time {
 // horizon is how many days match looks ahead.
 const horizon = 30 * 366
 
-// match returns the first minute that the expression allows, at or after c. Both are what the clock shows, see shown. ok is false if there
-// is none within the horizon.
+// match returns the first minute that the expression allows, at or after c. Both minute and c are local times as numbers, see shown. ok is
+// false if there is none within the horizon.
 func (t *Times) match(c int64) (minute int64, ok bool) {
 	day := time.Unix(c, 0).UTC()
 	first := day.Hour()*60 + day.Minute()

@@ -8,17 +8,17 @@
 // Drafts 4, 6, 7, 2019-09 and 2020-12 are supported, the last one by default. The keyword format is only an annotation, as
 // the later drafts specify: values are not checked against it. Patterns have the syntax of package regexp.
 //
-// Values are judged by their JSON form, as package json encodes them, with integers of any size exact. A value without a
-// JSON form is a violation.
+// Compiled schemas check values in their JSON form, as package json encodes them, with integers of any size exact. A
+// value without a JSON form is a violation.
 //
 // # Limits
 //
-// Nothing is loaded: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, the standard metaschemas
-// excepted. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value, 50 of them
-// within one another; beyond that the error matches [ErrLimit]. A pattern of more than 1,000 bytes is an [*Error]. A value
-// may have 1,000 levels and ten million parts, and judging it may take a million applications of schemas; more is a
-// violation. An application is counted when it is complete, so this bound is rough: recursive alternatives below a "not"
-// are not counted if they fail at once.
+// Compile loads no documents: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, except to a
+// standard metaschema. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
+// 50 of them within one another; the error of a larger schema matches [ErrLimit]. The error for a pattern of more than
+// 1,000 bytes is an [*Error]. A value may have 1,000 levels and ten million parts, and checking it may take a million
+// applications of schemas; exceeding one of these bounds is a violation. An application is counted when it is complete, so
+// this bound is rough: recursive alternatives below a "not" are not counted if they fail at once.
 package schema
 
 import (
@@ -59,7 +59,7 @@ var (
 
 // Error lists the violations of a schema against its metaschema.
 type Error struct {
-	Violations []kahn.Violation // places in the schema
+	Violations []kahn.Violation // with paths into the schema
 }
 
 // Error lists the violations.
@@ -88,7 +88,7 @@ func (Compiler) Compile(schema any) (kahn.Contract, error) {
 	c := &contract{}
 	c.pool.New = func() any {
 		j, err := compile(doc)
-		if err != nil { // it was compiled before
+		if err != nil { // cannot happen: the schema was compiled above
 			panic(err)
 		}
 		return j
@@ -169,7 +169,7 @@ func compile(doc any) (*judge, error) {
 	return j, checkReach(j.schema)
 }
 
-// explain turns an error of the library into one of this package.
+// explain turns an error of the JSON Schema library into an error of this package.
 func explain(err error) error {
 	var load *jsonschema.LoadURLError
 	if errors.As(err, &load) {
@@ -193,7 +193,7 @@ type nothing struct{}
 
 func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
 
-// errCostly stops a judgement that takes too long.
+// errCostly is the value of the panic that ends a validation of too many applications.
 var errCostly = fmt.Errorf("judging the value takes more than %d applications of schemas", maxApplications)
 
 // Validate implements jsonschema.SchemaExt: it is called whenever a schema has been applied to a value.

@@ -102,7 +102,7 @@ func message(k jsonschema.ErrorKind) string {
 type wanted struct {
 	choices []string
 	got     string // the value in words, "" if words say nothing more
-	meant   string // the choice that is similar to a text, "" if none is
+	meant   string // the choice that is similar to the given text, "" if none is
 	mend    string // how to write the value, "" if there is no advice
 }
 
@@ -173,8 +173,8 @@ func oneOf(want []any, got any) (w wanted) {
 	return w
 }
 
-// alternatives returns together what all alternatives of an anyOf or oneOf want of the value as a whole. ok is false if an alternative is
-// about anything else.
+// alternatives combines what the alternatives of an anyOf or oneOf want of the value as a whole. ok is false if the error of an
+// alternative is not about the whole value.
 func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:

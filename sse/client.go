@@ -33,7 +33,7 @@ type Client struct {
 	// Attempts bounds the successive attempts without new events. 0 means no bound: the client continues until its context
 	// ends.
 	Attempts int
-	// MaxBytes bounds a line of the stream, and an event. Default: 1 MiB.
+	// MaxBytes bounds the size of a line of the stream, and of an event. Default: 1 MiB.
 	MaxBytes int
 }
 
@@ -94,7 +94,7 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event
 	}
 }
 
-// backoff returns the time before the next connection, after idle connections without new events.
+// backoff returns the time before the next connection. The parameter idle is the number of successive connections without new events.
 func backoff(wait time.Duration, idle int) time.Duration {
 	longest := wait
 	for i := 1; i < idle && longest < maxWait; i++ {
@@ -115,7 +115,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Reasons for the end of a response that are not failures.
+// Reasons for the end of a response. After errDone the sequence ends, after errMore the client requests the next page at once, and after
+// errCut it waits and connects again.
 var (
 	errDone = errors.New("done") // the run has ended, or the consumer has stopped reading
 	errMore = errors.New("more") // there is another page
@@ -166,9 +167,9 @@ func (r *reader) connect(ctx context.Context) error {
 	return final(fmt.Errorf("sse: the answer is of type %q, and no stream of events", resp.Header.Get("Content-Type")))
 }
 
-// refused makes an error of a response that is not a stream.
+// refused returns the error for a response that is not a stream.
 func (r *reader) refused(resp *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much as arrives
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // after an error, body has what was read before it
 	if resp.StatusCode == http.StatusGone {
 		var g gone
 		if json.Unmarshal(body, &g) == nil && g.First > 0 {

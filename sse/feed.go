@@ -15,7 +15,7 @@ import (
 // client. A stream takes one chunk after the other. Streams that are behind share segments of the events that they have missed. A
 // handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
 //
-// The feed reads on when a stream has taken the open chunk, so it pauses while all its clients stall.
+// When the open chunk is full, the feed stops reading until a stream takes the chunk. So it reads nothing while all its clients stall.
 type feed struct {
 	h    *Handler // encodes the events; nil if the stream itself encodes them
 	stop context.CancelFunc
@@ -121,14 +121,14 @@ func (f *feed) close() {
 	f.due.Stop()
 }
 
-// over reports whether the feed has ended: a stream that joins now could miss events that the source has.
+// over reports whether the feed has ended. A stream must not join such a feed, since it could miss events that the source has.
 func (f *feed) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended
 }
 
-// read runs on a goroutine of its own. It ends when the source does, or ctx.
+// read runs on a goroutine of its own. It ends when the source or ctx ends.
 func (f *feed) read(ctx context.Context, src Source, after uint64) {
 	defer close(f.done)
 	f.end(f.pass(ctx, src, after))
@@ -214,7 +214,7 @@ func (f *feed) end(err error) {
 	f.announce()
 }
 
-// next is the result for a stream that has read up to some event. Exactly one kind of result is set.
+// next is what a stream should do after it has read up to some event. Exactly one of chunk, behind, wait and ended is set.
 type next struct {
 	chunk  *chunk          // the next events
 	upTo   uint64          // if the stream is behind: the id of the event up to which it must catch up

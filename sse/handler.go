@@ -96,8 +96,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// If the status is terminal here, the range is final. Problems with the cursor must be found here, without waiting,
-	// while the handler can still respond with a status.
+	// The status is read before the range: if the status is terminal, the range is final. Problems with the cursor must
+	// be found here, without waiting, while the handler can still respond with a status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
@@ -139,7 +139,7 @@ func cursorOf(r *http.Request) (cursor, error) {
 	}
 	n, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {
-		return cursor{}, nil // not an error for the user: the browser sends an id that another server gave it
+		return cursor{}, nil // the header is ignored: a browser may send an id that another server gave it
 	}
 	return cursor{after: n, header: true}, nil
 }
@@ -162,8 +162,9 @@ func readable(src Source, after, first, last uint64) error {
 	if first > 0 && after < first-1 {
 		return &event.GapError{After: after, First: first}
 	}
-	// The client cannot have seen a future event: a crash has lost the event, and another event will get its id. But if
-	// the run has ended or was left, the source may be an earlier life of the run than the life that the client saw.
+	// If the run is running, a cursor beyond its last event means that a crash has lost the event that the client saw;
+	// another event will get the id. If the run is not running, src may be out of date, since another Source of the run
+	// may have continued the log.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
@@ -195,7 +196,7 @@ type gone struct {
 	First uint64 `json:"first"`
 }
 
-// refuse responds with an error: with the error's own status, or else with code.
+// refuse responds with an error. The status is that of the error if it has one, and otherwise code.
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// LostError means that events, or deltas of a node, are missing from a stream, and also from the stream that replaced
-// it. Then the server is broken, or a proxy drops parts of streams.
+// LostError means that events, or deltas of a node, are missing from a stream, and also from the stream of the next
+// connection. Then the server is broken, or a proxy drops parts of streams.
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
 	Last uint64 // the last index or id before the gap
@@ -35,7 +35,7 @@ type reader struct {
 	alive bool          // the connection has delivered an event or a heartbeat
 	torn  bool          // the last connection was closed because of a gap, and no new event has arrived since
 	wait  time.Duration // the time before the next connection, if the present connection has delivered something
-	// deltas has the last delta of each node. If a node had deltas before the event start, the node has no entry until its next delta.
+	// deltas has the last delta of each node. If a node had deltas before the initial cursor, the node has no entry until its next delta.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last withheld event, which may have been a delta
 }
@@ -140,8 +140,8 @@ func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// lost closes the connection, so that the next one delivers the missing events. After a second loss in the same place the
-// reader returns the error.
+// lost returns the error with which the reader closes the connection: the next connection should deliver the missing
+// events. If it does not, the error is final.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
 		return final(err)

@@ -34,7 +34,8 @@
 //
 // # Runs that other processes perform
 //
-// A run with the option kahn.StoreEvents keeps the events of all its lives in its store, where every process finds them:
+// A run with the option kahn.StoreEvents keeps all its events in its store, whichever processes have performed it. Every process can read
+// them there:
 //
 //	Find: func(r *http.Request) (sse.Source, error) {
 //		log, err := store.OpenEvents(r.Context(), db, r.PathValue("id"))
@@ -61,8 +62,9 @@
 //
 // # Without streaming
 //
-// Some clients get the events so far as one page: a client that accepts application/json and not text/event-stream, and any
-// client whose response cannot be flushed. The client requests the next page from its lastEventId, until done:
+// Two kinds of clients get one page with the events up to now: a client that accepts application/json and not
+// text/event-stream, and any client whose response cannot be flushed. The client requests the next page with its
+// lastEventId as the cursor, until done is true:
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //

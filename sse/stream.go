@@ -19,7 +19,7 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
-	last uint64      // the client's cursor after it reads everything written so far
+	last uint64      // the client's cursor once it has read everything that was written
 	beat *time.Timer // fires when the stream has been silent for too long
 }
 
@@ -51,8 +51,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	// The server ends the response after this function returns, and the deadline applies to that write, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// The field is part of the first event, without an empty line after it: some clients would take the field alone
-		// for an event.
+		// No empty line follows the field, so it is part of the first event. Some clients would take a field before an
+		// empty line for an event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
@@ -160,7 +160,7 @@ func (s *stream) sendHeartbeat(src Source) error {
 	return s.send([]byte(":\n")) // a comment in place of a withheld heartbeat; an empty line after it would end the event that the retry field began
 }
 
-// deadline sets the deadline of the next write. A writer that does not support deadlines keeps its server's.
+// deadline sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.
 func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }

@@ -46,9 +46,9 @@ type Admin interface {
 
 // Errors of [Admin].
 var (
-	// ErrExists refuses to create or to insert a run whose id is taken.
+	// ErrExists is returned if a run is to be created or inserted under an id that is taken.
 	ErrExists = errors.New("the run exists")
-	// ErrMismatch refuses a run whose id was created with another workflow, plan or inputs.
+	// ErrMismatch is returned if the run that is stored under the id was created with another workflow, plan or inputs.
 	ErrMismatch = errors.New("the run was created as another one")
 )
 
@@ -58,7 +58,7 @@ type NewRun struct {
 	Spec
 	// NotBefore is when the run may begin at the earliest. Zero means at once.
 	NotBefore time.Time
-	// IfExists is Refuse by default.
+	// IfExists says what to do if the id is taken. The zero value is Refuse.
 	IfExists Policy
 }
 
@@ -179,8 +179,8 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge decides whether the new run replaces the stored run of its id. leased means that the stored run has an owner. It is for implementations
-// of [Admin].
+// Judge reports whether the new run replaces the run that is stored under its id. leased means that the stored run has a lease that lasts.
+// It is for implementations of [Admin].
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
 	replaces := stored.Sequence == 0 && n.IfExists >= Replace
@@ -204,7 +204,7 @@ func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
 
-// differences names what differs.
+// differences says in which of workflow, plan and inputs two runs differ.
 func (s *Spec) differences(stored *Spec) string {
 	var list []string
 	if s.Workflow != stored.Workflow {
@@ -225,7 +225,7 @@ const (
 	MaxPage     = 1000 // entries at most
 )
 
-// limit returns the bound of a page. It refuses negative limits, and limits above MaxPage.
+// limit returns the bound of a page. It returns an error for negative limits, and for limits above MaxPage.
 func limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MaxPage:
@@ -363,8 +363,8 @@ type PruneQuery struct {
 	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they were put
 	// less than Grace ago. Nil leaves all blobs; a later call with the blob store removes the blobs of runs that are gone by then.
 	Blobs BlobSweeper
-	// A run may be about to refer to a blob that was put a moment ago. So Grace has to be longer than the time between the end of a step
-	// and the commit that stores its output, and thus longer than leases last. Zero means an hour, negative no time at all.
+	// Grace protects blobs to which a run is about to refer. It must be longer than the time between the end of a step and the commit
+	// that stores its output, and thus longer than leases last. Zero means an hour, negative no time at all.
 	Grace time.Duration
 }
 

@@ -95,8 +95,8 @@ var _ Awaiter = (*Memory)(nil)
 // awaiting is a node of a run in memory that awaits another run.
 type awaiting struct{ run, node string }
 
-// await keeps the awaits of a commit of the run r, and returns the runs for which it has posted requests: the runs that awaited r if the
-// commit has ended r, and r itself if an await has an answer at once.
+// await stores the awaits of a commit of the run r, and returns the runs for which it has posted requests: the runs that awaited r if
+// the commit has ended r, and r itself if an await has an answer at once.
 func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	for _, a := range c.Awaits {
 		m.withdraw(r, a.Node)

@@ -114,7 +114,7 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	}
 	if now := time.Now(); os.Chtimes(file, now, now) == nil {
 		// The process that put the blob may not have synced the file's name yet. A concurrent Sweep may have moved the file aside without
-		// seeing the new time: then the file is gone now.
+		// seeing the new time, so Put checks whether the file still exists.
 		if _, gone := os.Stat(file); gone == nil {
 			return d.sync(file)
 		}

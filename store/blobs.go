@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// BlobStore keeps data of any size under keys that follow from their content. Its methods may be called from several goroutines, and in several
-// processes, at the same time.
+// BlobStore keeps data of any size under keys that are computed from the data. Its methods may be called from several goroutines,
+// and in several processes, at the same time.
 type BlobStore interface {
 	// Put keeps data under a key. Putting the same data again changes only the time at which it was put. The error matches [ErrRejected] if the
 	// store will never take the data.
@@ -26,7 +26,7 @@ type BlobStore interface {
 	Delete(ctx context.Context, key string) error
 }
 
-// BlobSweeper is a [BlobStore] that knows when blobs were put. [Admin] needs it to remove blobs to which no run refers any more.
+// BlobSweeper is a [BlobStore] that records when blobs were put. [Admin] needs it to remove blobs to which no run refers any more.
 type BlobSweeper interface {
 	BlobStore
 	// Sweep removes a key unless it was put after the given time, and reports whether it is gone. It must not remove a blob that is being put at
@@ -42,17 +42,17 @@ var (
 	ErrBlobDamaged = errors.New("the blob is damaged")
 )
 
-// Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. It checks a value that it reads against
-// the reference. Blobs stay until [Admin] has removed all runs that refer to them. No codec that hides the references may wrap Blobs: [Sealed]
-// must be the Codec of Blobs.
+// Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. It checks a value that it reads
+// against the reference. Blobs stay until [Admin] has removed all runs that refer to them. A codec that hides the references must not wrap
+// Blobs. So [Sealed] must be the Codec of Blobs, not the reverse.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
 	// Over is the length in bytes, as the Codec writes it, above which a value is kept as a blob. Zero means 64 KiB; a negative value makes all
 	// values blobs.
 	Over int
-	// Patience is how long a failing call of the Store is repeated, and how long one call may take. After that the value cannot be encoded, which
-	// fails its node, or cannot be decoded. Zero means 30 s.
+	// Patience is how long a failing call of the Store is repeated, and how long one call may take. After that the value cannot be
+	// encoded or decoded; a node whose value cannot be encoded fails. Zero means 30 s.
 	Patience time.Duration
 }
 
@@ -103,8 +103,8 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the contents of all values in a value into the Store. held is true if there are contents: then the data itself must not
-// become a blob, so that [BlobKeys] finds the references in it.
+// keepContents puts the content of each [Content] inside a value into the Store. held is true if there are contents: then the data itself
+// must not become a blob, so that [BlobKeys] finds the references in it.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
 	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
 		return false, nil

@@ -48,8 +48,8 @@ func CheckEvents(c Codec) error {
 }
 
 // wrapped returns the members of an object that a codec of this package has written: the object has exactly the given members, all of
-// them texts. looks reports whether data has the member mark: a codec must not write such a value as it is, since a reader could take it
-// for an object of the codec.
+// them texts. looks reports whether data has the member that the parameter mark names. A codec must not write such a value as it is,
+// since a reader could take it for an object that the codec made.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false

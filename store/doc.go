@@ -5,8 +5,8 @@
 // store with package storetest. [Memory] is a store for tests, store/sqlite keeps runs in a file, and store/postgres in a database that processes
 // on several machines share.
 //
-// An [EventStore] keeps the events of runs, too, each in the transaction that stores what it reports: [ReadEvents] reads a page of them, and an
-// [EventLog] follows a run that any process performs.
+// An [EventStore] keeps the events of runs, too. It stores each event in the transaction that stores the change that the event reports.
+// [ReadEvents] reads a page of events, and an [EventLog] follows a run that any process performs.
 //
 // Values pass through a codec before they reach a store. [Blobs] and [Sealed] wrap a codec, for the option kahn.Encoding: Blobs moves large
 // values to a [BlobStore], Sealed encrypts.

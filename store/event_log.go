@@ -13,8 +13,8 @@ import (
 )
 
 // EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a
-// run that another process performs. The ids of the events go on through all lives of the run. Use one EventLog for one stream: Status
-// and EventRange return what its last request to the store found, without a new request.
+// run that another process performs. The ids of the events go on when another process continues the run. Use one EventLog for one
+// stream: Status and EventRange return what its last request to the store found, without a new request.
 type EventLog struct {
 	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs the run does
 	// not wait if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
@@ -84,9 +84,9 @@ func (l *EventLog) Heartbeat() event.Event {
 	}
 }
 
-// Events yields the stored events with ids above after, in order: first the events that are stored already, then new ones as they are stored. It
-// ends after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits for the next life. If after is
-// 0, Events begins with the first event.
+// Events yields the stored events with ids above after, in order: first the events that are stored already, then new ones as they are
+// stored. It ends after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits until a process
+// continues the run. If after is 0, Events begins with the first event.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, or an error of [ReadEvents]. The
 // sequence may be used again and then starts anew.

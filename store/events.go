@@ -64,9 +64,9 @@ func follow(events []EventRecord, last uint64) bool {
 // ReadEvents returns at most count stored events of a run with ids above after, in order; if count is 0, it is [DefaultPage]. It returns none
 // if there are no more events yet. If after is 0, the result begins with the first event.
 //
-// The error is a [*event.GapError] if the stored log begins only later, as when the first life of the run did not store events. It matches
-// [event.ErrNoLog] if the run does not store its events, [ErrUnknownRun] if the run is not stored, and [machine.ErrBadValue] if count is above
-// [MaxPage] or below 0.
+// The error is a [*event.GapError] if the stored log begins only later, as when the process that began the run did not store its events.
+// It matches [event.ErrNoLog] if the run does not store its events, [ErrUnknownRun] if the run is not stored, and [machine.ErrBadValue] if
+// count is above [MaxPage] or below 0.
 func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, count int) ([]event.Event, error) {
 	most, err := limit(count)
 	if err != nil {
@@ -91,7 +91,7 @@ func loadEvents(ctx context.Context, s EventStore, run string, after uint64, mos
 // readable returns an error if the log cannot be read from the event after the given one.
 func (p *EventPage) readable(after uint64) error {
 	switch {
-	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers, which are no events
+	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers to requests, but no events
 		return event.ErrNoLog
 	case p.Last > 0 && after < p.First-1:
 		return &event.GapError{After: after, First: p.First}

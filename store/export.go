@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ExportVersion is the version of the format that [Export] writes. [Import] reads no other.
+// ExportVersion is the version of the format that [Export] writes. [Import] reads only this version.
 const ExportVersion = 1
 
 // exported is the form of a run in a file.
@@ -107,7 +107,7 @@ func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	return stored.ID, nil
 }
 
-// decode reads one JSON value with known members, and nothing after it.
+// decode decodes one JSON value. It returns an error if the value has an unknown member, or if anything follows the value.
 func decode(data []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()

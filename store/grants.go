@@ -19,10 +19,10 @@ import (
 type GrantStore interface {
 	Store
 	// Grant takes, keeps and gives back the grants of a holder, for all the limits in one transaction. The answers are in the order of the
-	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder does
-	// not repeat it in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask] decides all of
-	// this. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error either all changes
-	// were made or none.
+	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder
+	// does not repeat it in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask]
+	// implements these rules. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other
+	// error either all changes were made or none.
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
@@ -46,7 +46,7 @@ type GrantRequest struct {
 // Granted is the answer to a GrantRequest.
 type Granted struct {
 	Held int // the slots that the holder has now
-	// Fair is the holder's share while others want slots, too: a holder with more slots than that gives back slots as its steps return.
+	// Fair is the holder's share while others want slots, too: a holder with more slots than Fair gives back slots as its steps return.
 	Fair   int
 	Tokens int // how many tokens were taken
 	// Next is the time until there is a token; zero if there is one now.
@@ -186,7 +186,7 @@ func (g *Grants) Ask(now time.Time, holder string, ttl time.Duration, r GrantReq
 	return a
 }
 
-// takeTokens gives tokens back, and takes others.
+// takeTokens puts the returned tokens into the bucket, and takes as many of the wanted tokens as there are.
 func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next time.Duration) {
 	if r.Burst == 0 {
 		return 0, 0
@@ -203,9 +203,9 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair returns a holder's share of the slots. If there are slots for all wishes, the share is what the holder wants. Otherwise holders that
-// want few slots get what they want, and the other holders share the remaining slots evenly. If these do not divide evenly, the holders that
-// already have more slots keep one more. If there are fewer slots than holders, the holders take turns.
+// fair returns a holder's share of the slots. If there are slots for all wishes, the share is what the holder wants. Otherwise holders
+// that want few slots get what they want, and the other holders share the remaining slots evenly. If the slots do not divide evenly, the
+// holders that already have more slots keep one more. If there are fewer slots than holders, the holders take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

@@ -50,18 +50,18 @@ type Inbox interface {
 
 // Errors of [Inbox].
 var (
-	// ErrEnded refuses a request for a run that has ended.
+	// ErrEnded is returned for a request for a run that has ended.
 	ErrEnded = errors.New("the run has ended")
-	// ErrNotEnded refuses the redrive of a run that has not ended.
+	// ErrNotEnded is returned for the redrive of a run that has not ended.
 	ErrNotEnded = errors.New("the run has not ended")
-	// ErrRequestConflict refuses a request whose id belongs to another request of the run.
+	// ErrRequestConflict is returned for a request whose id belongs to another request of the run.
 	ErrRequestConflict = errors.New("the id of the request was posted with another content")
 	// ErrUnknownRequest is returned for a request that was not posted.
 	ErrUnknownRequest = errors.New("unknown request")
 )
 
-// Request is a signal, the cancel of a run, the cancel of a node, a redrive, or an answer of the store. kahn.PrepareSignal makes a signal and encodes its value, and
-// kahn.PrepareRedrive makes a redrive.
+// Request is a signal, the cancel of a run or a node, a redrive, or the store's answer to an await, see [Awaiter]. kahn.PrepareSignal
+// makes a signal and encodes its value, and kahn.PrepareRedrive makes a redrive.
 type Request struct {
 	// ID identifies the request among the requests for the run. Posting it again with the same Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
@@ -72,7 +72,8 @@ type Request struct {
 	// Value is JSON. For a KindSignal it is the value that the run's codec has encoded, for a KindRedrive a [Redriving], and for a KindEnded an
 	// [Ended]. It is nil for other kinds.
 	Value json.RawMessage `json:"value,omitempty"`
-	// Actor names the person or program that asks, and Comment says why. Two requests that differ only in these count as the same.
+	// Actor names the person or program that asks, and Comment says why. Two requests that differ only in Actor or Comment count as the
+	// same.
 	Actor   string `json:"actor,omitempty"`
 	Comment string `json:"comment,omitempty"`
 }
@@ -231,8 +232,8 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 }
 
 // Settle sets Status and Refused. taken is the number of the last request of the run that was answered; answer is the Refused of the
-// [TakenRequest] for this one, or nil. A request that has no answer waits if its number is above taken; otherwise the end of the run has
-// refused it. It is for implementations of [Inbox].
+// [TakenRequest] that answers r, or nil if none does. Without an answer r waits if its number is above taken; otherwise it was refused
+// because the run has ended. It is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

@@ -28,7 +28,7 @@ type Memory struct {
 	turn  int64            // the number of the last turn
 	turns map[string]int64 // by key: the number of the key's last turn
 
-	grants map[string]*Grants // by limits
+	grants map[string]*Grants // by the names of limits
 	swept  int                // how many limits remained when the expired limits were last removed
 }
 

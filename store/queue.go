@@ -44,7 +44,7 @@ type DueNotifier interface {
 	NotifiesDue() bool
 }
 
-// TurnStore is a [QueueStore] that knows which keys have had their turns, and how many runs of a key are leased. [Memory], store/sqlite and
+// TurnStore is a [QueueStore] that records the turns of keys, and counts the leased runs of each key. [Memory], store/sqlite and
 // store/postgres implement it; any other store has turns only within each page of Due, and no bounds for keys.
 type TurnStore interface {
 	QueueStore
@@ -67,7 +67,7 @@ func KeyFull(t Turn) error {
 	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
-// ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer program has upgraded the
+// ErrNewerSchema is returned by Announce if the program is older than the schema of its store: a newer program has upgraded the
 // schema since this program opened the store. The process may finish the runs that it has, but takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
@@ -165,8 +165,8 @@ func (p *DuePage) Fill(list []DueRun, most, each int) {
 	}
 }
 
-// inTurns brings runs that are due, sorted by priority and time, into turns of their keys. It leaves out further runs of a key after the first
-// `each`, since unread runs of other keys may come before them; cut reports whether it left any out.
+// inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it
+// keeps only the first `each` runs of a key, since unread runs may come before the others; cut reports whether it left out a run.
 func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	ranks, places := map[string]int{}, make([]int, 0, len(list))
 	kept := list[:0]

@@ -22,16 +22,16 @@ type ScheduleStore interface {
 	// store. It leaves out names that are not stored.
 	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
 	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged
-	// unless s.Revision is the stored revision, which counts as 0 if the schedule is not stored. The call makes the stored revision one
-	// higher. Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has
-	// changed, unless the store did not answer.
+	// if s.Revision differs from the stored revision, which counts as 0 if the schedule is not stored. The call increments the stored
+	// revision. Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has
+	// changed, but if the store did not answer, the schedule may have been stored.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
-	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the revision is not the stored
-	// one.
+	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if revision differs from
+	// the stored revision.
 	RemoveSchedule(ctx context.Context, name string, revision uint64) error
 }
 
-// ErrScheduleChanged refuses to write a schedule that has changed since it was read.
+// ErrScheduleChanged is returned if a schedule has changed since it was read, and was therefore not written.
 var ErrScheduleChanged = errors.New("the schedule has changed")
 
 // Schedule is the row of a schedule.

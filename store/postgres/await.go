@@ -14,12 +14,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Awaits are settled in the transaction of the commit that begins a wait, or ends an awaited run. Each statement of this transaction
-// sees what other transactions have committed before the statement. These rules ensure that of two concurrent commits one always sees
-// the other:
+// A commit that begins a wait, or ends an awaited run, stores, answers and removes awaits in its own transaction. This is called
+// settling them. Each statement of the transaction sees what other transactions have committed before the statement. These rules
+// ensure that of two concurrent commits one always sees the other:
 //
-//   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement of a batch
-//     does not end a marked run, see commitText. The end is written here, by a later statement than the one that has locked the row.
+//   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement for a
+//     batch of commits does not end a marked run, see commitText. Only executeParts writes such an end, and answers the awaits
+//     in later statements.
 //   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle sees all
 //     other waits of the cycle.
 //   - A commit waits for no lock but the advisory lock, which it takes before it locks any row: if a row is locked, the commit is rolled
@@ -34,9 +35,9 @@ func (p *parts) lockAwaits(list []store.Await) {
 	}
 }
 
-// settleAwaits keeps and answers the awaits that a commit changes; the transaction has written the commit's run before. It returns the
-// runs for which it has posted requests. The error is errLocked if another transaction has locked the row of a run that settleAwaits must
-// change.
+// settleAwaits stores, removes and answers the awaits that a commit changes, after the transaction has written the row of the commit's
+// run. It returns the runs for which it has posted requests. The error is errLocked if another transaction has locked the row of a run
+// that settleAwaits must change.
 func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -55,7 +56,7 @@ const reachText = `WITH RECURSIVE reach(id) AS (
 	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`
 
-// await keeps the awaits of a commit, and adds the answers that are known at once.
+// await stores and removes the awaits of a commit, and adds to posts the answers that are known at once.
 func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAnswers) error {
 	var withdrawn []string
 	var begun []store.Await
@@ -124,7 +125,7 @@ WHERE r.run = l.run RETURNING r.run`), []any{awaited}, func(pgx.Rows) error { ma
 	return e, nil
 }
 
-// endAwaits adds the answers for the nodes that await a run that has ended.
+// endAwaits adds to posts the answers for the nodes that await a run that has ended.
 func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status machine.RunStatus, posts *postedAnswers) error {
 	const awaiting = "$S.awaits a JOIN $S.runs r USING (run) WHERE a.awaited = $1 AND r.ended IS NULL"
 	open, locked := 0, 0

@@ -129,7 +129,7 @@ func (s *Store) write(batch []*call[*commit]) {
 	}
 }
 
-// settles reports whether the commit is written in a transaction of its own, see [parts].
+// settles reports whether the commit must settle awaits in a transaction of its own, see settleAwaits.
 func (m *commit) settles() bool {
 	return len(m.c.Awaits) > 0 || m.apart && m.c.Status.Terminal()
 }

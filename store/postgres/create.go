@@ -26,10 +26,10 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, e
 	return stored, created, about("create", n.ID, err)
 }
 
-// CreateTx is Create in the program's own transaction in the database of the store: the run exists once the transaction is committed. After an
-// error of [store.Admin] the transaction remains usable. A call that creates or acquires a run of the same id waits until the transaction has
-// ended; the other acquisitions of that process wait with it, since they share a statement. If the run exists, CreateTx locks its row like
-// [Store.PostTx].
+// CreateTx is Create in the program's own transaction in the database of the store: the run exists once the transaction is committed. If
+// CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], the transaction remains
+// usable. A call that creates or acquires a run of the same id waits until the transaction has ended; the other acquisitions of that
+// process wait with it, since they share a statement. If the run exists, CreateTx locks its row like [Store.PostTx].
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -113,7 +113,8 @@ events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CR
 SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notified + ` IS NOT NULL`
 }
 
-// notified notifies listening stores of the run r, which is due, or may be due soon, or has a request: see [Store.NotifiesDue].
+// notified is the expression that notifies listening stores of the run r, which is due, or may be due soon, or has a request: see
+// [Store.NotifiesDue].
 const notified = "pg_notify('$CHANNEL', r.id)::text"
 
 // put writes a whole run, see putText, and returns the stored run without record and nodes, or nil if it has written nothing.

@@ -21,8 +21,8 @@ var (
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// lasting maps SQLSTATEs, and classes of them, to the errors that a store returns for them. Repeating the call would cure none of these
-// errors.
+// lasting maps SQLSTATEs, and classes of them, to the errors that a store returns for them. Repeating the call would not help, except
+// where the error is nil.
 var lasting = []struct {
 	code string
 	err  error

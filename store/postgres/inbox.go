@@ -94,7 +94,8 @@ func collides(err error) bool {
 
 // PostTx is Post in the program's own transaction in the database of the store. When the transaction is committed, the request is stored,
 // and the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll, even if it is
-// this Store. After an error of [store.Inbox] the transaction remains usable.
+// this Store. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
+// transaction remains usable.
 //
 // PostTx locks the row of the run until the transaction ends; commits of the run and renewals of its lease wait meanwhile, so keep the
 // transaction shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for
@@ -221,7 +222,7 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with waiting requests. The goroutine of the Poller owns it.
+// lookout finds runs with waiting requests. Only the goroutine of the Poller uses the lookout.
 type lookout struct {
 	store *Store
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
@@ -279,8 +280,8 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// listenOnce listens as long as a connection lasts, and reports whether there was one. Requests that are posted while there is no connection
-// are found by polling, and by the look when the next connection begins.
+// listenOnce listens as long as a connection lasts, and reports whether there was one. While there is no connection, polling finds the
+// requests that are posted; the store also looks for them when the next connection begins.
 func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listened bool) {
 	opening, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -62,7 +62,7 @@ func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 }
 
 // AcquireTurn implements [store.TurnStore]. If the key has a bound, processes acquire its runs one after the other, each in its own
-// transaction. A transaction waits for the previous one without a lock on the row of a run.
+// transaction. While a transaction waits for the previous one, it holds no lock on the row of a run.
 func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Duration, t store.Turn) (store.Lease, *store.Run, error) {
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -226,7 +226,7 @@ func (s *Store) performRenewals(batch []*call[renewal]) {
 	s.settle(batch, false, s.texts.renew, &renewed, renewed.ttls)
 }
 
-// settle renews leases, or releases them if release is set, and sets the errors of those calls of the batch that asked for it.
+// settle renews leases, or releases them if release is set, and sets the errors of the calls that asked for the renewal or the release.
 func (s *Store) settle(batch []*call[renewal], release bool, text string, rows *leaseRows, more ...any) {
 	done, lasting, err := s.changeLeases(context.Background(), text, rows, more...)
 	for _, c := range batch {
@@ -254,8 +254,8 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If some leases were not changed,
-// it also returns the runs whose leases last: the rows of these runs must have been locked.
+// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed. If some leases were not
+// changed, it also returns the runs whose leases last: other transactions must have locked the rows of these runs.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
 		return nil, nil, nil

@@ -100,7 +100,8 @@ func (l *line[T]) work() {
 	}
 }
 
-// pause lets a call come back later, unless it has waited for long enough.
+// pause returns a call to the line after a pause, and reports true. It reports false if the call has waited for as long as a statement may
+// take.
 func (l *line[T]) pause(c *call[T]) bool {
 	now := time.Now()
 	if c.until.IsZero() {

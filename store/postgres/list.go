@@ -70,7 +70,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	}
 	switch statuses := names(f.Statuses); len(statuses) {
 	case 0:
-	case 1: // a condition of equality, with which the index has the order of the list
+	case 1: // with = instead of ANY, the index runs_status yields the runs in the order in which List returns them
 		c.add("r.status = $%d", statuses[0])
 	default:
 		c.add("r.status = ANY ($%d)", statuses)

@@ -28,9 +28,9 @@ const (
 	asked   = "r.posted > r.taken AND NOT " + unended
 )
 
-// partsOf returns a table of the parts of the queue q. A part has the runs of one key and one priority that have not ended, in the order of
-// runs_due; its column due is when the first run is due. The query jumps from one part to the next, so its time does not grow with the
-// number of runs in a part.
+// partsOf returns a table of the parts of the queue q. A part has the runs of one key and one priority that have not ended, in the order
+// of runs_due; the column "due" of a part says when its first run is due. The query jumps from one part to the next, so its time does not
+// grow with the number of runs in a part.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -46,9 +46,9 @@ func partsOf() string {
 )`
 }
 
-// plainText selects runs of some queues by the time at which they are due, the earliest first, provided that no unended run in the queues has a key
-// or a priority. If a run has a key or a priority, the statement returns one row without an id: then dueText must be used, which takes
-// the server longer.
+// plainText returns a statement that selects runs of some queues, in the order in which they are due. If an unended run of the queues
+// has a key or a priority, the statement returns one row without an id instead. Then the caller must use dueText, which takes the server
+// longer.
 func plainText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
@@ -191,7 +191,8 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	return page, nil
 }
 
-// seconds converts seconds, bounded below by 0 and above by the longest Duration.
+// seconds converts a number of seconds to a Duration. It returns 0 for a negative number, and about the longest Duration for a number that
+// is too large.
 func seconds(s float64) time.Duration {
 	const most = float64(1 << 62)
 	return time.Duration(min(max(s*float64(time.Second), 0), most))

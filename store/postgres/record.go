@@ -19,7 +19,7 @@ import (
 // compareIDs compares ids by bytes, the order in which rows are locked.
 func compareIDs(a, b string) int { return strings.Compare(a, b) }
 
-// storable reports whether the server can hold a text. Runs with other ids are refused, so that no such run is stored.
+// storable reports whether the server can hold a text. A run whose id the server cannot hold is never stored.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
 // maxText is how many bytes an id or a name in an index may have, and maxPlan how many the hash of a plan may have. A row of an index has up to

@@ -39,16 +39,16 @@
 //
 // # Time
 //
-// Leases are judged by the clock of the server, and so are the times at which runs were created and have ended.
+// The clock of the server decides when a lease has run out, and when a run was created and has ended.
 //
 // # Poolers
 //
-// The store works through PgBouncer in transaction mode: it has no state in a session. Only pgx itself keeps prepared statements there. PgBouncer
-// before 1.21, or with max_prepared_statements = 0, needs
+// The store works through PgBouncer in transaction mode, because the store keeps no state in a session. But pgx keeps prepared statements
+// in a session. PgBouncer before 1.21, or with max_prepared_statements = 0, needs
 //
 //	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 //
-// with which the server makes a plan for each statement: that takes some tenths of a millisecond.
+// With this mode the server makes a plan for each execution of a statement, which takes some tenths of a millisecond.
 //
 // # Privileges
 //

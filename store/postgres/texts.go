@@ -13,7 +13,7 @@ const (
 	withEvents
 	withAnswers
 	withSums   // the columns compensation and usage
-	withAwaits // awaits are settled in the transaction of the statement
+	withAwaits // the transaction also settles awaits, see settleAwaits
 	combinations
 )
 
@@ -40,8 +40,8 @@ func (s *Store) sql(text string) string {
 // leased is the condition that a run is leased.
 const leased = "(r.owner <> '' AND r.expires > $NOW)"
 
-// unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The first of them is the
-// argument with the number from.
+// unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The parameter from is
+// the number of the first argument, and the result next is the number after the last one.
 func unnest(alias string, from int, columns string) (text string, next int) {
 	var arrays, names []string
 	for i, c := range strings.Split(columns, ", ") {

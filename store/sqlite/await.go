@@ -17,7 +17,8 @@ const reachQuery = `WITH RECURSIVE reach(id) AS (
 	SELECT ?1 UNION SELECT a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL`
 
-// await keeps the awaits of a commit, and posts the answers that are known at once. It returns the runs for which it has posted requests.
+// await stores and removes the awaits of a commit, and posts the answers that are known at once. It returns the runs for which it has
+// posted requests.
 func (s *Store) await(do execution, run int64, id string, c *store.Commit) (posted []string, err error) {
 	for _, a := range c.Awaits {
 		if err := do("DELETE FROM kahn_awaits WHERE run = ? AND node = ?", nil, run, a.Node); err != nil {
@@ -43,7 +44,7 @@ func (s *Store) await(do execution, run int64, id string, c *store.Commit) (post
 	return posted, nil
 }
 
-// judgeAwait returns the answer to a new await if it is known at once, else nil.
+// judgeAwait returns the answer to a new await if the answer is known at once, else nil.
 func judgeAwait(do execution, id, awaited string) (*store.Ended, error) {
 	e, known := &store.Ended{Run: awaited}, false
 	err := do("SELECT status FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {

@@ -61,7 +61,8 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	return applied, nil
 }
 
-// settleAwaits keeps and answers the awaits that an applied commit changes, and returns the runs for which it has posted requests.
+// settleAwaits stores, removes and answers the awaits that an applied commit changes, and returns the runs for which it has posted
+// requests.
 func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err error) {
 	w := s.writer
 	if posted, err = s.await(w.in, w.runs[id].number, id, c); err == nil && c.Status.Terminal() {
@@ -72,7 +73,7 @@ func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err e
 	return posted, err
 }
 
-// apply is Commit in a transaction. refused is an error that concerns this commit alone: the transaction continues.
+// apply is Commit in a transaction. If refused is not nil, only this commit has failed, and the transaction can be committed.
 func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applied, refused, err error) {
 	r := w.runs[lease.Run]
 	if r == nil || r.lease != lease {

@@ -36,8 +36,9 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	return stored, created, about("create", n.ID, err)
 }
 
-// CreateTx is Create in the program's own transaction, begun with [Store.DB]: the run exists once the transaction is committed. If CreateTx
-// returns an error of [store.Admin] the transaction is as it was.
+// CreateTx is Create in the program's own transaction, begun with [Store.DB]: the run exists once the transaction is committed. If
+// CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], it has changed nothing in the
+// transaction.
 func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (stored *store.Run, created bool, err error) {
 	if err := n.Check(); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -115,7 +116,7 @@ func (s *Store) head(do execution, id string) (number int64, stored *store.Run, 
 	return number, stored, leased, err
 }
 
-// creation is Create in a transaction. If refused is not nil the transaction continues.
+// creation is Create in a transaction. If refused is not nil, creation has written nothing, and the transaction can be committed.
 func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, created bool, refused, err error) {
 	number, stored, leased, err := s.head(do, n.ID)
 	if err != nil {

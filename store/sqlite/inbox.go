@@ -86,8 +86,9 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted, nil
 }
 
-// PostTx is Post in the program's own transaction, begun with [Store.DB]: the request exists once the transaction is committed. Watchers find it
-// within [Options].Poll after that. If PostTx returns an error of [store.Inbox] the transaction is as it was.
+// PostTx is Post in the program's own transaction, begun with [Store.DB]: the request exists once the transaction is committed. Watchers
+// find it within [Options].Poll after that. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as
+// [store.ErrEnded], it has changed nothing in the transaction.
 func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Request) (posted bool, err error) {
 	if err := q.Check(); err != nil {
 		return false, about("post for", run, err)
@@ -101,7 +102,7 @@ func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Requ
 	return posted, about("post for", run, describe(err))
 }
 
-// post is Post in a transaction. If refused is not nil the transaction continues.
+// post is Post in a transaction. If refused is not nil, post has written nothing, and the transaction can be committed.
 func (s *Store) post(do execution, id string, q *store.Request) (posted bool, refused, err error) {
 	run, number, last := store.Run{ID: id}, int64(0), int64(0)
 	err = do("SELECT run, status, sequence, posted FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
@@ -243,8 +244,8 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection commits. The
-// goroutine of the Poller owns the lookout.
+// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection commits.
+// Only the goroutine of the Poller uses the lookout.
 type lookout struct {
 	store *Store
 	conn  *sql.Conn

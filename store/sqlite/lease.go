@@ -34,8 +34,9 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. A dead process's lease is free at once. As long as the lease of a living process lasts, Acquire
-// refuses the run to every other process, even to a process with the same owner: then the error matches [store.ErrOwnerInUse].
+// Acquire implements [store.Store]. It does not wait for the lease of a dead process to run out. While the lease of a living
+// process lasts, every other process gets an error that matches [store.ErrLeased], and also [store.ErrOwnerInUse] if the
+// lease has the same owner.
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err

@@ -97,7 +97,8 @@ func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery)
 	return parts, keyed, now, next, err
 }
 
-// firstKeys keeps the parts of the first `most` keys, since a page of `most` runs reaches no further key, and returns how many keys are left.
+// firstKeys returns the parts of the first `most` keys, and the number of these keys. A page of `most` runs cannot have runs of other
+// keys.
 func firstKeys(parts []part, most int) (_ []part, keys int) {
 	seen := map[string]bool{}
 	parts = slices.DeleteFunc(parts, func(p part) bool {
@@ -167,7 +168,8 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	return page, nil
 }
 
-// waitOf converts milliseconds, bounded below by 0 and above by the longest Duration.
+// waitOf converts a number of milliseconds to a Duration. It returns 0 for a negative number, and about the longest Duration for a number
+// that is too large.
 func waitOf(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
@@ -317,9 +319,9 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to the
-// next, so the lengths of the queues do not matter. It counts the runs of the queues that no living process performs. NULL ends a search.
-// SQLite uses only the first column of an index to compare pairs, so that one search for both would read all runs.
+// deadQuery is the statement of Unclaimable. By the index kahn_runs_due it jumps from one workflow to the next, and then from one plan to
+// the next, so the lengths of the queues do not matter. It counts the runs of the queues that no living process performs. NULL ends a
+// search. SQLite uses only the first column of an index to compare pairs, so a single search by both columns would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL

@@ -111,7 +111,7 @@ func (c *Cluster) Start() error {
 		if err := c.keeper.Start(); err != nil {
 			return err
 		}
-		for range 100 { // the server may refuse to start while processes of its former life still run
+		for range 100 { // the server may refuse to start while processes of the stopped server still run
 			if err = c.answers(); err == nil {
 				return nil
 			}
