@@ -189,7 +189,7 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(list, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
-// flatten lists the leaves of a tree of errors, sorted by place: the validator finds them in map iteration order.
+// flatten lists the leaves of a tree of errors. It sorts them by path, since the validator finds them in map iteration order.
 func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {

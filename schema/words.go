@@ -203,7 +203,8 @@ func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	return w, len(e.Causes) > 0
 }
 
-// isWhole reports whether the message for a keyword leaves out errors about parts of the value.
+// isWhole reports whether flatten uses the message of a keyword's error, and leaves out the errors about parts of the value that caused
+// it.
 func isWhole(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.PropertyNames, *kind.Contains, *kind.MinContains:

@@ -31,16 +31,16 @@ type Admin interface {
 	List(ctx context.Context, q Query) (Page, error)
 	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out numbers that are zero.
 	Count(ctx context.Context, f Filter) ([]Count, error)
-	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. What else the engine records, such
-	// as a compensation, is listed like a node. The error matches ErrUnknownRun if the run is not stored.
+	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. Other records of the engine, such
+	// as compensations, are listed like nodes. The error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
 	// Insert stores a whole run, as Load of this or another store returns it. If the store is an EventStore, Insert also stores the run's
 	// Events. The error matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been
 	// loaded, or has a LastEvent but not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
-	// Prune removes runs that have ended and match, with all that is stored for them; the runs that ended first go first. It leaves out runs
-	// whose lease lasts, since the process that performed them is about to release it; runs for which a redrive waits, see [Inbox]; and the
-	// latest ticks of schedules, see [ScheduleStore].
+	// Prune removes runs that have ended and match q, with all that is stored for them, beginning with the runs that ended first. It
+	// leaves out runs whose lease lasts, since the process that performed them is about to release it; runs for which a redrive waits, see
+	// [Inbox]; and the latest ticks of schedules, see [ScheduleStore].
 	Prune(ctx context.Context, q PruneQuery) (Pruned, error)
 }
 
@@ -352,7 +352,7 @@ type ListedNode struct {
 
 // PruneQuery selects runs to be removed.
 type PruneQuery struct {
-	// EndedBefore is required: runs that ended before this time are removed.
+	// EndedBefore is required: Prune removes runs that ended before this time.
 	EndedBefore time.Time
 	// Statuses are terminal statuses of runs; none means all terminal statuses.
 	Statuses []machine.RunStatus

@@ -304,7 +304,7 @@ SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
 ) q LEFT JOIN s USING (workflow, plan) WHERE q.runs > 0 AND (NOT $1 OR coalesce(s.until <= $NOW, true)) ORDER BY q.workflow, q.plan`
 }
 
-// Queues implements [store.QueueStore]. Its time grows with the runs that have not ended, by entries of an index.
+// Queues implements [store.QueueStore]. It reads an entry of an index for each run that has not ended.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) { return s.queues(ctx, false) }
 
 // Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the runs in queues that no living process

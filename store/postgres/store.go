@@ -103,9 +103,9 @@ type Options struct {
 	// Timeout is how long a statement may take, DefaultTimeout if it is 0. After that its connection is closed, and the call fails. Timeout
 	// should be shorter than leases, so that there is time for another attempt.
 	Timeout time.Duration
-	// Listen is the connection string of the store's own connection, over which the server notifies it of requests that other processes post, and
-	// of runs that they create or leave. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the
-	// store only polls.
+	// Listen is the connection string of the store's own connection, over which the server notifies the store of requests that other
+	// processes post, and of runs that they create or leave. It must not lead through PgBouncer in transaction mode, where LISTEN has no
+	// effect. If it is empty, the store only polls.
 	Listen string
 	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.

@@ -337,7 +337,7 @@ SELECT workflow, plan, count(*), min(due), until, %[1]s FROM (
 	WHERE n.workflow = r.workflow AND n.plan = r.plan AND n.due IS NOT NULL AND (r.workflow <> '' OR r.plan <> '' OR n.sequence > 0)
 ) GROUP BY workflow, plan`
 
-// Queues implements [store.QueueStore]. Its time grows with the runs that have not ended, by entries of an index.
+// Queues implements [store.QueueStore]. It reads an entry of an index for each run that has not ended.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 	return s.queues(ctx, queuesQuery)
 }
