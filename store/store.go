@@ -10,16 +10,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Store keeps runs durably: after a crash the next process loads the run and continues from the last commit. It implements the readiness
-// model. Every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its predecessors. An
-// attempt is recorded before its step is called. All changes of a completion are in one transaction. A transaction may hold the starts
-// and ends of any number of nodes. Package storetest tests what every Store must satisfy.
+// Store stores runs durably: after a crash the next process loads the run and continues from the last commit. A Store implements the
+// readiness model: every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its
+// predecessors. An attempt is recorded before its step is called. All changes that follow from the end of an attempt are in one
+// transaction. A transaction may hold the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
-// A run belongs to the holder of its lease. Every write carries the lease, and a store rejects a lease that is not the newest, or has expired,
-// with [ErrFenced]. Otherwise a store answers a write with an [Applied]. After another error the write may or may not have happened. The
-// engine then repeats the write until the lease runs out, except for the first write of a life, and the store must recognise the repeated
-// write. The engine does not repeat a write after [ErrRejected], if the data is at fault, or [ErrUnusable], if the store is: an
-// implementation returns these two for permanent errors, and only for them.
+// A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not
+// the newest, and otherwise an [Applied]. After any other error the write may or may not have happened. The engine then repeats the write
+// until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first write after Acquire, nor a
+// write that has returned [ErrRejected] or [ErrUnusable]. A store returns these two only if the error is permanent: ErrRejected if the data
+// is at fault, ErrUnusable if the store is.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
@@ -30,11 +30,13 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
-	// Commit applies a transaction as a whole, or not at all: its fields in their order, and each list in its own order. Its Sequence must be one
-	// above the last applied Sequence; an equal one returns Duplicate, a lower one Stale, a higher one Conflict, and nothing changes. Nor does
-	// anything change in these cases, in which the store returns the answer in parentheses:
+	// Commit applies a transaction as a whole, or not at all: its fields in their order, and each list in its own order. The Sequence must
+	// be one above the last applied Sequence. For any other Sequence the store changes nothing, and returns Duplicate if it equals the last
+	// applied one, Stale if it is lower, and Conflict if it is higher. The store also changes nothing in these cases, and returns the
+	// answer in parentheses:
 	//
-	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it, or was completed before (Conflict).
+	//   - An attempt in Completed is below the last recorded attempt of its node (Stale); or is above that, or was completed before
+	//     (Conflict).
 	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
 	//   - Started or Nodes names a node that is stored as terminal (Conflict).
 	//   - The run has ended and Reopen is not set (Conflict), unless the commit only refuses requests.
@@ -60,33 +62,33 @@ type Commit struct {
 	// Reopen begins a redrive: the transaction is applied even if the run has ended. The run then continues, unless the transaction ends it
 	// again.
 	Reopen bool `json:"reopen,omitempty"`
-	// Reset are the nodes that a redrive takes back, terminal ones among them. Afterwards each is as if no commit had named it: it has no record,
-	// no attempt, and a counter of zero. The rest of the transaction applies to this state. A store may return such a node as the zero
-	// Node, or not at all.
+	// Reset are the nodes that a redrive resets; they may be terminal. Afterwards each node is as if no commit had named it: it has no
+	// record, no attempt, and a counter of zero. The rest of the transaction applies to this state. A store may return such a node as the
+	// zero Node, or not at all.
 	Reset []string `json:"reset,omitempty"`
-	// Completed are the attempts that have ended. An attempt whose start was never written has no end here.
+	// Completed are the attempts that have ended. If the start of an attempt was never written, its end is left out.
 	Completed []Attempt `json:"completed,omitempty"`
-	// Started are the attempts that begin: their steps are called once the transaction is applied. The nodes leave the queue.
+	// Started are the attempts that begin: their steps are called once the transaction is applied. Their nodes leave the queue.
 	Started []Attempt `json:"started,omitempty"`
-	// Nodes are the records of the nodes that changed, results included. They replace those that are stored.
+	// Nodes are the records of the nodes that changed, results included. They replace the stored records of these nodes.
 	Nodes []NodeRecord `json:"nodes,omitempty"`
 	// Readiness are the increments of the counters of successor nodes.
 	Readiness []Readiness `json:"readiness,omitempty"`
 	// Ready are the nodes to be queued.
 	Ready []string `json:"ready,omitempty"`
-	// Events are the next events of the run's log, in order. Only an [EventStore] gets any. If they do not follow the end of the stored log, see
-	// [Commit.EventsFollow], nothing changes (Conflict).
+	// Events are the next events of the run's log, in order. Only an [EventStore] gets any. If the events do not follow the end of the
+	// stored log, see [Commit.EventsFollow], the store changes nothing and returns Conflict.
 	Events []EventRecord `json:"events,omitempty"`
-	// Taken answers requests: this transaction stores the effect of each request, or the run has refused it. Only an [Inbox] gets any. If
-	// they are not the next requests of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run
-	// refuses all other requests. A transaction that only refuses redrives of a run that has ended leaves the run and its time of end as
-	// they are.
+	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only
+	// an [Inbox] gets any. If these are not the next requests of the run, see [Commit.TakenFollow], the store changes nothing and returns
+	// Conflict. A transaction that ends the run refuses all other requests. A transaction that only refuses redrives of a run that has
+	// ended leaves the run and its time of end as they are.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets any. A transaction that ends the run begins no
 	// awaits.
 	Awaits []Await `json:"awaits,omitempty"`
-	// Spec, if not nil, replaces what the run was asked to do. It is set in the first commit of a run that was created without a Spec,
-	// and when the run continues with other inputs, under another plan or with other labels.
+	// Spec, if not nil, replaces the run's Spec. It is set in the first commit of a run that was created without a Spec, and when the run
+	// continues with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`
 	// Run, if not nil, replaces the run's record.
 	Run json.RawMessage `json:"run,omitempty"`
@@ -94,19 +96,19 @@ type Commit struct {
 	Compensation *machine.Compensation `json:"compensation,omitempty"`
 	// Usage, if not empty, replaces what the run has used.
 	Usage map[string]float64 `json:"usage,omitempty"`
-	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
-	// status changes, else RunPending.
+	// Status is the new status of the run: RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or
+	// RunRunning if the run changes to that. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
 	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or its first
-	// deadline passes. The deadlines are those of its gates, of its nodes over all attempts, and of the run itself. If the process left
-	// the run with work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored one,
-	// even if it is zero: a run whose WakeAt has passed and that is not leased is due. A store keeps it at least to the millisecond, and
+	// deadline passes. The deadlines are those of its gates, of its nodes over all attempts, and of the run itself. If the process left the
+	// run with work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if
+	// it is zero. A run is due if its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond, and
 	// refuses a time outside the years 1 to 9999, which JSON cannot express, with ErrRejected.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
-// Attempt names an attempt of a node. Nodes that the engine evaluates or performs itself, such as conditions and composites, have none in a
-// store.
+// Attempt names an attempt of a node. Nodes that the engine evaluates or performs itself, such as conditions and composites, have no
+// attempts in a store.
 type Attempt struct {
 	// Node is the node's id, inside composites its path: see kahn.Durable.
 	Node    string `json:"node"`
@@ -122,8 +124,8 @@ type NodeRecord struct {
 	Columns
 }
 
-// Columns is what a store keeps of a node, in parts for which a store may have columns. A store returns each part as it was given; an empty one
-// may come back as nil.
+// Columns is the stored data of a node, in parts: a store may have a column for each. A store returns each part unchanged, but may return
+// nil for an empty part.
 type Columns struct {
 	Status machine.Status    `json:"status,omitempty"`
 	Cause  machine.CauseKind `json:"cause,omitempty"` // why the node failed, was stopped, or was asked to stop
@@ -142,21 +144,21 @@ type Columns struct {
 // Readiness counts predecessors of a node that have resolved.
 type Readiness struct {
 	Node     string `json:"node"`
-	By       int    `json:"by"`       // how many predecessors resolved in this transaction; below zero if a redrive takes some back
+	By       int    `json:"by"`       // how many predecessors resolved in this transaction; negative if a redrive resets predecessors
 	Required int    `json:"required"` // how many predecessors the node has
 }
 
-// Spec says what a run was asked to do, and has the labels and keys by which a host finds it.
+// Spec says what a run was asked to do, and has the labels and keys by which a host finds the run.
 type Spec struct {
 	Workflow string `json:"workflow,omitempty"` // the name of the graph
 	Plan     string `json:"plan,omitempty"`     // the hash of the plan
-	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. Its member "#fire", if
-	// present, is not an input: it holds the trigger that fires the run, see kahn.Fire, and the payload.
+	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. If the object has
+	// the member "#fire", this is not an input but the trigger that fires the run, with its payload: see kahn.Fire.
 	Inputs json.RawMessage   `json:"inputs,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
-	// Key groups runs, for example by tenant: runs that are due take turns by their keys, see [QueueStore]. "" is a key, too. Priority orders the
-	// due runs of a key, higher ones first.
+	// Key groups runs, for example by tenant: runs that are due take turns by their keys, see [QueueStore]. "" is a key, too. Priority
+	// orders the due runs of a key: runs with higher priorities come first.
 	Key      string `json:"key,omitempty"`
 	Priority int    `json:"priority,omitempty"`
 }
@@ -165,8 +167,8 @@ type Spec struct {
 type Run struct {
 	ID string `json:"id"`
 	Spec
-	// Created is when the run was created, or acquired for the first time, and Ended when a commit ended it, by the clock of the store, at least
-	// to the millisecond.
+	// Created is when the run was created or, if it was not created, first acquired. Ended is when a commit ended the run. Both are by the
+	// clock of the store, at least to the millisecond.
 	Created  time.Time         `json:"created,omitzero"`
 	Ended    time.Time         `json:"ended,omitzero"`
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
@@ -254,11 +256,11 @@ var (
 	ErrUnusable = errors.New("the store is unusable")
 )
 
-// ValueChecker is a [Store] that knows beforehand which values it would reject. The engine asks before a node completes: a refused value fails
-// its node with [machine.CauseStoreRejected], and the run continues. If the store is no ValueChecker, or only the transaction shows that a value
-// is too large, Commit returns [ErrRejected] for a commit with such a value. The engine then commits the outputs one by one to find the
-// rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame, the run
-// fails.
+// ValueChecker is a [Store] that can say before a commit whether it would reject a value. The engine calls CheckValue with the output of a
+// node before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run
+// continues. If the store is no ValueChecker, or only the transaction shows that a value is too large, Commit returns [ErrRejected] for a
+// commit with such a value. The engine then commits the outputs one by one to find the rejected one, and leaves the run. The node of the
+// rejected output fails when the run continues. If no output is to blame, the run fails.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded. After any other
 	// error the value is written, and the commit shows whether the store accepts it. CheckValue is called from several goroutines, and must not

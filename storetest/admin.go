@@ -127,7 +127,7 @@ func createReused(ctx context.Context, s store.Admin) error {
 		return n
 	}
 	return unchanged(ctx, s, func() error {
-		n := other(func(n *store.NewRun) { // labels, parent, time and the spelling of the inputs do not matter
+		n := other(func(n *store.NewRun) { // a run with other labels, parent, time or spelling of the inputs counts as the same run
 			n.Labels, n.Parent, n.NotBefore = nil, "", time.Time{}
 			n.Inputs = json.RawMessage(`{"text":"one","n":12345678901234567890}`)
 		})

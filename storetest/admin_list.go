@@ -17,8 +17,8 @@ import (
 // epoch is when the first inserted run was created, and future is after the end of all runs.
 var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// storedRun returns a run for Insert. Its number decides its fields: the numbers cover all statuses, and every combination of two workflows,
-// parents and labels.
+// storedRun returns a run for Insert. The number i decides the fields of the run: over all numbers, the runs have all statuses, and every
+// combination of two workflows, parents and labels.
 func storedRun(id string, i int) *store.Run {
 	r := &store.Run{
 		ID: id, Created: epoch.Add(time.Duration(i) * time.Second), Sequence: 5, Record: record("run"), Status: machine.RunStatus(i % 6),
@@ -45,7 +45,7 @@ func storedRun(id string, i int) *store.Run {
 	return r
 }
 
-// filled inserts n runs, in an order that no list has, and returns them in the order of lists: the newest first.
+// filled inserts n runs and returns them in the order of lists, the newest first. It inserts them in another order.
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
 	runs = make([]*store.Run, n)
 	for k := range n {
@@ -401,7 +401,8 @@ func listUsed(ctx context.Context, s store.Admin) error {
 	return same("a duplicate", page.Runs[0].Usage, acquired.Usage)
 }
 
-// listReported performs a run in two lives. Its steps report usage and set labels: lists have both as soon as the attempts have ended.
+// listReported performs a run in two lives, which means by two processes, one after the other. The steps report usage and set labels. Lists
+// must have both as soon as the attempts have ended.
 func listReported(ctx context.Context, s store.Admin) error {
 	g := &kahn.Graph{Name: "reports"}
 	g.Add(kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"ask"}}, kahn.Node{ID: "sum", After: []string{"gate"}})

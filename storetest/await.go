@@ -44,7 +44,8 @@ var awaitChecks = []check[store.Awaiter]{
 	{"runs of kahn await others", engineAwaits},
 }
 
-// awaits returns a commit with which nodes begin to await runs: each "node run", or "node" to withdraw.
+// awaits returns a commit with which nodes begin to await runs. An element of list is "node run", or "node" if the node ceases to await a
+// run.
 func awaits(sequence uint64, list ...string) store.Commit {
 	c := store.Commit{Sequence: sequence}
 	for _, text := range list {
@@ -98,14 +99,14 @@ func answersOf(ctx context.Context, s store.Awaiter, run string) (answers []stri
 	return answers, err
 }
 
-// expectAnswers compares the answers that were posted for a run.
+// expectAnswers compares the answers that were posted for a run with want.
 func expectAnswers(ctx context.Context, s store.Awaiter, run string, want ...string) error {
 	got, err := answersOf(ctx, s, run)
 	slices.Sort(want)
 	return errors.Join(err, same("the answers for run "+run, got, want))
 }
 
-// expectAwaits compares what a run awaits: each "node run".
+// expectAwaits compares the awaits of a run with want, each written as "node run".
 func expectAwaits(ctx context.Context, s store.Awaiter, run string, want ...string) error {
 	list, err := s.LoadAwaits(ctx, run)
 	var got []string
@@ -381,7 +382,7 @@ func awaitsPosted(ctx context.Context, s store.Awaiter) error {
 		expectError("a signal with the id of an answer", id, machine.ErrBadValue), expectAnswers(ctx, s, "a"), expectAwaits(ctx, s, "a", "x b"))
 }
 
-// engineAwaits lets runs of kahn await runs, also inside a map: a run that ends, a cancelled run, an unknown run, and the run itself.
+// engineAwaits performs runs whose steps, also inside a map, await a run that ends, a cancelled run, an unknown run, and their own run.
 func engineAwaits(ctx context.Context, s store.Awaiter) error {
 	step := func(ctx context.Context, step *kahn.Step) (any, error) {
 		item, _ := step.Item()

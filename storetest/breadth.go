@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// odd has ids that a careless store confuses, or returns changed.
+// odd has ids that a careless store confuses with one another, or returns in another form.
 var odd = []string{
 	"r", "R", "é", "e\u0301", "É", "straße", "STRASSE", "跑", "🏃", "a b", "a b ", " a b", "a%b", "a_b", `a'b"c`, `a\b`, "a\nb", "a/b[1]#2",
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),

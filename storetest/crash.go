@@ -28,9 +28,9 @@ const crashNodes = 130
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
 // ended, the next process begins another one, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten
 // times as many processes, and kills them later and later, since a machine may be slow. Kill returns how many runs have ended, and the
-// first fault it finds. There are three faults: the outcome depends on the kills, a step was repeated although its end was stored, or a
-// process has failed. The function command makes the process, which calls [Killed] for the folder. The function folder makes a new and
-// empty folder.
+// first fault it finds. There are three faults: a run has another outcome than without kills, a step was repeated although its end was
+// stored, or a process has failed by itself. The function command makes the process, which calls [Killed] for the folder. The function
+// folder makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -229,7 +229,7 @@ func precedes(from, to string) bool {
 	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
 }
 
-// finished is the reported outcome of a run whose process was killed between the end of the run and the report: only the store knows the
+// finished is reported in place of the outcome if the process that ended the run was killed before it could report: only the store has the
 // outcome.
 const finished = "finished"
 
@@ -249,8 +249,8 @@ func addOutcomes(m map[string]string, res *kahn.Result, prefix string) {
 	}
 }
 
-// checkEffects reads the log of effects. A step whose successor has begun is durable, and must not begin again. No step may begin before
-// its predecessors have ended, except skipped predecessors.
+// checkEffects reads the log of effects. The end of a step is stored before its successors begin, so a step must not begin again after a
+// successor has begun. No step may begin before its predecessors have ended, except skipped predecessors.
 func checkEffects(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -325,9 +325,9 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill kills processes while they perform a run, which the next ones continue, see [Kill]. Processes made by the function whole must
-// not fail. Processes made by the function torn, whose store is [Torn], must fail, which shows that the test notices a store that writes
-// a commit in parts.
+// RunKill kills processes while they perform a run; the next process continues the run, see [Kill]. Processes made by the function whole
+// must not fail. Processes made by the function torn, whose store is [Torn], must fail, which shows that the test notices a store that
+// writes a commit in parts.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()

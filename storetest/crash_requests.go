@@ -32,7 +32,7 @@ const (
 	askedIdle  = 3
 	cancelID   = "run"                  // the id and the comment of the request that cancels the run
 	askedToken = "answer"               // the token with which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // the least life of a process; doubled after each life in which no request was answered
+	askedLife  = 100 * time.Millisecond // the least time until a process is killed; doubled after each process that answered no request
 )
 
 // askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same
@@ -197,7 +197,7 @@ func (p *poster) create() error {
 // askedTime is how long the runs of a folder may take.
 const askedTime = 5 * time.Minute
 
-// post posts signals until the run has ended, and in between cancels of its nodes or of the run.
+// post posts signals for the run until it has ended, and now and then a request that cancels a node or the run.
 func (p *poster) post() {
 	ctx, cancel := context.WithTimeout(p.ctx, askedTime)
 	defer cancel()
@@ -262,7 +262,7 @@ func (p *poster) judge(check checkEvents) (answered int, err error) {
 				return 0, fmt.Errorf("request %s waits although the run has ended", q.ID)
 			case store.RequestApplied:
 				if q.Kind == store.KindCancelNode && slices.Contains(given, cancelID) {
-					continue // the node was stopping with the run: the first cause stands
+					continue // the node was already stopping with the run, and keeps that cause
 				}
 				given = append(given, q.ID)
 			}

@@ -54,13 +54,13 @@ func slots(keep, want int) store.GrantRequest {
 	return store.GrantRequest{Limit: "limit", Most: 4, Keep: keep, Want: want}
 }
 
-// held compares how many slots a holder has after a request.
+// held makes a request, and returns an error unless the holder then has want slots.
 func held(ctx context.Context, s store.GrantStore, what, holder string, d time.Duration, r store.GrantRequest, want int) error {
 	a, err := ask(ctx, s, holder, d, r)
 	return errors.Join(err, same(what+": the slots of "+holder, a.Held, want))
 }
 
-// grantsTaken: all holders together have no more slots than the limit, and a slot that one holder gives back another holder gets.
+// grantsTaken: all holders together have no more slots than the limit, and a slot that one holder gives back can be taken by another.
 func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	for _, step := range []struct {
 		what, holder string
@@ -99,7 +99,7 @@ func grantsLast(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(held(ctx, s, "after the lease", "heir", ttl, slots(0, 2), 2), held(ctx, s, "whose lease has run out", "dies", ttl, slots(3, 3), 1), held(ctx, s, "whose lease lasts", "lives", ttl, slots(1, 1), 1))
 }
 
-// grantsRenewed: a holder that asks again in time keeps its slots, however long.
+// grantsRenewed: a holder that asks again in time keeps its slots for any length of time.
 func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	if err := held(ctx, s, "at first", "a", short, slots(0, 4), 4); err != nil {
 		return err
@@ -111,13 +111,14 @@ func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	return held(ctx, s, "while the second lease lasts", "b", ttl, slots(0, 4), 0)
 }
 
-// grantsWanted: a holder with many slots sees that another holder wants some. That holder gets slots when they are given back.
+// grantsWanted: a holder with many slots sees that another holder wants some. The other holder gets slots when the first holder gives them
+// back.
 func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 	for i := range 10 {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // after a second the wish has expired, since the machine is slow: try again
+		} // the check failed after more than a second: on so slow a machine the wish has expired, so try again
 	}
 	return err
 }
@@ -144,7 +145,7 @@ func partsOf(ctx context.Context, s store.GrantStore, limit string) error {
 	return nil
 }
 
-// grantsNamed: an answer has the other holders, with the data of their requests.
+// grantsNamed: an answer lists the other holders, with the data of their requests.
 func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	first, second := slots(0, 3), slots(0, 2)
 	first.Runs, second.Runs = []string{"run-7", "rún 'x' \x01"}, nil

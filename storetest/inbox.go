@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is called for a run. Extra calls are allowed, but not for another run.
+// heard waits until the watcher is called for a run. Further calls for this run are allowed; a call for another run is an error.
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:
@@ -579,7 +579,7 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRequests posts requests for a run at rest, a running run and an ending run.
+// engineRequests posts requests for a run that no process performs, for a running run, and for a run that is about to end.
 func engineRequests(ctx context.Context, s store.Inbox) error {
 	g := (&kahn.Graph{Name: "asked"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}},
 		kahn.Node{ID: "late", Kind: kahn.KindGate, After: []string{"gate"}}, kahn.Node{ID: "b", After: []string{"late"}})

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dueNow reports whether a run is due according to Load and List.
+// dueNow returns an error unless Load and List say that the run is due, or not due if want is false.
 func dueNow(ctx context.Context, s store.Inbox, run string, want bool) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {

@@ -109,7 +109,7 @@ func oneOwner(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// takeOver acquires the run for another owner as soon as the present lease expires.
+// takeOver waits until the present lease of the run expires, and acquires the run for another owner.
 func takeOver(ctx context.Context, s store.Store, owner string) (store.Lease, error) {
 	for range 5000 {
 		lease, _, err := s.Acquire(ctx, "r", owner, ttl)

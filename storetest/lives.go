@@ -17,12 +17,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, each graph in many lives of its run. A process crashes after every write of a run (after
-// some, if there are many), after some write of a continued run, and after every write of a redriven run. In other lives the store
-// occasionally fails. In further lives answers for nodes at any depth arrive between lives and during them. These lives end by
-// themselves, by shutdowns and by kills, and no node asks again for an acknowledged answer. All these runs have the same outcome as a run
-// without a store. The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each of
-// these lives ends in time, its store has the same status, and the events of all its lives form one stream.
+// Lives performs random graphs over stores, each run in many lives: a life ends when the process stops or dies, and the next process
+// continues the run. A process crashes after every write of a run (after some, if there are many), after some write of a continued run, and
+// after every write of a redriven run. In other runs the store occasionally fails. In further runs answers for nodes at any depth arrive
+// between lives and during them. These lives end by themselves, by shutdowns and by kills, and no node may ask again for an acknowledged
+// answer. All these runs must have the same outcome as a run without a store. Runs of the last kind have no known outcome: they are
+// signalled, left, shut down and stopped at any time. Each life must end in time with the status that is stored, and the events of all
+// lives of a run must form one stream.
 //
 // The seed of the first graph is the parameter first, and each further seed is one higher; a failure names its seed. The function open returns
 // a new and empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and
@@ -221,7 +222,7 @@ func (r *trial) faults(t *testing.T) {
 	t.Fatalf("%s: the run does not get to its end", r.name)
 }
 
-// compare compares the result with the result of the run without a store.
+// compare compares res with the result of the run without a store.
 func (r *trial) compare(t *testing.T, res *kahn.Result) {
 	r.nodes(t, res, r.want, "")
 	if res.Status != r.want.Status || res.Degraded != r.want.Degraded {

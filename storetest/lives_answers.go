@@ -207,8 +207,8 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// unanswered returns the paths of the nodes that wait according to the store. It fails the test if the answer to one of these nodes was
-// acknowledged, and is lost.
+// unanswered returns the paths of the nodes that wait according to the store. If the answer for one of these nodes was acknowledged, the
+// answer is lost, and unanswered fails the test.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {

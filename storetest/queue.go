@@ -76,7 +76,7 @@ func expectDue(what string, page store.DuePage, err error, want ...string) error
 	return same(what, got, want)
 }
 
-// dueRuns: which runs are due, in which order, and when the next one is.
+// dueRuns: which runs are due, in which order, and when the next run is due.
 func dueRuns(ctx context.Context, s store.QueueStore) error {
 	soon, now := past(-time.Hour), past(0)
 	err := insertAll(ctx, s,
@@ -275,7 +275,8 @@ func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served 
 	return live, served, err
 }
 
-// announced: an announcement replaces the former one, and ends when its time has passed; the store keeps the time of that end.
+// announced: an announcement replaces the former one of the same process, and ends when its TTL has passed. The store keeps the time of
+// that end.
 func announced(ctx context.Context, s store.QueueStore) error {
 	third := store.Queue{Workflow: "w1", Plan: "p3"}
 	for i, q := range []store.Queue{oneQueue, otherQueue, third} {

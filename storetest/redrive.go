@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ended is completed, followed by the failure of b, which ends the run. It returns the lease of the next owner.
+// ended calls the function completed, and then commits the failure of b, which ends the run. It returns the lease of the next owner.
 func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := completed(ctx, s)
 	if err != nil {

@@ -20,7 +20,7 @@ func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 }
 
 // serveRests has two processes with one place each. All runs pause in loops, sleep and back off at the same time: if a run kept its place,
-// later runs would not begin before it continued.
+// later runs would not begin before that run had continued.
 func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs, pause = 8, 1500 * time.Millisecond
 	var mu sync.Mutex

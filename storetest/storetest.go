@@ -6,8 +6,8 @@
 //
 // [RunAdmin] and [RunEvents] test what a [store.Admin] and a [store.EventStore] promise beyond a [store.Store].
 //
-// [Lives] performs random graphs over a store in many lives of a run, and [Kill] in processes that are killed. [WithFaults] makes a
-// store fail like real stores, for the tests of code that uses one.
+// [Lives] performs random graphs over a store, and interrupts and continues each run many times. [Kill] performs a run in processes that it
+// kills. [WithFaults] makes a store fail like real stores, for the tests of code that uses one.
 package storetest
 
 import (
@@ -101,7 +101,7 @@ func data(text string) store.Columns {
 	return d
 }
 
-// expect compares the answer of a write.
+// expect returns an error unless a write succeeded with the answer want.
 func expect(what string, got store.Applied, err error, want store.Applied) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w instead of %v", what, err, want)
@@ -149,7 +149,7 @@ func completion() store.Commit {
 	}
 }
 
-// completed is begun, followed by the end of a's first attempt.
+// completed calls the function begun, and then commits the start and the end of a's first attempt.
 func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -368,7 +368,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 			},
 			Readiness: []store.Readiness{{Node: "d", By: 2, Required: 2}, {Node: "e", By: 1, Required: 1}}, Ready: []string{"e"},
 		},
-		{ // d was given up before its second attempt was called
+		{ // d was stopped before the step of its second attempt was called
 			Sequence: 6, Completed: []store.Attempt{{Node: "d", Attempt: 1}}, Started: []store.Attempt{{Node: "d", Attempt: 2}},
 			Nodes: []store.NodeRecord{{Node: "d", Terminal: true, Columns: data("stopped")}},
 		},
@@ -533,7 +533,7 @@ func cancelledContext(ctx context.Context, s store.Store) error {
 	})
 }
 
-// engine runs a graph with a gate over the store in two lives, as in two processes; the second answers the gate.
+// engine runs a graph with a gate over the store in two parts, as two processes do; the second part begins with the answer to the gate.
 func engine(ctx context.Context, s store.Store) error {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}},

@@ -147,7 +147,7 @@ func turnsOfPage(ctx context.Context, s store.TurnStore) error {
 	return expectDue("all keys are full", page, err)
 }
 
-// takeTurn takes the first run that is due, and ends it.
+// takeTurn acquires the first run that is due, and ends it.
 func takeTurn(ctx context.Context, s store.TurnStore, q store.DueQuery) (string, error) {
 	q.Limit = 1
 	page, err := s.Due(ctx, q)
@@ -224,8 +224,8 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// keyFull: a key has at most as many leased runs as allowed; another can be acquired once one is released, has ended, or its lease has run
-// out.
+// keyFull: a key has at most as many leased runs as allowed; another run can be acquired once one of them was released or has ended, or
+// once its lease has run out.
 func keyFull(ctx context.Context, s store.TurnStore) error {
 	for i := range 5 {
 		if err := insertAll(ctx, s, keyed(fmt.Sprint("a", i), "a", 0, time.Hour), keyed(fmt.Sprint("n", i), "", 0, time.Hour)); err != nil {

@@ -21,7 +21,7 @@ type task struct {
 	Plan planID          `json:"plan"`
 	Path string          `json:"path"` // of the node
 	Call json.RawMessage `json:"call"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
-	// Remarks says that the workflow takes a result with remarks.
+	// Remarks says that the workflow can read a result with remarks.
 	Remarks bool `json:"remarks,omitempty"`
 	// Details are the details of the earlier attempt's heartbeats.
 	Details details `json:"details,omitempty"`
@@ -103,9 +103,9 @@ func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }
 }
 
-// attend reports to Temporal every Heartbeat that the attempt is running. The first report comes one Heartbeat after the start, so a short
-// attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the activity. If the worker stops,
-// attend waits for the time that attempts have to finish, and calls leave.
+// attend reports to Temporal, once in each interval of Options.Heartbeat, that the attempt is running. The first report comes one Heartbeat
+// after the start, so a short attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the
+// activity. If the worker stops, attend waits for the time that attempts have to finish, and calls leave.
 func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
@@ -134,7 +134,8 @@ func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	}
 }
 
-// isCutShort reports whether a reply comes from an attempt that had no time to end. A wait, a skip, a panic and a Goexit count as results.
+// isCutShort reports whether the attempt of a worker that stops has to be performed again. If the reply is a wait, a skip, a panic or a
+// Goexit, it is a result of the attempt, and isCutShort returns false.
 func (h *host) isCutShort(path string, reply kahn.Reply) bool {
 	_, data, _ := h.write(path, reply, remarked{})
 	form, err := formOf(data)
@@ -154,8 +155,8 @@ func formOf(data json.RawMessage) (form replyForm, err error) {
 	return form, err
 }
 
-// perform calls the step of an attempt. If the step is left because the worker stops, perform waits at most stopGrace for it, then reports
-// that it has not returned, and drops its result.
+// perform calls the step of an attempt. If the step is left because the worker stops, perform waits for the step at most for the time
+// stopGrace. If the step has not returned by then, perform drops its result and returns false.
 func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder, left <-chan struct{}) (reply kahn.Reply, returned bool) {
 	replies := begin(ctx, call, do, to)
 	select {

@@ -31,7 +31,7 @@ type batch struct {
 	Calls  []call `json:"calls"`
 }
 
-// call is a task without its plan, which is the batch's.
+// call is a task of a batch. It names no plan, since the batch does.
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
@@ -70,13 +70,13 @@ type child struct {
 	done     workflow.ChildWorkflowFuture
 }
 
-// batchesVersion names the change of the workflow's code that brought batches. An execution that began before the change continues without
-// batches.
+// batchesVersion names the change of the workflow's code that introduced batches. An execution that began before the change continues
+// without batches.
 const batchesVersion = "kahn.Batch"
 
 // lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large
-// maps and if they are few compared with the running attempts, whose ends let further attempts begin. If they did not wait, each attempt
-// that ends would begin a batch of one.
+// maps and if they are few compared with the running attempts. Whenever a running attempt ends, another one may begin; without the wait
+// each of these would be a batch of one.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
@@ -156,14 +156,14 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 	}
 	b.done = workflow.ExecuteChildWorkflow(ctx, name, in)
 	x.wait.AddFuture(b.done, func(f workflow.Future) {
-		x.hear() // takes the reports that the child sent before its end
+		x.hear() // handles the reports that the child sent before its end
 		var last report
 		err := f.Get(x.ctx, &last)
 		x.conclude(b, last, err)
 	})
 }
 
-// hear takes the reports that child workflows have sent.
+// hear handles the reports that child workflows have sent.
 func (x *interpreter) hear() {
 	for {
 		var r report
@@ -176,7 +176,7 @@ func (x *interpreter) hear() {
 	}
 }
 
-// take passes the outcomes in a report to the run, each once.
+// take passes the outcomes in a report to the run. It skips the outcome of an attempt for which the run already has an outcome.
 func (x *interpreter) take(b *child, r report) {
 	for _, p := range r.Outcomes {
 		if p.Place < 0 || p.Place >= len(b.attempts) || b.attempts[p.Place] == nil {
@@ -188,7 +188,7 @@ func (x *interpreter) take(b *child, r report) {
 	}
 }
 
-// conclude takes the last report of a child workflow. If the child ended without an outcome for some attempts, for example because it was
+// conclude handles the last report of a child workflow. If the child ended without an outcome for some attempts, for example because it was
 // terminated, these attempts count as if their worker were lost.
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
@@ -200,7 +200,7 @@ func (x *interpreter) conclude(b *child, last report, err error) {
 	}
 }
 
-// stopBatches asks each child workflow to stop the attempts in its stops.
+// stopBatches asks each child workflow to stop the attempts in the field stops of its child.
 func (x *interpreter) stopBatches() {
 	for _, b := range x.batches.active {
 		if places := b.stops; len(places) > 0 {

@@ -35,7 +35,7 @@ type performer struct {
 }
 
 // batch is the workflow that performs a batch. It returns when all attempts have ended. Its result has the outcomes that no report has
-// brought to the run.
+// delivered to the run.
 func (h *host) batch(root workflow.Context, in batch) (report, error) {
 	b := &performer{host: h, in: in, began: workflow.Now(root), wait: workflow.NewSelector(root), calls: make([]workflow.CancelFunc, len(in.Calls)), asked: map[int]bool{}}
 	b.ctx, _ = workflow.NewDisconnectedContext(root)
@@ -88,7 +88,7 @@ func (b *performer) stop(place int) {
 	b.plan(afterStop)
 }
 
-// keep keeps an outcome until the next report.
+// keep adds an outcome to the next report.
 func (b *performer) keep(p placed, failed bool) {
 	size := len(p.Reply) + len(p.Error) + p.Details.size()
 	if len(b.ended) > 0 && b.size+size > batchBytes {

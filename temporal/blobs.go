@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// inlineBytes is the length of JSON above which a value, a call, a reply and a packed snapshot are kept as blobs.
+	// inlineBytes is the length of JSON above which a value, a call, a reply or a packed snapshot is stored as a blob.
 	inlineBytes = 32 << 10
 	// cacheBytes bounds the blobs that a worker keeps in memory.
 	cacheBytes = 64 << 20
@@ -29,15 +29,16 @@ const (
 // errBlobs is matched by errors of the BlobStore itself. Such an error says nothing about the value.
 var errBlobs = errors.New("the BlobStore")
 
-// texts writes and reads what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If there is a BlobStore,
-// it keeps long JSON, and Temporal gets a reference.
+// texts encodes and decodes what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If there is a
+// BlobStore, texts stores long JSON there, and gives Temporal only a reference.
 type texts struct {
 	kahn.Codec            // writes and reads values
 	whole      kahn.Codec // writes and reads a json.RawMessage, unchanged
 	blobs      bool       // there is a BlobStore
 }
 
-// textsIn returns texts for values of the given types. Without a BlobStore the texts refuse references and keep everything else inline.
+// textsIn returns texts for values of the given types. Without a BlobStore the texts never make references, and return an error for a
+// reference that they read.
 func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
 	over := inlineBytes
 	if blobs == nil {
@@ -50,7 +51,7 @@ func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) te
 	}
 }
 
-// write returns a text, or a reference to it.
+// write returns the text itself or, if a BlobStore has to store it, a reference to it.
 func (t texts) write(text json.RawMessage) (json.RawMessage, error) { return t.whole.Encode(text) }
 
 // read is the reverse of write.
@@ -62,7 +63,7 @@ func (t texts) read(data json.RawMessage) (json.RawMessage, error) {
 	return text.(json.RawMessage), nil
 }
 
-// plain is a codec for JSON, which it leaves as it is.
+// plain is a codec that returns JSON unchanged.
 type plain struct{}
 
 func (plain) Encode(value any) (json.RawMessage, error) { return value.(json.RawMessage), nil }
@@ -81,7 +82,7 @@ func (noBlobs) Get(context.Context, string) ([]byte, error) {
 
 func (noBlobs) Delete(context.Context, string) error { return nil }
 
-// cache is a BlobStore that remembers recent blobs: the value that a step returned is soon in the calls of its successors.
+// cache is a BlobStore that remembers recent blobs, because the value that a step returned is soon needed for the calls of its successors.
 type cache struct {
 	store.BlobStore
 	mu    sync.Mutex        // guards the fields below
@@ -141,9 +142,9 @@ func (c *cache) keep(key string, data []byte) {
 	}
 }
 
-// watched returns the texts of a workflow. A replay reads the same blobs, since a key determines its blob; but whether the store answers
-// does not follow from the history. So the texts note an error of the store, the workflow then fails its task, and Temporal repeats the
-// task.
+// watched returns the texts of a workflow. A replay reads the same blobs, since a key determines its blob. But a replay cannot repeat an
+// error of the BlobStore, since the history does not record it. So the texts store such an error in *note, the workflow then fails its
+// task, and Temporal repeats the task.
 func (h *host) watched(ctx workflow.Context, note *error) texts {
 	if h.Blobs == nil {
 		return h.texts
@@ -181,7 +182,8 @@ func (w watch) look(err error) {
 	}
 }
 
-// withoutDeadlockDetection calls a function. The SDK pauses its detector of deadlocks for data converters alone.
+// withoutDeadlockDetection calls a function. The SDK can pause its deadlock detector only for data converters, so a data converter calls f:
+// see caller.
 func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	c := workflow.DataConverterWithoutDeadlockDetection(caller{converter.GetDefaultDataConverter()})
 	if aware, is := c.(workflow.ContextAware); is {
@@ -192,7 +194,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	}
 }
 
-// caller is a data converter whose value to convert is a function, which it calls.
+// caller is a data converter that calls the value that it has to convert, which is a function.
 type caller struct{ converter.DataConverter }
 
 // ToPayload implements [converter.DataConverter].

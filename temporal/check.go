@@ -23,8 +23,8 @@ var (
 // Check reports what in a plan does not carry over to Temporal. It joins one error for each node concerned, with the node's path and the
 // reason. Each matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
 //
-// The workflow itself would have to call Go functions that assemble and check values: Map.Key, Map.Estimate, the host's own merges, and
-// contracts that are Go values. A worker accepts them if Options.Pure declares them as pure.
+// Among these are Go functions that the workflow itself would have to call to assemble and check values: Map.Key, Map.Estimate, the host's
+// own merges, and contracts that are Go values. A worker accepts such functions if Options.Pure declares them as pure.
 func Check(p *kahn.Plan) error { return check(p, false) }
 
 func check(p *kahn.Plan, pure bool) error {
@@ -112,7 +112,8 @@ func builtin(merge string) bool {
 	return false
 }
 
-// timing has the fields of a node that decide when and how often its steps are performed. [kahn.Plan.Hash] leaves them out.
+// timing has the fields of a node that decide when and how often its steps are performed. The hash that [kahn.Plan.Hash] returns does not
+// depend on them.
 type timing struct {
 	ID                                       string
 	Retry                                    kahn.Retry
@@ -126,7 +127,7 @@ type timing struct {
 }
 
 // fingerprint returns a digest of everything in a plan that affects a run: the plan's hash, and the timing of its nodes and groups. A
-// worker continues a run only if the fingerprint is the same.
+// worker continues a run only if it has a plan with the fingerprint with which the run began.
 func fingerprint(p *kahn.Plan) string {
 	sum := sha256.New()
 	write := json.NewEncoder(sum)

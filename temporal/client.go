@@ -45,13 +45,13 @@ type Workflow struct {
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is the client's data converter; it reads what Temporal keeps beside a workflow. Nil means the SDK's default.
+	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow. Nil means the SDK's default.
 	DataConverter converter.DataConverter
 	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. With them a Store, Temporal's
 	// own page and its command line find runs by graph and status. The namespace must have these attributes, see
 	// [RegisterSearchAttributes]; otherwise Start starts nothing and returns the error of the service.
 	SearchAttributes bool
-	// Memo is kept beside the workflow, and shown in lists. The member "kahn" belongs to the run.
+	// Memo is the memo of the workflow, which Temporal shows in lists. Start sets the member "kahn" itself.
 	Memo map[string]any
 	// Attributes are the host's own search attributes, which the namespace must have.
 	Attributes sdk.SearchAttributes
@@ -174,8 +174,8 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// key returns a hash of what a run was asked to do. It leaves out StateVersion, so that a program of a later version finds the run, and
-// SearchAttributes, which only lists show.
+// key returns a hash of what a run was asked to do. The hash does not depend on StateVersion, so that a program of a later version finds
+// the run, nor on SearchAttributes, which do not affect what the run does.
 func (in input) key() string {
 	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
 	data, err := json.Marshal(in)
@@ -222,7 +222,8 @@ func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	return r.of.result(out)
 }
 
-// outputOf finds the output of a workflow that has failed or was cancelled. It returns err if there is none.
+// outputOf sets out to the output in err, which is the error of a workflow that has failed or was cancelled. If err has no output, outputOf
+// returns err.
 func outputOf(err error, out *output) error {
 	var failed *sdk.ApplicationError
 	var cancelled *sdk.CanceledError
@@ -278,7 +279,7 @@ func (r *Run) Cancel(ctx context.Context, q kahn.Request) error {
 	return r.update(ctx, StopUpdate, stopRequest{Actor: q.Actor, Reason: q.Reason})
 }
 
-// Abort stops the run because of a failure, as kahn.Run.AbortAll does: it fails with the error's text.
+// Abort stops the run because of a failure, as kahn.Run.AbortAll does: the run fails with the text of err.
 func (r *Run) Abort(ctx context.Context, err error, q kahn.Request) error {
 	stop := stopRequest{Abort: true, Actor: q.Actor, Reason: q.Reason}
 	if err != nil {

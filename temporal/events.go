@@ -72,7 +72,8 @@ func (x *interpreter) snapshot() (*packed, error) {
 }
 
 // Events returns the events of the run, for any number of readers in any process: a Source of package sse. The ids of events continue when
-// the workflow continues as a new execution. Readers query the executions, which needs a live worker, and history that Temporal still has.
+// the workflow continues as a new execution. Reading queries the executions of the workflow: it needs a live worker, and fails for an
+// execution whose history Temporal has removed.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})
@@ -116,7 +117,8 @@ type eventLog struct {
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 
-// LoadEvents implements [store.EventStore]. The last execution has the status, and knows which execution has the events.
+// LoadEvents implements [store.EventStore]. It asks the last execution for the status and the list of earlier executions, and then the
+// execution that has the wanted events.
 func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit int) (store.EventPage, error) {
 	q := eventsRequest{after, limit}
 	last, err := l.ask(ctx, execution{}, q)

@@ -63,8 +63,9 @@ func lastDetails(err *sdk.TimeoutError) details {
 }
 
 // Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own
-// heartbeats repeat what the step recorded last, and the next attempt of the node gets it. NewWorker adds this interceptor. A host that
-// makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. Other activities are not affected.
+// heartbeats repeat the details that the step recorded last, and the next attempt of the node gets these details. NewWorker adds this
+// interceptor. A host that makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. Other activities are
+// not affected.
 func (o Options) Interceptor() interceptor.WorkerInterceptor {
 	return &beating{dc: o.converter(), types: o.activityTypes()}
 }
@@ -76,7 +77,7 @@ func (o Options) converter() converter.DataConverter {
 	return converter.GetDefaultDataConverter()
 }
 
-// beating gives each attempt a pulse.
+// beating is the interceptor that Options.Interceptor returns: it makes a pulse for each attempt.
 type beating struct {
 	interceptor.WorkerInterceptorBase
 	dc    converter.DataConverter
@@ -156,8 +157,8 @@ type pulse struct {
 	last details    // the details that were recorded last
 }
 
-// begin sets the details of the node's previous attempt, which heartbeats repeat until the step records others. Temporal's own details take
-// precedence: they come from an attempt that was handed back later.
+// begin sets the details of the node's previous attempt, which heartbeats repeat until the step records others. If Temporal itself has
+// details, these take precedence, since they are of a later attempt, which a worker has handed back.
 func (p *pulse) begin(ctx context.Context, before details) {
 	p.before, p.last = before, before
 	if p.next.HasHeartbeatDetails(ctx) {
@@ -212,7 +213,7 @@ func (p *pulse) recorded() details {
 // beats are the details for the next attempts of nodes, by path.
 type beats map[string]details
 
-// note keeps the details of an attempt's last heartbeat for the node's next attempt.
+// note stores the details of an attempt's last heartbeat in x.beats, for the node's next attempt.
 func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told details) {
 	switch {
 	case o.Ended == endedSilent && len(o.Details) > 0:

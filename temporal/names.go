@@ -33,10 +33,10 @@ type Kind struct {
 	// wait for a step that it stops. TaskQueue and the fields below are ignored. Change Local only when all runs that began before the
 	// change have ended.
 	Local bool
-	// LostAfter replaces Options.LostAfter, unless it is zero.
+	// LostAfter, if it is not zero, replaces Options.LostAfter.
 	LostAfter time.Duration
-	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. It is for steps that hang while their worker
-	// lives. Zero: no bound.
+	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. Set it for steps that may hang while their
+	// worker lives. Zero: no bound.
 	StartToClose time.Duration
 	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run,
 	// and the node's Retry decides. Zero: no bound.
@@ -130,7 +130,8 @@ func (x *interpreter) typed(s *kahn.Step) (t typed) {
 const maxFairnessKey = 64
 
 // performing returns the options of the activity of an attempt. If a worker hands the attempt back without a result, Temporal repeats the
-// activity; this does not count as another attempt of the node. If the worker is lost, the run decides.
+// activity; this does not count as another attempt of the node. If the worker is lost, Temporal does not repeat the activity: the run
+// decides whether to perform the attempt again.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
 	priority := k.Priority

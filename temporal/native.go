@@ -22,8 +22,8 @@ import (
 // members.
 type Input struct{ input }
 
-// Input returns the input of the run's workflow, which may start any number of runs. Input checks it as [Start] does. The type of the
-// workflow is the Name of the graph, or [Workflow].Type.
+// Input returns the input of the run's workflow. The same input may start any number of runs. Input checks it as [Start] does. The type of
+// the workflow is the Name of the graph, or [Workflow].Type.
 func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	in, err := w.input(inputs)
 	in.RunID = ""
@@ -87,8 +87,8 @@ type Child struct {
 	err    error // why the run was not started
 }
 
-// ExecuteChild starts a run as a child of the host's own workflow, and does not wait for it. Without an ID Temporal gives the child one;
-// without a TaskQueue the child uses the parent's. If the context is cancelled, the run is cancelled and undoes its effects, and Wait waits
+// ExecuteChild starts a run as a child of the host's own workflow, and does not wait for it. If w has no ID, Temporal chooses one; if w has
+// no TaskQueue, the child uses that of its parent. If the context is cancelled, the run is cancelled and undoes its effects, and Wait waits
 // for that. If the parent ends before the run, Temporal asks the run to cancel. Errors in the Workflow and the inputs are as for [Start];
 // Wait returns them.
 func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
@@ -121,8 +121,8 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 // Future returns the future of the child workflow, for a Selector, or nil if the run was not started; Wait returns the reason.
 func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
 
-// Signal answers a waiting node of the run with a signal of Temporal. The error does not say whether the run takes the answer: the run logs
-// a signal that it refuses.
+// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer: if the run
+// refuses the signal, it only logs that.
 func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	if c.err != nil {
 		return c.err
@@ -137,7 +137,7 @@ func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 // SignalName is the name of the signal that answers a node, with the argument of SignalUpdate.
 const SignalName = "kahn.Answer"
 
-// hearAnswers takes the signals that answer nodes. Their senders get no reply, so the run logs the signals that it refuses.
+// hearAnswers handles the signals that answer nodes. Their senders get no reply, so the run logs the signals that it refuses.
 func (x *interpreter) hearAnswers() {
 	for {
 		var data json.RawMessage

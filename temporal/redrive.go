@@ -52,9 +52,9 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 	return opts
 }
 
-// Redrive begins a new epoch of a run that has ended, under the rules of kahn.Redrive: nodes are paths; no path means all nodes that
-// failed, were aborted or were cancelled. q says who asks. The options may be [kahn.Anew], [kahn.DespiteHandlers] and
-// [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
+// Redrive begins a new epoch of a run that has ended, under the rules of kahn.Redrive. nodes has the paths of the nodes to redrive; if it
+// is empty, Redrive takes all nodes that failed, were aborted or were cancelled. q says who asks. The options may be [kahn.Anew],
+// [kahn.DespiteHandlers] and [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
 // The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The Run
 // returned waits for that execution. Redrive queries the former execution, which needs a live worker. The error matches
@@ -138,8 +138,8 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	return last, err
 }
 
-// redriven returns the input of the execution with which the run continues. It tries the redrive first, so that the execution does not
-// refuse it.
+// redriven returns the input of the execution with which the run continues. It returns an error if the redrive fails in a Coordinator made
+// for that purpose, so that no execution starts that would refuse the redrive.
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {
@@ -157,7 +157,8 @@ func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	return next, err
 }
 
-// uncalled keeps a check of a run from calling the functions of the plan, which only the workers call.
+// uncalled is an option of a Coordinator that only checks a redrive: the Coordinator calls no function of the plan. Only workers call these
+// functions.
 var uncalled = kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return nil, kahn.ErrCallAborted })
 
 // converter returns the data converter of the client.

@@ -47,7 +47,7 @@ type recorder struct {
 	used    map[string]float64
 }
 
-// Log keeps a message of the step.
+// Log records a message of the step.
 func (r *recorder) Log(level slog.Level, message string) {
 	write := r.log.Debug
 	switch {
@@ -62,7 +62,7 @@ func (r *recorder) Log(level slog.Level, message string) {
 	r.keep(remark{Message: &message, Level: level}, len(message))
 }
 
-// Emit keeps a chunk of the step. A value that cannot be written is dropped.
+// Emit records a chunk of the step. A chunk that cannot be encoded is dropped.
 func (r *recorder) Emit(chunk any) {
 	data, err := r.codec.Encode(chunk)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *recorder) Use(name string, amount float64) {
 	}
 }
 
-// SetLabel keeps a label that the step gives its run.
+// SetLabel records a label that the step sets for its run.
 func (r *recorder) SetLabel(name, value string) error {
 	r.keep(remark{Label: []string{name, value}}, len(name)+len(value))
 	return nil
@@ -126,7 +126,7 @@ func (r *recorder) told() []remark {
 	return list
 }
 
-// tell reports a remark to the run, as its step did in the worker.
+// tell reports a remark to the run, in the way in which the step reported it in the worker.
 func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	switch {
 	case m.Message != nil:
@@ -155,7 +155,7 @@ type remarked struct {
 	Details details         `json:"details,omitempty"` // the details of the last heartbeat of a failed attempt
 }
 
-// remarkedPrefix begins the JSON of a remarked, and no other result.
+// remarkedPrefix is the beginning of the JSON of a remarked. No other result begins with it.
 var remarkedPrefix = []byte(`{"reply":`)
 
 // split separates a result into the reply, the remarks and the details.

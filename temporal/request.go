@@ -145,7 +145,7 @@ func (x *interpreter) state() (state, error) {
 	return s, nil
 }
 
-// refusals are the errors that still match errors.Is in the process that sent the request.
+// refusals are the errors of refused requests that errors.Is also finds in the process that sent the request.
 var refusals = []struct {
 	name string
 	err  error
@@ -167,7 +167,7 @@ func encodeRefusal(err error) error {
 	return sdk.NewNonRetryableApplicationError(err.Error(), "", nil)
 }
 
-// decodeRefusal is the reverse of encodeRefusal. Any other error stays as it is.
+// decodeRefusal is the reverse of encodeRefusal. It returns any other error unchanged.
 func decodeRefusal(err error) error {
 	var failure *sdk.ApplicationError
 	if !errors.As(err, &failure) {

@@ -18,11 +18,11 @@ import (
 // no outputs.
 var ErrTooLarge = errors.New("the results of the run are larger than Temporal takes")
 
-// room tracks how much of a payload the snapshot of a run takes if there is no BlobStore. An output that does not fit fails its node;
-// otherwise the snapshot could not be written any more.
+// room tracks how much of a payload the snapshot of a run takes if there is no BlobStore. An output that does not fit fails its node,
+// because with the output the snapshot would be too large for Temporal.
 type room struct {
 	measured int // bytes of the snapshot, compressed, when it was measured
-	since    int // at most this many bytes have come to the snapshot since it was measured
+	since    int // the snapshot has grown by at most this many bytes since it was measured
 }
 
 const (
@@ -31,7 +31,8 @@ const (
 	smallText = 2 << 10              // a result or an answer of at most this many bytes is never refused
 )
 
-// weight returns the most that a result adds to the snapshot: the outputs of the composites around a node may contain its output.
+// weight returns how many bytes a result adds to the snapshot at most. It counts the node's output again for each composite around the
+// node, since the composite's output may contain it.
 func weight(path string, size int) int {
 	return nodeBytes + 2*len(path) + size*(1+strings.Count(path, "/")+strings.Count(path, "["))
 }
@@ -55,8 +56,8 @@ type measurement struct {
 	Result int `json:"result"`
 }
 
-// bound replaces a result by an error if the snapshot has no room for it. The history records the measurement, since compression may change
-// with the version of Go.
+// bound replaces a result by an error if the snapshot has no room for it. The history records the measured sizes, since another version of
+// Go may compress differently.
 func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage) kahn.Reply {
 	if x.texts.blobs {
 		return reply
@@ -136,7 +137,7 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 			return nil
 		}
 	}
-	_ = x.c.Run().AbortAll(why) // refused if the run is at rest by now; then the run stays as it is
+	_ = x.c.Run().AbortAll(why) // returns kahn.ErrAtRest if the run is at rest by now; then the run stays as it is
 	return nil
 }
 

@@ -23,8 +23,9 @@ import (
 //
 //	inspector.Handler(inspector.Options{Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}}})
 //
-// The id of a run is its workflow's. Its nodes and events are read by queries, which need a live worker that has the plan. Signal, Cancel,
-// Abort and CancelNode are updates, see [Run]; the page of the inspector calls them. Methods that would write records return [ErrReadOnly].
+// The id of a run is the id of its workflow. Its nodes and events are read by queries, which need a live worker that has the plan. Signal,
+// Cancel, Abort and CancelNode are updates, see [Run]; the page of the inspector calls them. Methods that would write records return
+// [ErrReadOnly].
 type Store struct {
 	Client client.Client
 	// Blobs is the store of the workers, see Options.Blobs.
@@ -67,7 +68,7 @@ func known(err error) error {
 	return err
 }
 
-// Load implements [store.Store]. The row has neither record nor nodes: see ReadSnapshot.
+// Load implements [store.Store]. The Run that it returns has neither record nor nodes: see ReadSnapshot.
 func (s Store) Load(ctx context.Context, id string) (*store.Run, error) {
 	about, err := s.Client.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {

@@ -47,7 +47,7 @@ func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace st
 }
 
 // show sets the search attribute for the status if the run has search attributes and the status has changed. An execution that continues
-// another one sets it anew.
+// another one sets the attribute anew.
 func (x *interpreter) show(status kahn.RunStatus) {
 	if !x.in.SearchAttributes || status == x.shown {
 		return

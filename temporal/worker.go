@@ -43,16 +43,16 @@ type Options struct {
 	Types kahn.Types
 	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets only references, so its size limits do
 	// not apply to values. All workers of a task queue, and the programs that start and read its runs, must have the same store. Nothing
-	// removes the blobs of a run: keep them longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
+	// removes the blobs of a run: keep them longer than Temporal keeps the run's history. Nil: values travel through Temporal as they are.
 	Blobs store.BlobStore
 	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View a step sees only predecessors that have an
 	// error, and the calls of steps stay as small as their inputs.
 	View bool
-	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer one fails the node, which is not retried. Zero means
-	// 1 MiB. Temporal refuses 2 MiB.
+	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer call or result fails the node, which is not retried.
+	// Zero means 1 MiB. Temporal refuses 2 MiB.
 	MaxBytes int
-	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running ones have
-	// ended: Temporal bounds the length of a history. Zero means 1,000.
+	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have
+	// ended. This keeps histories short: Temporal bounds their length. Zero means 1,000.
 	ContinueAfter int
 	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. It must be less
 	// than LostAfter. Zero means 1 s.
@@ -91,7 +91,7 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
 	}
 	own := o.Worker
-	// Cancellations come with the answers to heartbeats.
+	// Temporal cancels an activity in the answer to a heartbeat, so the SDK must not hold heartbeats back for longer than their interval.
 	own.MaxHeartbeatThrottleInterval = cmp.Or(own.MaxHeartbeatThrottleInterval, o.Heartbeat, defaultHeartbeat)
 	// The decisions of a large graph, and its snapshot, may take longer than a second.
 	own.DeadlockDetectionTimeout = cmp.Or(own.DeadlockDetectionTimeout, 5*time.Second)
@@ -105,16 +105,16 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	return w, o.register(w, stopAfter)
 }
 
-// Register registers the workflows and the activities with a worker, which may also have the host's own. The error matches [ErrUnsupported]
-// if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
+// Register registers the workflows and the activities with a worker. The worker may also have workflows and activities of the host's own.
+// The error matches [ErrUnsupported] if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
 //
 // On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. That worker's
 // worker.Options.WorkerStopTimeout must be longer than steps take to return after their contexts end: attempts that are not reported to
 // Temporal in this time count as crashes.
 func (o Options) Register(r Registry) error { return o.register(r, -1) }
 
-// register is Register for a worker that leaves its attempts some time after it was stopped: the time in the parameter stopAfter. If
-// stopAfter is negative, it leaves them when the SDK ends their contexts.
+// register does what Register does. When the worker is stopped, it leaves its running attempts after the time in the parameter stopAfter
+// or, if stopAfter is negative, when the SDK ends their contexts.
 func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
 	h.stopAfter = stopAfter

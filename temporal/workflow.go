@@ -222,7 +222,7 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {
-			x.c.Run().Leave() // Leave is called again, since a run that was stopped cannot be left before it begins to undo
+			x.c.Run().Leave() // Leave does nothing for a stopped run until the run begins to undo its nodes, so it is called in every turn of the loop
 		}
 		res, err := x.c.Result()
 		if !errors.Is(err, kahn.ErrNotEnded) {
@@ -270,7 +270,7 @@ func (x *interpreter) listen() {
 	}
 }
 
-// mend fails the workflow task if the BlobStore has failed, so that its error does not become part of the run.
+// mend fails the workflow task if a call of the BlobStore has failed, so that the error does not become part of the run.
 func (x *interpreter) mend() {
 	if x.broken != nil {
 		panic(fmt.Errorf("kahn/temporal: the workflow task is repeated: %w", x.broken))
@@ -309,8 +309,8 @@ func (x *interpreter) begin() {
 	}
 }
 
-// next returns how many of the waiting attempts to give to Temporal next, a batch or only the first, and the bytes of their calls, which it
-// writes.
+// next writes the calls of the attempts to give to Temporal next, which are a batch or only the first waiting attempt. It returns the
+// number of these attempts, and the bytes of their calls.
 func (x *interpreter) next() (n, size int) {
 	for {
 		if len(x.begun) == 0 {
@@ -347,7 +347,7 @@ func (x *interpreter) written(i int) bool {
 	return false
 }
 
-// queue takes the attempts that the Coordinator hands out.
+// queue appends the attempts that the Coordinator hands out to x.begun.
 func (x *interpreter) queue() {
 	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
 		x.begun = append(x.begun, &attempt{step: s})
@@ -378,7 +378,7 @@ func (x *interpreter) encode(a *attempt) bool {
 	return true
 }
 
-// forever is the timeout of Temporal where kahn has its own.
+// forever stands for no timeout: Temporal requires a timeout for each activity, but the run itself bounds attempts.
 const forever = 10 * 365 * 24 * time.Hour
 
 // perform begins the activity of an attempt.
@@ -393,8 +393,8 @@ func (x *interpreter) perform(a *attempt) {
 	})
 }
 
-// ended reports the result of an attempt to the run. If the worker of the attempt is gone, it begins the attempt again, before the waiting
-// ones.
+// ended reports the result of an attempt to the run. If the worker of the attempt is gone, ended begins the attempt again, before the
+// waiting attempts.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	x.listen()
 	s := a.step
@@ -480,7 +480,7 @@ func (x *interpreter) stop() {
 	x.stopBatches()
 }
 
-// arm sets a timer for the next time at which the run has something to do, unless a timer fires before.
+// arm sets a timer for the next time at which the run has something to do, unless the timer that is set fires earlier.
 func (x *interpreter) arm() {
 	due, ok := x.c.Due()
 	if !ok || x.timer != nil && !due.Before(x.fires) {

@@ -136,8 +136,9 @@ func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 // begun returns the event that started the node, or ended it without a start.
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
-// bindSlots goes through the starts and ends of attempts. Suppose a node was ready while all slots that were ever used
-// were taken, or all slots of one of its groups or its key. Then the last attempt that released such a slot delayed it.
+// bindSlots goes through the starts and ends of attempts, to find which end a ready node waited for before its first start. An end while
+// the node was ready may have delayed it in two cases: the attempt was in one of the node's limited groups or had its key, or the number of
+// slots taken was the highest of the whole run, which stands for the limit. The last such end counts.
 func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	type pool struct {
 		key  bool
@@ -204,10 +205,10 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack computes the slack of the nodes, backwards from the node that ended last: how much later each node could have ended
-// without making the run longer. A node has at most the slack of each node that it delayed. If a successor was delayed until
-// later by another node, the node has at most the slack of the successor plus the time from the node's own end to the end of
-// that delay. A node that delayed a composite also has at most the slack of the nodes that began with the composite.
+// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from
+// the node that ended last. A node has at most the slack of each node that it delayed. If another node delayed a successor until later, the
+// node has at most the slack of that successor plus the time from the node's own end to the end of that delay. A node that delayed a
+// composite also has at most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {

@@ -50,7 +50,7 @@ func layers(n int, lines []line) []int {
 }
 
 const (
-	// mostSteps bounds the search for edges that a longer path replaces; edges that it does not reach are kept.
+	// mostSteps bounds the search for edges that a longer path replaces; edges that the search does not reach are kept.
 	mostSteps = 20_000_000
 	// mostPlaces bounds the empty places of all long edges together; further long edges are drawn straight.
 	mostPlaces = 200_000

@@ -17,7 +17,7 @@ import (
 // list it as their first group. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
 
-// Mermaid is the function [Mermaid], drawn as d says.
+// Mermaid does what the function [Mermaid] does, with the options d.
 func (d Drawing) Mermaid(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder

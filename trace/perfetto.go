@@ -35,7 +35,7 @@ type micros time.Duration
 // MarshalJSON encodes a number with three decimals.
 func (m micros) MarshalJSON() ([]byte, error) {
 	sign := ""
-	if m < 0 { // another life of the run may have had a clock that was behind
+	if m < 0 { // another process that performed the run may have had a clock that was behind
 		sign, m = "-", -m
 	}
 	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil

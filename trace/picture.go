@@ -10,8 +10,8 @@ import (
 
 // Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// Reduced leaves out redundant edges: plain edges without a label that deliver nothing by name, and that a longer path
-	// replaces. The transitive reduction of the graph remains, with the edges that carry information.
+	// Reduced leaves out an edge if a longer path leads from its source to its target, and the edge is plain, has no label and delivers
+	// nothing by name. What remains is the transitive reduction of the graph, and the edges that carry information.
 	Reduced bool
 	// LeftToRight draws from left to right instead of from top to bottom.
 	LeftToRight bool
@@ -80,7 +80,7 @@ var palette = []struct {
 	{kahn.Skipped, colours{"#f1f3f5", "#868e96"}},
 }
 
-// draw makes the picture of a plan, or with a result the picture of a run.
+// draw makes the picture of a plan or, if res is not nil, of a run.
 func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 	pic := picture{name: p.Name()}
 	groups := map[string]int{}

@@ -31,8 +31,8 @@ type Report struct {
 	Duration time.Duration       `json:"duration_ns"`
 	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
-	// Work is the total time of all attempts. QueueWait and Backoff are the total times that nodes waited for slots
-	// and between attempts. Slots is the highest number of concurrently running attempts.
+	// Work is the total time of all attempts. QueueWait is the total time for which nodes waited for slots, and Backoff the total time for
+	// which they waited between attempts. Slots is the highest number of concurrently running attempts.
 	Work      time.Duration `json:"work_ns"`
 	QueueWait time.Duration `json:"queue_wait_ns"`
 	Backoff   time.Duration `json:"backoff_ns"`
@@ -45,7 +45,7 @@ type Report struct {
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
 	// DependencyPath is the chain of dependencies whose nodes took the longest time in total, and DependencyTime is that time: the run
-	// would have taken this long if no node had waited for a slot. Its steps have neither Via nor Wait.
+	// would have taken this long if no node had waited for a slot. The steps of DependencyPath have neither Via nor Wait.
 	DependencyPath []Step        `json:"dependency_path"`
 	DependencyTime time.Duration `json:"dependency_time_ns"`
 	Nodes          []Node        `json:"nodes"`    // in declaration order, without nodes in composites

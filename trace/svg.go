@@ -10,7 +10,7 @@ import (
 )
 
 // SVG returns the picture of a plan as an image that browsers display without a tool. With a result, which may be nil, nodes have the
-// colours of their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. It
+// colours of their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. The text
 // contains no scripts and no references.
 //
 // Edges are drawn as by [DOT]. No frame is drawn around the nodes of a group; the labels of the nodes name the group.
@@ -23,7 +23,7 @@ const (
 	margin     = 16
 )
 
-// SVG is the function [SVG], drawn as d says.
+// SVG does what the function [SVG] does, with the options d.
 func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	boxes := make([]svgBox, len(pic.boxes))

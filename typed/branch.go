@@ -106,8 +106,8 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node whose value is the first of vals, in their order, that exists once all of them have ended. It brings values of
-// branches to the surrounding block:
+// Either adds a node whose value is the first of vals, in their order, that exists once all of them have ended. Use Either to take values
+// of branches in the surrounding block:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //
@@ -168,7 +168,7 @@ func (src *source) checkEither() {
 	}
 }
 
-// lacks says when b runs although none of the blocks does; "" if that cannot happen. There is at least one block.
+// lacks describes a case in which b runs but none of the blocks runs. It returns "" if there is no such case. The list blocks is not empty.
 func (b *Block) lacks(blocks []*Block) (text string) {
 	for _, at := range blocks {
 		if at == b {
@@ -184,7 +184,7 @@ func (b *Block) lacks(blocks []*Block) (text string) {
 	return text
 }
 
-// lacks says for which output of a choice none of the blocks runs.
+// lacks describes an output of a choice for which none of the blocks runs. It returns "" if there is no such output.
 func (src *source) lacks(blocks []*Block) string {
 	for _, branch := range src.cases {
 		var inside []*Block

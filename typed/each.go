@@ -24,11 +24,11 @@ type Items[A any] struct {
 	Estimate func(item A) time.Duration
 }
 
-// Each adds a node that calls f once for each item of a list. It returns the results, in list order, of the items that have one; a failed
-// or skipped item leaves no zero T. errs is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason
-// why the item has no result. [Filled] puts the results at the places of their items. opts is empty, or a single Items. If more items fail
-// than the Items tolerate, the node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or
-// EachSub, over the results skips the items without one.
+// Each adds a node that calls f once for each item of a list. vals has the results of the items that have one, in list order, and nothing
+// for a failed or skipped item. errs is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why
+// the item has no result. [Filled] puts the results at the places of their items. opts is empty, or a single Items. If more items fail than
+// the Items tolerate, the node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over
+// the results skips the items without one.
 //
 // Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key apply to each item.
 func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
@@ -113,7 +113,8 @@ func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	}
 }
 
-// itemOf returns an item for the functions of Items. If the item is not an A, its step reports that.
+// itemOf returns an item as an A, for the functions Key and Estimate of Items. It drops the error for an item that is not an A, since the
+// step that gets the item reports that error.
 func itemOf[A any](item any) A {
 	a, _ := view[A](nil).read(nil, itemInput, item)
 	return a
@@ -143,8 +144,8 @@ func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	return vals, errs
 }
 
-// listOf returns the view of a list that kahn keeps as []any. Items without a value are null in it, and the view
-// leaves them out.
+// listOf returns the view of a list that kahn keeps as []any. The list has null for an item without a value; the view leaves such items
+// out.
 func listOf[T any](item view[T]) view[[]T] {
 	return func(s *kahn.Step, id string, v any) ([]T, error) {
 		values, is := v.([]any)

@@ -33,7 +33,7 @@ func (f *flow) lower() {
 	}
 }
 
-// src.before() returns the nodes and inputs that a node follows, without the node that decides its branch.
+// before returns the nodes and inputs that src follows, except the node that decides whether the branch of src is taken.
 func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
 
 // imported returns the values that the nodes in a sub-pipeline take from outside.
@@ -54,8 +54,8 @@ func (f *flow) end() kahn.Node {
 	}}
 }
 
-// connect gives the node its edges and ports. A node runs when all values that it takes are there, and is skipped when one of their nodes
-// was skipped. So only nodes of a branch that take no value of the branch need an edge from the condition itself.
+// connect gives the node its edges and ports. A node runs when all values that it takes exist, and is skipped when a node that makes one of
+// them was skipped. So a node of a branch needs an edge from the condition only if it takes no value of the branch.
 //
 // An Either follows nodes of its block and of branches in it, and has no value if none of them has one. A Try in a branch checks whether
 // the branch was taken: a failure outside the branch may have stopped the tried node although the branch was not taken.

@@ -17,8 +17,8 @@ type Options struct {
 	// After lists nodes that must end before this one runs, without taking their values.
 	After []Handle
 	// Join decides, from the states of the preceding nodes, whether this one runs. In a branch only kahn.AllSucceeded is allowed; for an
-	// [Either], kahn.AnySucceeded is allowed in any block. Rules that decide early are for nodes that take no values. A node that runs
-	// without one of its values skips itself.
+	// [Either], kahn.AnySucceeded is allowed in any block. Rules that may decide before all preceding nodes have ended are allowed only for
+	// nodes that take no values. A node that runs without one of its values skips itself.
 	Join                              kahn.Join
 	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute is an error: its defaults have no type
 	Handling                          kahn.Handling
@@ -72,7 +72,7 @@ func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	return &both
 }
 
-// With gives options to the node that makes the value, once, and returns the value:
+// With sets the options of the node that makes the value, and returns the value. It may be called once for a node:
 //
 //	paid := typed.Do1(b, "pay", pay, order).With(typed.Options{Retry: kahn.RetryStandard(), Timeout: time.Minute})
 func (v Val[T]) With(o Options) Val[T] {
@@ -104,8 +104,7 @@ func (v Val[T]) With(o Options) Val[T] {
 	return v
 }
 
-// Fallback gives the node a function that produces the value when the node has failed after all retries: see Fallback of
-// [kahn.Node].
+// Fallback sets the function that produces the value if the node has failed after all retries: see Fallback of [kahn.Node].
 func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[T] {
 	switch {
 	case v.src == nil:
@@ -143,7 +142,7 @@ func (src *source) follow(h Handle, number int) {
 	}
 }
 
-// laterJoins are the rules that decide once all values exist or can no longer exist.
+// laterJoins are the rules that decide only when each value exists or can no longer exist.
 var laterJoins = []kahn.Join{0, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.NoneSkipped}
 
 // checkOptions reports options that do not fit the node.

@@ -16,8 +16,8 @@ import (
 // [*kahn.InputError]. An input of another type fails the nodes that take it with an error that matches [kahn.ErrType].
 //
 // A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as by package json, since other programs pass inputs
-// in that form. But an object with a member that T lacks counts as another type: otherwise a misspelt name would be lost. A T that is a
-// map, or has its own UnmarshalJSON, accepts the members that it chooses.
+// in that form. But an object with a member that T lacks counts as another type: otherwise a misspelt name would go unnoticed. A T that is
+// a map accepts all members, and a T with its own UnmarshalJSON decides which members it accepts.
 func Root[T any](b *Block, name string) Val[T] {
 	if b == nil {
 		return Val[T]{}
@@ -43,13 +43,13 @@ func Root[T any](b *Block, name string) Val[T] {
 	return Val[T]{src: src}
 }
 
-// Gate adds a gate: a node that waits for a signal from outside, and whose value is the signal's. The last arguments, if any, are values
-// that may help to answer: the gate opens for signals once the nodes of these values have completed. They must come from nodes: a [Root]
-// is an error. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
+// Gate adds a gate: a node that waits for a signal from outside, and whose value is the value of the signal. The last arguments, if any,
+// are values that may help to answer: the gate opens for signals once the nodes of these values have completed. They must come from nodes:
+// a [Root] is an error. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //
-// The value of a gate is decoded like that of a [Root]; for a bool it may also be one of the words that kahn takes for an approval or a
+// The value of a gate is decoded like that of a [Root]; for a bool it may also be one of the words that kahn accepts as an approval or a
 // rejection. An answer that is not a T is rejected, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate keeps
 // waiting.
 func Gate[T any](b *Block, id string, after ...Handle) Val[T] {

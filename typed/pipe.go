@@ -31,9 +31,9 @@ var ErrStage = errors.New("a stage has ended its goroutine")
 //		...
 //	}
 //
-// The result ends with the first error of seq or f, or with ctx's error if ctx ends. The context of f ends with the result, or with the
-// loop over the result. The goroutines of the pipe have returned when the loop has ended. A panic of seq or f is raised again in the loop,
-// as an error with the stack of its origin. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
+// The result ends with the first error of seq or f, or with ctx's error if ctx ends. The context of f ends when the result ends, or when
+// the loop over the result ends. The goroutines of the pipe have returned when the loop has ended. A panic of seq or f is raised again in
+// the loop, as an error with the stack of its origin. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)
@@ -82,8 +82,9 @@ func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context
 	}
 }
 
-// Overlap ranges over seq in a goroutine of its own, which runs up to ahead values in front of the loop over the result: see [Pipe]. If
-// seq is a function over another pipe, Overlap makes it a stage that combines or splits values, such as words into sentences.
+// Overlap ranges over seq in a goroutine of its own. The parameter ahead is how many values this goroutine may be in front of the loop over
+// the result: see [Pipe]. If seq is a function over another pipe, Overlap makes it a stage that combines or splits values, such as words
+// into sentences.
 func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p, err := newPipe[T](ctx, Stage{Ahead: ahead})

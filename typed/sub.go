@@ -17,7 +17,7 @@ var ErrElsewhere = errors.New("a value of elsewhere")
 //	receipt := typed.Sub(b, "checkout", func(b *typed.Block) typed.Val[Receipt] { return checkout(b, order) })
 //
 // Ids are unique within a sub-pipeline, so a function that adds nodes can be used any number of times. In events the nodes have paths, such
-// as "checkout/charge". Options.Retry repeats the whole sub-pipeline, Timeout bounds it, and [Try] has its error.
+// as "checkout/charge". Options.Retry repeats the whole sub-pipeline, Timeout bounds it, and [Try] returns its error.
 func Sub[T any](b *Block, id string, f func(b *Block) Val[T]) Val[T] {
 	src := b.add(id, f == nil)
 	if src == nil || f == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// run is what the writer knows of a run that the process has leased: everything needed to judge a commit.
+// run is the stored state of a run that the process has leased, as far as the writer needs it to check a commit, see [store.Commit.Judge].
 type run struct {
 	number   int64
 	id       string
@@ -34,7 +34,7 @@ type node struct {
 	store.State
 	number int64  // the node's number within the run
 	record uint32 // the checksum of the record's columns
-	staged int    // the node's place among the changes of the commit that is being judged, from 1
+	staged int    // the node's place among the changes of the commit that is being checked, from 1
 }
 
 // nodesOfRun is the number of rows that a run may have.
@@ -141,7 +141,7 @@ func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err err
 	return stored, nil
 }
 
-// view calls f with a reading transaction, which does not wait in the line of the writer.
+// view calls f with a read transaction. The transaction does not wait for the requests in the line of the writer.
 func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -169,7 +169,8 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed returns [ErrClosed] if the store was closed, and otherwise err. A closed database returns another error.
+// closed returns [ErrClosed] if the store was closed, and otherwise err. err alone does not show that: database/sql reports a closed
+// database with an error of its own.
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()

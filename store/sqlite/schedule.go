@@ -13,7 +13,8 @@ import (
 
 var _ store.ScheduleStore = (*Store)(nil)
 
-// schedulesQuery is the statement of Schedules. One row without a name has only the time. %s is the time.
+// schedulesQuery is the statement of Schedules. %s is replaced by the expression for the time. If no schedule is found, the result is one
+// row that has only the time.
 const schedulesQuery = "SELECT s.name, s.revision, s.paused, s.tick, s.active, s.definition," +
 	" coalesce(t.status <> 'pending', 1), t.id IS NULL OR t.ended IS NOT NULL, a.id IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now" +
 	" FROM (SELECT %s AS now) n LEFT JOIN kahn_schedules s ON (? = 'null' OR s.name IN (SELECT value FROM json_each(?)))" +
@@ -104,7 +105,7 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, revision uint64
 	return aboutSchedule("remove", name, err)
 }
 
-// unchanged refuses a schedule whose revision is not the stored one.
+// unchanged returns an error as refused if the stored revision of the schedule differs from x.Revision.
 func (w *writer) unchanged(x *store.Schedule) (refused, err error) {
 	stored := int64(0)
 	err = w.in("SELECT revision FROM kahn_schedules WHERE name = ?", func(row []driver.Value) error {

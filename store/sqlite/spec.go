@@ -9,7 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// specSum returns the checksum of a Spec, 0 if it is blank. It leaves out the key and the priority, which earlier versions do not know.
+// specSum returns the checksum of a Spec, 0 if it is blank. The checksum does not cover the key and the priority, since earlier versions,
+// which do not have them, must compute the same checksum.
 func specSum(s *summer, spec *store.Spec) uint32 {
 	if spec.Workflow == "" && spec.Plan == "" && len(spec.Inputs) == 0 && len(spec.Labels) == 0 && spec.Parent == "" {
 		return 0
@@ -27,11 +28,11 @@ func labelsText(labels map[string]string) []byte {
 	if len(labels) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(labels) // texts never fail
+	text, _ := json.Marshal(labels) // Marshal returns no error for texts
 	return text
 }
 
-// specColumns returns the values of the columns workflow to priority.
+// specColumns returns the values of the columns from "workflow" to "priority".
 func specColumns(s *store.Spec) []driver.Value {
 	values := []driver.Value{s.Workflow, s.Plan, bytesOrNull(s.Inputs), nil, nil, s.Key, int64(s.Priority)}
 	if labels := labelsText(s.Labels); labels != nil {
@@ -71,7 +72,7 @@ func timeOf(v driver.Value) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// execution executes a statement in a transaction and calls f, unless it is nil, for each row.
+// execution executes a statement in a transaction. If f is not nil, execution calls f for each row.
 type execution func(text string, f func(row []driver.Value) error, values ...driver.Value) error
 
 // in executes statements in the writer's transaction.
@@ -99,7 +100,7 @@ func (w *writer) writeAside(number int64, c *store.Commit) error {
 	return writeBlobs(w.in, number, keys)
 }
 
-// writeLabels writes the labels of a run. If replaced is set, the run may have other labels, and writeLabels first removes them.
+// writeLabels writes the labels of a run. If replaced is set, writeLabels first removes the labels that the run has.
 func writeLabels(do execution, number int64, labels map[string]string, replaced bool) error {
 	if replaced {
 		if err := do("DELETE FROM kahn_labels WHERE run = ?", nil, number); err != nil {

@@ -1,25 +1,26 @@
-// Package sqlite is a [store.Store] in a file of SQLite: the store of programs that run on one machine and bring no database
-// with them. It needs no C compiler.
+// Package sqlite is a [store.Store] in an SQLite file, for programs that run on one machine and have no database server. It needs no C
+// compiler.
 //
 //	store, err := sqlite.Open("runs.db", sqlite.Options{})
 //	…
 //	defer store.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(store))
 //
-// If the process dies, the next one opens the file and calls Execute with the same id, and the run continues. A dead process's leases are free at
-// once, not only when they run out: each process that has the file open locks a file beside it.
+// If the process dies, the run continues when the next process opens the file and calls Execute with the same id. The next process need not
+// wait until the leases of the dead one run out: each process that has the database open locks a file beside it, so the end of that lock
+// shows that a process is dead.
 //
-// All runs of a process write over one connection, and runs that write at the same moment share a transaction. Readers neither block nor wait.
-// Several processes may have the file open; they write in turn.
+// All runs of a process write over one connection, and runs that write at the same moment share a transaction. Reads do not wait for
+// writes, and writes do not wait for reads. Several processes may have the file open; they write in turn.
 //
-// The events of runs that have the option kahn.StoreEvents are in the database, too: any process that has it open reads them with
-// [store.ReadEvents] and [store.OpenEvents].
+// The events of runs that have the option kahn.StoreEvents are in the database, too: any process that has the database open can read them
+// with [store.ReadEvents] and [store.OpenEvents].
 //
 // # What may be lost
 //
-// Nothing that was committed is lost when the process dies, however it dies. When the machine loses power, [Full], the default, loses nothing
-// either, provided that the disk keeps what it has acknowledged. [Normal] may lose the last commits before the power loss: the database is sound,
-// and the runs continue from an earlier commit, so steps that had ended may be called again.
+// If only the process dies, no commit is lost. If the machine loses power, no commit is lost under the default, [Full], provided that the
+// disk keeps what it has acknowledged. Under [Normal] the last commits before the power loss may be lost. The database is then still
+// intact, but the runs continue from an earlier commit, so steps that had ended may be called again.
 //
 // # Errors
 //
@@ -30,8 +31,8 @@
 //
 // # Time
 //
-// Leases are judged by the clock of the database, in one expression of SQL: [Options].Now. A clock that is set forward ends leases early, and
-// fences their owners. A clock that is set back makes leases last longer.
+// The store decides by the SQL expression [Options].Now, by default the clock of the machine, whether a lease has expired. If the clock is
+// set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last longer.
 package sqlite
 
 import (
@@ -67,13 +68,13 @@ const (
 	Normal
 )
 
-// DefaultBusyTimeout is how long a write waits for another process.
+// DefaultBusyTimeout is the default of Options.BusyTimeout.
 const DefaultBusyTimeout = 5 * time.Second
 
-// DefaultPoll is the interval at which a process looks for requests of other processes.
+// DefaultPoll is the default of Options.Poll.
 const DefaultPoll = 50 * time.Millisecond
 
-// DefaultNow is the clock of the database.
+// DefaultNow is the default of Options.Now: the clock of the machine, in milliseconds since 1970.
 const DefaultNow = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
 
 // Options are the options of [Open]. The zero value is right for most programs.
@@ -84,10 +85,11 @@ type Options struct {
 	BusyTimeout time.Duration
 	// MaxBytes bounds the size of the database without its log. 0 means no bound.
 	MaxBytes int64
-	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a database must
-	// have the same Now.
+	// Now is an SQL expression for the current time in milliseconds since 1970. If Now is empty, it is DefaultNow. All processes that use a
+	// database must have the same Now.
 	Now string
-	// Poll is the interval at which the store looks for requests of other processes, DefaultPoll if it is 0. It is at least 1 ms.
+	// Poll is the interval at which the store looks for requests that other processes have posted, DefaultPoll if it is 0. It is at least 1
+	// ms.
 	Poll time.Duration
 }
 
@@ -222,10 +224,11 @@ func (s Synchronous) level() int {
 	return 2
 }
 
-// pageSize is the page size of new databases. A commit writes whole pages to the log, and small pages suit small commits.
+// pageSize is the page size of new databases. A commit writes whole pages to the log, so small commits write less if the pages are small.
 const pageSize = 1024
 
-// maxLog is the length of the log, in bytes, at which it is moved into the database. By then most of its pages were written several times.
+// maxLog is the length of the log, in bytes, at which it is moved into the database. By then the log has most pages several times, of which
+// only the last version is moved.
 const maxLog = 4000 * pageSize
 
 // configure configures the connection. A database that another program has made may have another page size.
@@ -236,7 +239,8 @@ func (w *writer) configure(file bool, o Options) error {
 	}
 	for _, p := range pragmas {
 		answer, err := pragma(w.conn, p)
-		// If two processes switch a database to write-ahead logging at the same moment, SQLite refuses one of them without waiting.
+		// If two processes switch a database to write-ahead logging at the same moment, one of them gets SQLITE_BUSY at once, without
+		// waiting for BusyTimeout.
 		for end := time.Now().Add(o.BusyTimeout); isBusy(err) && time.Now().Before(end); answer, err = pragma(w.conn, p) {
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -275,7 +279,7 @@ func (w *writer) setUp(file bool, o Options) error {
 	if err := w.migrate(); err != nil {
 		return err
 	}
-	if file { // SQLite must not wait for other processes, since the writer does: see the method open
+	if file { // SQLite must not wait for other processes: the method open of the writer waits instead
 		if _, err := pragma(w.conn, "busy_timeout=0"); err != nil {
 			return err
 		}
@@ -332,7 +336,7 @@ func realPath(path string) (string, error) {
 	return path, nil // the file does not exist yet
 }
 
-// fileDSN names a file for the driver. mode is ro, rw or rwc, which makes the file if there is none.
+// fileDSN names a file for the driver. mode is "ro", "rw" or "rwc"; "rwc" makes the file if there is none.
 func fileDSN(path, mode string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
@@ -344,7 +348,8 @@ func fileDSN(path, mode string) string {
 // maxValue is below the 1,000,000,000 bytes that SQLite takes in one row, to leave room for the record.
 const maxValue = 900_000_000
 
-// CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or [Options].MaxBytes.
+// CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or of more than [Options].MaxBytes if that
+// is set and smaller.
 func (s *Store) CheckValue(value json.RawMessage) error {
 	if int64(len(value)) > s.largest {
 		return fmt.Errorf("%w: a value of %d bytes; the database takes up to %d", store.ErrRejected, len(value), s.largest)
@@ -352,8 +357,8 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// DB returns the database, for reading, for the program's own tables and for [Once]. Transactions begun with it may write. The tables whose names
-// begin with kahn_ belong to the store: do not change them. Close closes the database.
+// DB returns the database, from which the program may read and in which it may have tables of its own. Transactions begun with DB may
+// write. The tables whose names begin with kahn_ belong to the store: do not change them. Close closes the database.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Close waits for running writes, releases the leases that this process still holds, and closes the database. Later calls return [ErrClosed];

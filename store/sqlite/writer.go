@@ -15,9 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader: it performs
-// all requests of the line in one transaction, and then hands the lead to a request that came meanwhile. So all runs of the process share
-// transactions, and the longer a transaction takes, the more requests the next one has. There is no goroutine that only writes.
+// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader: it
+// performs all requests of the line in one transaction, and then makes the goroutine of a request that came meanwhile the next leader. So
+// all runs of the process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is
+// needed for writing.
 type writer struct {
 	mu     sync.Mutex // guards the line
 	line   []*request
@@ -28,7 +29,7 @@ type writer struct {
 	conn     driver.Conn
 	stmts    []driver.Stmt // all prepared statements
 	patience time.Duration // how long a request waits for another process
-	bounds   []string      // the pragmas, for every connection, whose unit is the page
+	bounds   []string      // pragmas with bounds in pages, which every connection executes
 	begin    *statement
 	commit   *statement
 	rollback *statement
@@ -41,7 +42,8 @@ type writer struct {
 	inboxes  inboxStatements
 }
 
-// request is a part of a transaction. It changes the database and writer.runs together; an error rolls the transaction back.
+// request is a part of a transaction. The function do changes the database and writer.runs together; if do returns an error, the
+// transaction is rolled back.
 type request struct {
 	do    func() error
 	turn  chan bool // receives true if the request is to lead, false if it has been performed
@@ -88,13 +90,13 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take performs the line if the request is the leader, and returns the request's error. A leader that does not get the database leaves the line,
-// and the next request leads.
+// take returns the error of the request own. If own is the leader, take first performs all requests in the line. If the leader cannot begin
+// a transaction, it leaves the line, and the next request becomes the leader.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err
 	}
-	runtime.Gosched() // requests that are about to come join this transaction
+	runtime.Gosched() // lets requests that are about to come join this transaction
 	var line []*request
 	if own.err = w.open(ctx, own.until); own.err != nil {
 		w.mu.Lock()
@@ -144,8 +146,8 @@ func (w *writer) handOver() {
 }
 
 // perform performs requests in the open transaction. If one of them fails, perform repeats each request in a transaction of its own. If the
-// transaction cannot be committed, all requests fail. The disk may have the transaction nevertheless, so only the callers may repeat their
-// requests.
+// commit of the transaction fails, all requests fail. They may be stored in spite of the error, so perform does not repeat them; only their
+// callers can decide that.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {
@@ -189,7 +191,7 @@ func (w *writer) close(last func() error) error {
 	return errors.Join(err, w.disconnect())
 }
 
-// disconnect closes the connection, and first its statements, since SQLite keeps the database open as long as there are any.
+// disconnect closes the connection, and first its statements, since SQLite keeps the database open as long as there are statements.
 func (w *writer) disconnect() (err error) {
 	for _, s := range w.stmts {
 		err = errors.Join(err, s.Close())
@@ -203,7 +205,7 @@ type statement struct {
 	args []driver.NamedValue
 }
 
-// prepare adds a statement to the writer. It keeps the first error in err.
+// prepare adds a statement to the writer. If it fails and *err is nil, it stores the error in *err.
 func (w *writer) prepare(err *error, query string) *statement {
 	if *err != nil {
 		return nil
