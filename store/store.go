@@ -80,9 +80,9 @@ type Commit struct {
 	// stored log, see [Commit.EventsFollow], the store changes nothing and returns Conflict.
 	Events []EventRecord `json:"events,omitempty"`
 	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only
-	// an [Inbox] gets any. If these are not the next requests of the run, see [Commit.TakenFollow], the store changes nothing and returns
-	// Conflict. A transaction that ends the run refuses all other requests. A transaction that only refuses redrives of a run that has
-	// ended leaves the run and its time of end as they are.
+	// an [Inbox] gets any. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and
+	// returns Conflict. A transaction that ends the run refuses all other requests. A transaction that only refuses redrives of a run that
+	// has ended leaves the run and its time of end as they are.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets any. A transaction that ends the run begins no
 	// awaits.

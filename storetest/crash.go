@@ -27,10 +27,10 @@ const crashNodes = 130
 
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
 // ended, the next process begins another one, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten
-// times as many processes, and kills them later and later, since a machine may be slow. Kill returns how many runs have ended, and the
-// first fault it finds. There are three faults: a run has another outcome than without kills, a step was repeated although its end was
-// stored, or a process has failed by itself. The function command makes the process, which calls [Killed] for the folder. The function
-// folder makes a new and empty folder.
+// times as many processes, and lets them live longer and longer, since a slow machine may need more time for a run. Kill returns how many
+// runs have ended, and the first fault it finds. There are three faults: a run has another outcome than without kills, a step was repeated
+// although its end was stored, or a process has failed by itself. The function command makes the process, which calls [Killed] for the
+// folder. The function folder makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {

@@ -54,7 +54,7 @@ func onEvents(f func(ctx context.Context, s store.EventStore) error) func(contex
 	return func(ctx context.Context, open func() store.EventStore) error { return f(ctx, open()) }
 }
 
-// anEvent is a stored event. Its data depends on the id.
+// anEvent returns a stored event whose data depends on the id.
 func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: json.RawMessage(fmt.Sprintf(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"message %d"}}`, id))}
 }

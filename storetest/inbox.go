@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is called for a run. Further calls for this run are allowed; a call for another run is an error.
+// heard waits until the watcher is called, and returns an error if that call is for another run than the argument run.
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:

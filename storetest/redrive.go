@@ -31,7 +31,7 @@ func ended(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, err
 }
 
-// redrive returns the commit by which b begins again and c no longer counts a.
+// redrive returns a commit of a redrive: b begins again, and the counter of c goes down by one.
 func redrive() store.Commit {
 	return store.Commit{
 		Sequence: 5, Reopen: true, Status: machine.RunRunning, Run: record("redriven"), Reset: []string{"nobody", "b"},

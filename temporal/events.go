@@ -72,7 +72,7 @@ func (x *interpreter) snapshot() (*packed, error) {
 }
 
 // Events returns the events of the run, for any number of readers in any process: a Source of package sse. The ids of events continue when
-// the workflow continues as a new execution. Reading queries the executions of the workflow: it needs a live worker, and fails for an
+// the workflow continues as a new execution. A reader queries the executions of the workflow, which needs a live worker, and fails for an
 // execution whose history Temporal has removed.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()

@@ -197,7 +197,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 	}
 }
 
-// begin records the event that led to a node's first event, and so also the composite that contains the node.
+// begin records the event that led to a node's first event and, if inside is set, the composite that contains the node.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {

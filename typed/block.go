@@ -149,7 +149,8 @@ func (f *flow) declare(src *source) {
 	}
 }
 
-// add begins a node. It returns nil if there is no block, or if New has returned; the resulting zero Val is reported where it is taken.
+// add begins a node. It returns nil if b is nil or New has returned. The Val of the node is then the zero Val, which is reported if a node
+// takes it.
 func (b *Block) add(id string, missing bool) *source {
 	if b == nil {
 		return nil

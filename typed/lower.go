@@ -54,8 +54,8 @@ func (f *flow) end() kahn.Node {
 	}}
 }
 
-// connect gives the node its edges and ports. A node runs when all values that it takes exist, and is skipped when a node that makes one of
-// them was skipped. So a node of a branch needs an edge from the condition only if it takes no value of the branch.
+// connect gives the node its edges and ports. A node runs when all values that it takes exist, and is skipped when a node that it follows
+// was skipped. So a node of a branch needs an edge from the condition only if it follows no other node of the branch.
 //
 // An Either follows nodes of its block and of branches in it, and has no value if none of them has one. A Try in a branch checks whether
 // the branch was taken: a failure outside the branch may have stopped the tried node although the branch was not taken.

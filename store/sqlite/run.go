@@ -169,8 +169,7 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed returns [ErrClosed] if the store was closed, and otherwise err. err alone does not show that: database/sql reports a closed
-// database with an error of its own.
+// closed returns err or, if the store was closed, [ErrClosed], since a closed database returns another error.
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()

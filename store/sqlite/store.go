@@ -7,8 +7,8 @@
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(store))
 //
 // If the process dies, the run continues when the next process opens the file and calls Execute with the same id. The next process need not
-// wait until the leases of the dead one run out: each process that has the database open locks a file beside it, so the end of that lock
-// shows that a process is dead.
+// wait until the leases of the dead process run out: each process that has the database open holds a lock on a file beside it, and the
+// operating system releases the lock of a dead process.
 //
 // All runs of a process write over one connection, and runs that write at the same moment share a transaction. Reads do not wait for
 // writes, and writes do not wait for reads. Several processes may have the file open; they write in turn.

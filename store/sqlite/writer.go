@@ -90,8 +90,8 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take returns the error of the request own. If own is the leader, take first performs all requests in the line. If the leader cannot begin
-// a transaction, it leaves the line, and the next request becomes the leader.
+// take returns the error of own, which is the request of the caller. If own is the leader, take first performs all requests in the line. If
+// the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err
@@ -146,8 +146,8 @@ func (w *writer) handOver() {
 }
 
 // perform performs requests in the open transaction. If one of them fails, perform repeats each request in a transaction of its own. If the
-// commit of the transaction fails, all requests fail. They may be stored in spite of the error, so perform does not repeat them; only their
-// callers can decide that.
+// commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error, so perform does not
+// repeat the requests; their callers may.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {
