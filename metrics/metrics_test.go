@@ -171,6 +171,9 @@ func TestMetricsOfUsage(t *testing.T) {
 			require.Contains(t, text, `kahn_usage_total{workflow="chat",`+line+"\n")
 		}
 		require.Equal(t, 6, strings.Count(text, "kahn_usage_total{"))
+		var object map[string]any
+		require.NoError(t, json.Unmarshal([]byte(m.String()), &object))
+		require.Equal(t, 1.25, object[`kahn_usage_total{workflow="chat",kind="model",name="US\"cents"}`])
 	})
 }
 

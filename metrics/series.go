@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -159,11 +160,14 @@ func (m *Metrics) String() string {
 	for _, s := range m.all() {
 		f := families[s.family]
 		if f.typ == "histogram" {
-			object[f.name+s.labels()] = map[string]any{"count": s.count, "sum": s.sum}
+			object[f.name+s.labels()] = map[string]any{"count": s.count, "sum": finite(s.sum)}
 		} else {
-			object[f.name+s.labels()] = s.value
+			object[f.name+s.labels()] = finite(float64(s.value) + s.sum)
 		}
 	}
-	text, _ := json.Marshal(object) // numbers and strings can always be encoded
+	text, _ := json.Marshal(object) // finite numbers and strings can always be encoded
 	return string(text)
 }
+
+// finite returns v or, since JSON has no infinity, the finite number nearest to it.
+func finite(v float64) float64 { return max(-math.MaxFloat64, min(v, math.MaxFloat64)) }

@@ -40,6 +40,7 @@ func (s *Source) Deliver() { s.scope.serve() }
 func (s *Source) DeliverAll() {
 	s.scope.mu.Lock()
 	s.scope.answer()
+	s.scope.serve() // a Deliver that found the lock taken relies on the holder
 }
 
 // Publication is the tracker with which publish sets the values of its [Source].
