@@ -570,7 +570,7 @@ func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.Lock()
 	status := r.st.Status(e.From)
 	r.st.Unlock()
-	if status != Completed || e.On == OnFailure || e.Key == "" {
+	if status != Completed || e.On == OnFailure {
 		return "", false
 	}
 	output := r.records[e.From].value

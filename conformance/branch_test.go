@@ -61,4 +61,17 @@ func TestBranchIntoTheEnd(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Routes: true, NoMatch: kahn.NoMatchFail, Do: yes}, kahn.Node{ID: "P", Do: yes}, end), nil)
 		kahntest.RequireStatuses(t, r.Result, "A:ok P:ok Z:ok")
 	})
+	// The label of a data-only edge into the end node is not a branch, so it need not be a choice: the end node gets the value in any case.
+	inBubble(t, "data only", func(t *testing.T) {
+		a := kahn.Node{ID: "A", Routes: true, Choices: []string{"x"}, Do: func(context.Context, *kahn.Step) (any, error) { return "x", nil }}
+		end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "A", Label: "other", Param: "a", DataOnly: true}},
+			Do: func(_ context.Context, s *kahn.Step) (any, error) {
+				if v, _ := s.Param("a"); v != "x" {
+					t.Errorf("parameter a is %v", v)
+				}
+				return nil, nil
+			}}
+		r := try(t, graph(a, end), nil)
+		kahntest.RequireStatuses(t, r.Result, "A:ok Z:ok")
+	})
 }

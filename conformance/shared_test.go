@@ -466,6 +466,7 @@ func TestSharedBadBounds(t *testing.T) {
 		"Runner.Shared.Rate: bad value":            {Store: db, Rate: kahn.Rate{Starts: 1}},
 		"Runner.Shared.KeyRate: bad value":         {Store: db, KeyRate: kahn.Rate{Starts: -1, Per: time.Second}},
 		`Name "a\x00" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\x00"},
+		`Name "a\xff" is not a text of up to 200 `: {Store: db, Limit: 1, Name: "a\xff"},
 	} {
 		rn := &kahn.Runner{Shared: &s}
 		for range 2 {

@@ -2,6 +2,7 @@ package machine_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,6 +118,28 @@ func TestBuildRefuses(t *testing.T) {
 		require.ErrorIs(t, err, machine.ErrBadValue)
 		require.EqualError(t, err, c.want)
 	}
+}
+
+// Levels returns enough cycles: without the last edge of each of them, the net has no cycle.
+func TestLevelsLeavesNoCycle(t *testing.T) {
+	t.Parallel()
+	edges := []machine.Edge{edge(0, 2), edge(2, 1), edge(1, 0), edge(0, 1), edge(1, 2)}
+	var b machine.Builder
+	b.Begin(3, edges, -1)
+	cycles := b.Levels()
+	require.NotEmpty(t, cycles)
+	var last []int32
+	for _, cycle := range cycles {
+		last = append(last, cycle[len(cycle)-1])
+	}
+	var rest []machine.Edge
+	for i, e := range edges {
+		if !slices.Contains(last, int32(i)) {
+			rest = append(rest, e)
+		}
+	}
+	b.Begin(3, rest, -1)
+	require.Empty(t, b.Levels())
 }
 
 // At every point of a run, a State restored from the decided nodes of another one continues as that would have.

@@ -165,6 +165,26 @@ func TestSnapshotNamesItsNet(t *testing.T) {
 	}
 }
 
+// A snapshot in which a node runs without an attempt, or a gate runs, is one that no State can have.
+func TestSnapshotOfWhatCannotRun(t *testing.T) {
+	t.Parallel()
+	net := build(t, "step gate", []machine.NodeSpec{{}, {Flags: machine.FlagGate | machine.FlagInline}})
+	for node := range 2 {
+		for attempts := range byte(2) {
+			x := machine.New(net, &machine.Setup{}).Snapshot()
+			word := x.Words[8*node:]
+			require.Equal(t, byte(machine.Ready), word[4])
+			word[0], word[4] = attempts, byte(machine.Running)
+			_, err := machine.RestoreState(net, &machine.Setup{}, &x)
+			if node == 0 && attempts > 0 {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, machine.ErrBadValue, "node %d, %d attempts", node, attempts)
+			}
+		}
+	}
+}
+
 // Gates are handed out in the order in which they became ready; in a restored State, after the gates that were handed out before. Next does
 // not hand out a gate that Begin has handed out, or that was stopped.
 func TestGatesAreHandedOutOnce(t *testing.T) {
