@@ -260,7 +260,8 @@ func (r *Run) reachEarly(now int64) {
 }
 
 // turn is the place of a run among the runs that wait for a slot. It is the place of the run's best ready node, by priority, then by the
-// longest remaining path to the end of the outermost run, then by declaration, as if the graphs were one.
+// longest remaining path to the end of the outermost run, then by declaration, as if the graphs were one. In a tree with one slot, a
+// check or an inline node counts as a node of priority 0 without a path.
 type turn struct {
 	index    int  // in the queue, plus one; 0 if the run is not in the queue
 	gated    bool // the run is in tree.gated

@@ -407,6 +407,9 @@ func TestLimitOneTimedOutDraws(t *testing.T) {
 // TestLimitOneAcrossTree: nodes of two nested runs compete. The first node of the whole tree comes first, as if the graphs were one.
 func TestLimitOneAcrossTree(t *testing.T) {
 	never := func(kahn.View) (bool, error) { return false, nil }
+	items := func(priority int) kahn.Node {
+		return kahn.Node{ID: "M", Priority: priority, Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}, Sub: graph(kahn.Node{ID: "a", When: never})}
+	}
 	for _, row := range []struct {
 		name   string
 		s1, s2 *kahn.Graph
@@ -417,12 +420,15 @@ func TestLimitOneAcrossTree(t *testing.T) {
 		{"declaration", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x")), "S1 S2 S1/a S2/x S1/b S2/y "},
 		// Nodes that need no slot run at once, before another nested run begins.
 		{"guards", graph(kahn.Node{ID: "a", When: never}), graph(kahn.Node{ID: "x", When: never}), "S1 S1/a S2 S2/x "},
+		// An item begins by its priority and path, before guards and composites, which count as nodes of priority 0 without a path.
+		{"items", graph(items(0)), graph(after("x")), "S1 S1/M S1/M[0] S1/M[1] S1/M[0]/a S1/M[1]/a S2 S2/x "},
+		{"items of low priority", graph(items(-1)), graph(after("x")), "S1 S1/M S2 S1/M[0] S1/M[0]/a S1/M[1] S1/M[1]/a S2/x "},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			r := try(t, graph(subgraph("S1", row.s1), subgraph("S2", row.s2)), takes(ms), kahn.Limit(1))
 			order := ""
 			for _, e := range r.events {
-				if e.Type == event.NodeStarted || e.Type == event.NodeSkipped && strings.Contains(e.Path, "/") {
+				if e.Type == event.NodeStarted || e.Type == event.NodeSkipped && strings.Contains(e.Path, "/") && !strings.HasSuffix(e.Path, "]") {
 					order += e.Path + " "
 				}
 			}

@@ -163,6 +163,20 @@ func TestForkHandlers(t *testing.T) {
 	require.Equal(t, kahn.Completed, status(res, "ship"))
 }
 
+// A fork that would keep what comes before a composite is refused if it repeats a handled failure inside, even if nothing inside is kept.
+func TestForkHandlersInside(t *testing.T) {
+	t.Parallel()
+	inner := graph(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}}, kahn.Node{ID: "mail", After: []string{"refund"}})
+	g := graph(kahn.Node{ID: "before"}, kahn.Node{ID: "S", After: []string{"before"}, Sub: inner})
+	old, err := kahn.Execute(t.Context(), g, broken("ship", "mail"))
+	require.Error(t, err)
+	_, err = kahn.ForkPreview(compiled(t, g), old.Snapshot(), nil)
+	require.ErrorIs(t, err, kahn.ErrHandlers)
+	require.ErrorContains(t, err, `"S/refund" has run because of "S/ship"`)
+	_, err = kahn.ForkPreview(compiled(t, g), old.Snapshot(), []string{"before"})
+	require.NoError(t, err, "nothing is kept")
+}
+
 func status(res *kahn.Result, id string) kahn.Status {
 	n, _ := res.Node(id)
 	return n.Status
