@@ -225,10 +225,28 @@ func TestTextIsPortable(t *testing.T) {
 	n.GuardErrors = kahn.GuardAllow // the default that Compile fills in
 	require.Equal(t, n, p.Node(0))
 
-	g = graph(kahn.Node{ID: "X", OutputSchema: shape{}})
-	p, err = g.Compile()
-	require.NoError(t, err)
-	require.ErrorContains(t, p.Portable(), "OutputSchema is Go code")
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	asks := func(kahn.View) (bool, error) { return false, nil }
+	for name, n := range map[string]kahn.Node{
+		"Do":           {Do: step},
+		"Test":         {Test: func(kahn.View) (any, error) { return "", nil }},
+		"When":         {When: asks},
+		"Fallback":     {Fallback: func(context.Context, error) (any, error) { return nil, nil }},
+		"Compensate":   {Compensate: func(context.Context, *kahn.Step) error { return nil }},
+		"InputSchema":  {InputSchema: shape{}},
+		"OutputSchema": {OutputSchema: shape{}},
+		"Map.Key":      {Map: &kahn.Map{Over: "list", Key: func(any) string { return "" }}},
+		"Map.Estimate": {Map: &kahn.Map{Over: "list", Estimate: func(any) time.Duration { return 0 }}},
+		"Loop.While":   {Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 2, While: asks}},
+		"Loop.Until":   {Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 2, Until: asks}},
+	} {
+		n.ID = "X"
+		p, err = graph(n).Compile()
+		require.NoError(t, err, name)
+		err = p.Portable()
+		require.ErrorContains(t, err, name+" is Go code")
+		require.Equal(t, 1, strings.Count(err.Error(), "is Go code"), "%s: %v", name, err)
+	}
 }
 
 // TestCompileAgain: another Evaluator or SchemaCompiler makes a new plan; nothing else does.

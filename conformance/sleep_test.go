@@ -324,6 +324,16 @@ func TestSuspendUntilElsewhere(t *testing.T) {
 		require.NoError(t, json.Unmarshal(data, &back))
 		require.Equal(t, err, back.Err)
 	}
+	for stored, date := range map[string]time.Time{ // the years 1 to 9999 can be stored
+		"0001-01-01T00:00:01Z": time.Date(0, 12, 31, 0, 0, 0, 0, time.UTC),
+		"0001-06-01T00:00:00Z": time.Date(1, 6, 1, 0, 0, 0, 0, time.UTC),
+		"9999-06-01T00:00:00Z": time.Date(9999, 6, 1, 0, 0, 0, 0, time.UTC),
+		"9999-12-31T23:59:59Z": time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		data, err := json.Marshal(kahn.Reply{Err: kahn.SuspendFor("tok", nil, nil, date)})
+		require.NoError(t, err)
+		require.Contains(t, string(data), stored)
+	}
 	now := at
 	c, err := kahn.NewCoordinator(compiled(t, graph(kahn.Node{ID: "s"})), now)
 	require.NoError(t, err)
