@@ -266,3 +266,35 @@ func TestLeft(t *testing.T) {
 		require.Equal(t, res.Status == kahn.RunSuspended, res.Left)
 	})
 }
+
+// moody is a store that does not renew leases for a while, and records when it is asked to.
+type moody struct {
+	store.Memory
+	begin time.Time
+	fails int // how many renewals fail
+	asked []time.Duration
+}
+
+func (m *moody) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
+	m.asked = append(m.asked, time.Since(m.begin))
+	if len(m.asked) <= m.fails {
+		return errDisk
+	}
+	return m.Memory.Renew(ctx, l, ttl)
+}
+
+// TestRenewalIsRepeated: a lease is renewed after a third of its time. A renewal that has failed is repeated after a tenth of that time, but after a second at the latest.
+func TestRenewalIsRepeated(t *testing.T) {
+	t.Parallel()
+	for lease, asked := range map[time.Duration][]time.Duration{
+		3 * time.Second:  {1000 * ms, 1300 * ms, 1600 * ms, 2600 * ms},
+		30 * time.Second: {10 * time.Second, 11 * time.Second, 12 * time.Second, 22 * time.Second},
+	} {
+		inBubble(t, lease.String(), func(t *testing.T) {
+			m := &moody{begin: time.Now(), fails: 2}
+			r := try(t, graph(after("A")), takes(lease), kahn.Durable(m), kahn.Lease("p", lease))
+			r.expect("A:ok", "completed")
+			require.Equal(t, asked, m.asked)
+		})
+	}
+}
