@@ -31,9 +31,8 @@ type Store interface {
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
 	// Commit applies a transaction as a whole, or not at all: its fields in their order, and each list in its own order. The Sequence must
-	// be one above the last applied Sequence. For any other Sequence the store changes nothing, and returns Duplicate if it equals the last
-	// applied one, Stale if it is lower, and Conflict if it is higher. The store also changes nothing in these cases, and returns the
-	// answer in parentheses:
+	// be one above the last applied Sequence. Otherwise the store changes nothing, and returns Duplicate if the Sequence equals that one,
+	// Stale if it is lower, and Conflict if it is higher. It also changes nothing in these cases, and returns the answer in parentheses:
 	//
 	//   - An attempt in Completed is below the last recorded attempt of its node (Stale); or is above that, or was completed before
 	//     (Conflict).
