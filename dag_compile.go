@@ -293,7 +293,7 @@ func (c *compiler) find(id string) (int32, bool) {
 	return int32(i), ok
 }
 
-// The method name returns the name of the edge in problems.
+// The method name returns the text by which a [Problem] names the edge.
 func (l *link) name() string { return quoteID(l.from) + " -> " + quoteID(l.to) }
 
 // addTerms records the terms of the last edge.
@@ -647,7 +647,8 @@ type Problem struct {
 	Field string
 	// Suggestion is the existing name that the author probably meant, or empty.
 	Suggestion string
-	// Cycle lists the nodes of a cycle, each followed by its successor and the last one by the first. Err then matches [ErrCycle].
+	// Cycle lists the nodes of a cycle, each followed by its successor and the last one by the first. It is nil if the problem is not a
+	// cycle of edges. If Cycle is not nil, Err matches [ErrCycle].
 	Cycle []string
 	// Err is the error without the names of graph, node and edge.
 	Err error

@@ -247,10 +247,11 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 // Edges yields all edges, those of Node.After and Node.In included, in the order of their declaration, then the implicit
 // edges into the end node.
 //
-// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a catch edge of
-// its target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. side is also false for a plain
-// edge that makes the target run in some runs only: those that reach none of the nodes from which a label or a failure leads to the
-// target. The value of side follows from the graph; documents, hashes and snapshots do not contain it.
+// The bool, side, is true for a side edge: an edge that delivers data only, because it would otherwise make a label or a catch edge of its
+// target pointless, see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. For all other edges side is false.
+// That includes a plain edge that counts in some runs only: it makes its target run only if all sources of the target's labelled and catch
+// edges were skipped because of branches not taken. The value of side follows from the graph; documents, hashes and snapshots do not
+// contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {

@@ -669,8 +669,9 @@ type room struct {
 // of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// The method starts returns how many attempts may begin with one transaction. It is half of the bound for rows. If steps return at once,
-// their ends are written two transactions after their starts, so a crash repeats the attempts of two transactions.
+// The method starts returns how many attempts may begin with one transaction. It is half of the bound for rows. Steps are called when the
+// transaction with their starts is written. Meanwhile the next transaction has filled with further starts, so the ends are at the earliest
+// in the one after it. A crash before that repeats the attempts of two transactions: together about as many as the bound for rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned. The attempt waits for room before it ends.
@@ -686,8 +687,9 @@ func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns how many rows the outbox may have: the bound or, if that is more, twice the rows that the end of one attempt has needed.
-// So the ends of attempts that change the same nodes can share a transaction.
+// mostRows returns how many rows the outbox may have: the bound or, if that is more, twice the rows that the end of one attempt has
+// needed. So if the end of one attempt needs more rows than the bound, the ends of other attempts still fit into its transaction if they
+// change mostly the same nodes, and so add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
 // reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors; further

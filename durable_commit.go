@@ -237,11 +237,11 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	}
 }
 
-// addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals
-// for everything inside. addToRecord also counts a crash in advance. Loading a run counts a crash for each node whose record shows it
-// running, except for a node with nodes inside and a node whose output the store refused. This life may call user code for these two
-// kinds, too: the step, to get the graph again, or the Fallback for the refused output. If the process dies in that call, the record
-// already counts the crash.
+// addToRecord adds to the record of a node what snapshots do not have. If an earlier life expanded the node, and this life does not have
+// its graph yet, the record has the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance. Loading a run
+// counts a crash for each node whose record shows it running, except for a node with nodes inside and a node whose output the store
+// refused. This life may call user code for these two kinds of nodes, too: the step, to get the graph again, or the Fallback for the
+// refused output. If the process dies in that call, the record already counts the crash.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return

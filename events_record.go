@@ -496,16 +496,16 @@ func (m *eventMaker) enter(r *Run) {
 	m.head.Time = m.start
 }
 
-// make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must be a copy of m.head, or the
-// previous event that m has made, since make leaves the fields that all events share as they are. The caller holds no locks, and make
-// reads nothing of the run that may still change.
+// make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must hold the event that m made last,
+// or a copy of m.head: make does not write the fields that are the same in all events. The caller holds no locks, and make reads nothing
+// of the run that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	m.draft(ev, b, i, id)
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft does what the method make does, except that it does not call the codec. The caller encodes the output in the payload afterwards,
-// with withOutput.
+// draft does what the method make does, but does not call the codec. The caller encodes the output in the payload afterwards, with
+// withOutput.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)

@@ -445,7 +445,7 @@ func (r *Run) mayAwait() bool {
 }
 
 // The method await adds to c, the commit with a node's record, the id of the run that the store must await for the node.
-// It adds nothing if the node awaits the same run as before, or still none.
+// It adds nothing if the node awaits the same run as before, or still awaits none.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -464,8 +464,8 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// withdrawAwaits does nothing unless the commit ends this run. Then it adds to the commit, for each node that awaits a run, that the
-// store must no longer await that run.
+// withdrawAwaits does nothing unless the commit ends this run. Then it adds to the commit an Await without a Run for each node that awaits
+// another run. Such an Await withdraws the node's await.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return

@@ -347,9 +347,9 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams returns the parameters that are in a node's key even if its step does not read them. Two kinds of parameters are in the key
-// only if the step reads them: the inputs of the run, which a node that declares no parameters gets, and the inputs of its map, which an
-// item gets, including the list.
+// memoParams returns the parameters that are in a node's key even if its step does not read them. What a node gets without declaring it is
+// in the key only if the step reads it: a node without in-edges and ports gets the inputs of the run, and an item of a map gets the inputs
+// of the map, including the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -505,7 +505,8 @@ const (
 	readLoop     = "iteration"
 )
 
-// keyed reports whether the node's key contains an input even if the step does not read it.
+// keyed reports whether the key under which the node's output is memoized always contains an input, whether the step reads the input or
+// not. Reads of such an input need no record.
 func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
 	switch kind {

@@ -693,7 +693,8 @@ func (h *held) endDoomed(now int64) {
 	})
 }
 
-// resultOfDoom returns the result of a doomed node's attempt, after which its Fallback is called.
+// resultOfDoom returns the result of an attempt of a doomed node, whose step is not called: the error for which the node is doomed. The
+// node's Fallback is called after it.
 func (r *Run) resultOfDoom(ref machine.Ref) attemptResult {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -65,7 +65,8 @@ func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	return t, false, false
 }
 
-// onlyGates reaches the gates at once, since workers would race for them later.
+// onlyGates reaches all gates that are left to take, in the critical section in which the worker has begun its task. If they were left for
+// later, this worker and others would race to reach them.
 func (freeOrder) onlyGates(r *Run, now int64) {
 	for r.st.OnlyGates() {
 		g, ok := r.st.NextGate()

@@ -464,8 +464,9 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// abandonCheck gives up on a check that does not return. A late result of the check will be dropped. If the node was not stopped, it still
-// needs a check, but no worker performs one while the run is being left.
+// abandonCheck gives up on a check that does not return; a late result will be dropped. If the node was stopped, it has ended. If the time
+// of a cleanup node's check is over, the caller settles the check as timed out. Otherwise the run is being left: the node still needs its
+// check, but no worker begins one now.
 func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	e.abandoned = true
 	delete(r.checks, ref)

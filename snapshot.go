@@ -169,7 +169,8 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later are the stops that followed the first one, by kind. A node that was still running at a later stop may have that stop's cause.
+	// Later has the stops that followed the first one: at most one of each other kind, sorted by kind. A node that was still running at a
+	// later stop may have that stop's cause.
 	Later []laterStop `json:"later,omitempty"`
 }
 

@@ -739,8 +739,10 @@ type overdue struct {
 	gate bool        // the deadline is that of a wait, in a gate or a step; false for the overall timeout of a node
 }
 
-// settleOverdue ends overdue waits and nodes, in the order of their deadlines, then of declaration, outer runs first. It does so before any
-// signal is delivered and any step is called. Overdue gates whose signals came in time are not ended.
+// settleOverdue ends overdue waits and nodes, and stops the run if its timeout has passed, in the order of the deadlines. For equal
+// deadlines, an outer run comes before the runs nested in it, the nodes of one run come in the order of declaration, and the timeout of
+// the run comes last. settleOverdue does so before any signal is delivered and any step is called. It does not end an overdue wait whose
+// signal came in time.
 func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {

@@ -139,7 +139,7 @@ const (
 	stepDetached                          // a cleanup or end node: a stop of the run does not reach it
 	stepAdmitting                         // the inputs of the node are checked before the attempt starts
 	stepFallback                          // an attempt of the fallback
-	stepCrashed                           // its process has died too often: only its fallback is called
+	stepCrashed                           // the node is doomed, see Run.doomed: only its fallback is called
 	stepAgain                             // the step is called for the graph that it returned before the run was continued
 	stepUndo                              // the attempt undoes what the node has done
 	stepMemo                              // the run records what the step reads, see Memo
@@ -236,11 +236,12 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is why an attempt ended. context.Cause returns the first field, err. Err returns the second field, which is context.Canceled or
-// context.DeadlineExceeded.
+// stopCause is why an attempt ended: for the attempt's context, context.Cause returns err, and the method Err returns the other field,
+// which is context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
-// value looks up key in a context that is derived from base and has ended with the cause. Package context uses it to find the cause.
+// value looks up key in a context that is derived from base and has ended with the cause c. Package context finds the cause by such a
+// look-up.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)

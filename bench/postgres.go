@@ -96,7 +96,8 @@ func overServer(out io.Writer, list []load, rounds int) error {
 // turn has the measurements of a load in one round: steps a second with the engine (speed) and without (floor), and statements a step.
 type turn struct{ speed, floor, statements float64 }
 
-// turn performs a load, and then writes the rows of its commits without the engine, in as many statements as the runs used together.
+// turn performs a load with the engine, and then writes the rows of the load's commits without it. For these rows it uses as many
+// statements as all runs together have used, without the two that acquire and release each run.
 func (s *server) turn(l *load) (t turn, err error) {
 	if err := s.clear(); err != nil {
 		return t, err

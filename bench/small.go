@@ -118,8 +118,8 @@ type sprintBudget struct {
 // gate returns the ratio above which -check fails, as budget.gate does.
 func (b *sprintBudget) gate() float64 { return (&budget{ratio: b.ratio, measured: b.measured}).gate() }
 
-// checkSprints measures, as for the tables "small" and "build", kahn's time divided by that of "errgroup and channels". ok is false if
-// a ratio is above its gate.
+// checkSprints measures kahn's time in the same way as the tables "small" and "build", and divides it by the time of "errgroup and
+// channels". ok is false if a ratio is above its gate.
 func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / errgroup", "nodes", "measured", "budget", "fails above", "verdict"}}

@@ -43,7 +43,8 @@
 //
 // An edge may be written in any of three places, with the same result. At its target, it is in "after" (or "needs", a synonym). At its
 // source, it is in "next", or in "branches" by the label of the branch. Or it is in the graph's list of "edges". In a node, an edge is the
-// id of the other node, or an object with the fields of an edge that do not follow from its place. A single edge needs no list around it.
+// id of the other node, or an object. The object has no field for what the place already says: no "to" in "after", no "from" in "next", no
+// "from" and no "label" in "branches". A single edge needs no list around it.
 //
 // The order of edges decides the order of fan-in. First come the edges written in nodes, node by node: for each node the edges of
 // "after", then of "next", then of "branches" in the byte order of their labels. Then come the edges of the list "edges". So the order of

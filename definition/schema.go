@@ -22,8 +22,8 @@ func Schema() []byte { return []byte(schema) }
 type Kind struct {
 	// Description is for authors of documents: editors show it.
 	Description string
-	// Config is the JSON Schema of such nodes' config: data, or JSON text as a string, a []byte or a json.RawMessage. Nil: any
-	// config is accepted.
+	// Config is the JSON Schema of the config of such nodes. It is JSON text, as a string, a []byte or a json.RawMessage, or a value to be
+	// encoded as JSON, such as a map. If Config is nil, any config is accepted.
 	Config any
 }
 

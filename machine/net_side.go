@@ -12,15 +12,16 @@ import (
 //
 // A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of these edges, or because of
 // another way in. The out-edges of a routing node are grouped into exits. Each label of the node is an exit. If the node has catch edges,
-// it has two more exits: its failure (the catch edges) and its success (the plain edges). But for the targets of its labelled edges, its
-// success is no exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken. A data-only edge is no
+// it has two more exits: its failure (the catch edges) and its success (the plain edges). But its success is no exit for the targets of
+// its labelled edges. An unlabelled edge of a condition without catch edges is no exit, since it is always taken. A data-only edge is no
 // exit either, since it does not decide whether its target runs.
 //
-// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. The edge f -> t is another
-// way in if some exit leads to it but to none of the routers. An exit leads to the edge if it contains the edge, or an edge from which a
-// path leads to f over edges of any kind. If the exit belongs to a router of t, the edge f -> t counts like any other. If the exit
-// belongs to an ancestor of a router, f -> t counts only if no router was asked: all routers were skipped because of branches not taken.
-// Every other plain edge into t is a side edge.
+// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if
+// one of its edges ends at the node or at an ancestor of the node. It leads to the edge f -> t if it contains the edge or leads to f. The
+// edge f -> t is another way in if an exit of a router of t, or of an ancestor of such a router, leads to the edge and does not lead to
+// any router of t. If the exit belongs to a router of t, the edge f -> t counts like any other. If the exit belongs only to an ancestor of
+// a router, f -> t counts only if no router was asked: all routers were skipped because of branches not taken. Every other plain edge into
+// t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
 // trigger has pruned is compiled anew, from the remaining graph.

@@ -135,7 +135,7 @@ func (s *Locked) Hush(r Ref) {
 	}
 }
 
-// awake counts a node that is no longer suspended.
+// awake takes a node that is no longer suspended off the count asleep. If it was the last one, awake ends the hold of fresh nodes.
 func (s *Locked) awake() {
 	s.asleep--
 	if s.asleep == 0 && s.hold == holdFresh {

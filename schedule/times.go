@@ -225,11 +225,11 @@ func (t *Times) nextByClock(after time.Time) time.Time {
 	}
 }
 
-// horizon is how many days match looks ahead.
+// horizon is the number of days that Times.match looks ahead.
 const horizon = 30 * 366
 
 // match returns the first minute that the expression allows, at or after c. Both minute and c are local times as numbers, see shown. ok is
-// false if there is none within the horizon.
+// false if no such minute is within the horizon.
 func (t *Times) match(c int64) (minute int64, ok bool) {
 	day := time.Unix(c, 0).UTC()
 	first := day.Hour()*60 + day.Minute()

@@ -120,7 +120,7 @@ func itemOf[A any](item any) A {
 	return a
 }
 
-// results returns the values of a map.
+// results returns the two values of a node that is a map: the list of its results, and the list of its items' errors.
 func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	register[[]T](src.block.in.build)
 	src.result = view[T](nil)

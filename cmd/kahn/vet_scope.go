@@ -261,7 +261,7 @@ func (w *wiring) climb() {
 // unread has the parts of a document that could not be read.
 type unread struct {
 	paths   []string
-	unknown map[string][]string // by the path of an object: the fields that its unknown fields probably mean, "" for any
+	unknown map[string][]string // by the path of an object: for each unknown field in it, the field probably meant, or "" if that may be any field
 	other   bool                // there are further unread parts
 }
 
@@ -299,8 +299,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// misses reports whether an object or one of its named fields could not be read. It also reports true if the object has an unknown
-// field that may be meant as one of these fields.
+// misses reports whether an object or one of its named fields could not be read. It also reports true if the object has an unknown field
+// by which one of the named fields may be meant.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)

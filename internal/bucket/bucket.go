@@ -80,7 +80,8 @@ func (b *Bucket) Full(now int64) bool {
 	return b.level == b.size
 }
 
-// Next returns when the bucket will hold one more token, if none is taken. ok is false if the bucket is full.
+// Next returns the time at which the bucket will hold one more whole token than now, if none is taken until then. ok is false if the
+// bucket is full.
 func (b *Bucket) Next() (at int64, ok bool) {
 	missing := b.cost - b.level%b.cost
 	if missing > b.size-b.level {

@@ -54,7 +54,8 @@ func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	if err := s.complete(ctx, c.arg); err != nil { // a run that cannot be loaded must stay free
 		var rows leaseRows
 		rows.add(r.lease, 0)
-		// This call does not use the line, which Close may have closed. If it fails, the lease runs out.
+		// The lease is not given back through s.renewals, as Release does, because Close may have closed that line. If the statement fails,
+		// the lease runs out.
 		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows)
 		return err
 	}

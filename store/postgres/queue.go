@@ -71,10 +71,11 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 ) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
 }
 
-// dueText selects due runs of some queues, in the order of the turns of their keys, and the runs that become due next. It reads at most one
-// more run of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the last
-// turn of its key, and the time until the run is due. Each row also says how many runs of a key the page has, whether there are more
-// keys, and two things about the unended runs of the queues: whether a run has a key, and whether a run has a key or a priority.
+// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page
+// needs, it takes the due runs of the keys whose latest turns are the oldest; keys without a turn come first. It reads at most one more
+// run of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the latest turn of
+// its key, and the time until the run is due. Each row also says how many runs of a key the page has, whether there are more keys, and two
+// things about the unended runs of the queues: whether a run has a key, and whether a run has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "
