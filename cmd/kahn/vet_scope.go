@@ -261,7 +261,7 @@ func (w *wiring) climb() {
 // unread has the parts of a document that could not be read.
 type unread struct {
 	paths   []string
-	unknown map[string][]string // by the path of an object: for each unknown field in it, the field probably meant, or "" if that may be any field
+	unknown map[string][]string // by the path of an object: for each unknown field in it, the field probably meant, or "" if it may be any
 	other   bool                // there are further unread parts
 }
 
