@@ -451,6 +451,20 @@ func TestMemoWholeFlight(t *testing.T) {
 			})
 		}
 	}
+	for _, opts := range [][]kahn.Option{nil, {kahn.Limit(1)}} {
+		inBubble(t, fmt.Sprint("a step that waits for the output of a composite leaves its slot to the nodes inside, ", opts), func(t *testing.T) {
+			shares := func(n kahn.Node) kahn.Node {
+				n.Memo, n.MemoName, n.MemoKey = "v1", "m", func(*kahn.Step) (string, error) { return "k", nil }
+				return n
+			}
+			first, waits := kahn.Node{ID: "A", Priority: 1}, kahn.Node{ID: "W", Priority: 1, After: []string{"A"}}
+			f := &flock{t: t, g: graph(shares(kahn.Node{ID: "E", Sub: inner()}), first, shares(waits))}
+			f.rn.Limit, f.rn.Options = 1, append(opts, new(kahn.Memo))
+			f.start(takes(time.Second))
+			require.Equal(t, []string{"ok 2s"}, f.end())
+			require.Equal(t, map[string]int{"A": 1, "E/y": 1}, f.calls.n)
+		})
+	}
 	inBubble(t, "a timeout ends the wait", func(t *testing.T) {
 		f := &flock{t: t, g: graph(kahn.Node{ID: "E", Memo: "v1", Sub: inner(), Timeout: 1200 * ms})}
 		f.rn.Options = []kahn.Option{new(kahn.Memo)}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -464,4 +465,34 @@ func TestRedrivePathsIntoItemsThatBeginAnew(t *testing.T) {
 		_, err := kahn.RedrivePreview(p, res.Snapshot(), []string{path})
 		require.ErrorIs(t, err, kahn.ErrUnknownNode, path)
 	}
+}
+
+// A redrive begins the time of a node that continues inside anew. The node's Duration is not negative, even before its step has returned
+// the graph again.
+func TestRedriveInsideStartsAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ends := errStep
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "X" {
+				return nil, kahn.Expand(graph(after("y")), nil, nil)
+			}
+			_, _ = takes(time.Second)(ctx, s)
+			return nil, ends
+		}
+		g := graph(kahn.Node{ID: "first", Priority: 1}, after("X"))
+		res, err := kahn.Execute(t.Context(), g, step, kahn.Limit(1))
+		require.Error(t, err)
+		ends = nil
+		time.Sleep(time.Minute)
+		begun := time.Now()
+		run, err := kahn.Start(t.Context(), g, step, kahn.Limit(1), kahn.Redrive(reload(t, res.Snapshot()), nil))
+		require.NoError(t, err)
+		time.Sleep(ms)
+		n, err := run.Node("X")
+		require.NoError(t, err)
+		require.Equal(t, []any{kahn.Ready, 1, begun, time.Duration(0)}, []any{n.Status, n.Attempts, n.Start, n.Duration})
+		_, err = run.Wait()
+		require.NoError(t, err)
+	})
 }

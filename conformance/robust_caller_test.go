@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 var errOther = errors.New("other")
@@ -107,6 +108,14 @@ func TestRudeContext(t *testing.T) {
 			require.NoError(t, rn.Shutdown(t.Context()))
 		})
 	}
+	inBubble(t, "when it has ended, panic, over a store", func(t *testing.T) { // Execute returns, and the run is left
+		parent, cancel := context.WithCancel(t.Context())
+		ctx := &rudeContext{Context: parent}
+		time.AfterFunc(ms, func() { ctx.err = does["panic"]; cancel() })
+		res, err := kahn.Execute(ctx, graph(after("A")), untilStopped, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
+		require.ErrorIs(t, err, kahn.ErrLeft)
+		require.True(t, res.Left)
+	})
 }
 
 // politeError is an error of which only Unwrap panics.

@@ -129,6 +129,39 @@ func TestSnapshotNodes(t *testing.T) {
 	})
 }
 
+// Sleeps is true for a node that sleeps: not for a backoff, and not for a node that has ended, whether by itself or while it slept.
+func TestSnapshotOfSleep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := graph(after("asleep"), after("awake"), kahn.Node{ID: "late", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour}})
+		run, err := kahn.Start(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+			switch {
+			case s.ID() == "late":
+				return nil, errStep
+			case s.SavedState() != nil:
+				return nil, nil
+			}
+			return nil, kahn.SuspendUntil(time.Now().Add(map[string]time.Duration{"asleep": time.Hour, "awake": ms}[s.ID()]), "slept")
+		})
+		require.NoError(t, err)
+		sleeps := func() (ids []string) {
+			nodes, err := run.Snapshot().Nodes(run.Plan())
+			require.NoError(t, err)
+			for _, n := range nodes {
+				if n.Sleeps {
+					ids = append(ids, n.ID)
+				}
+			}
+			return ids
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"asleep"}, sleeps())
+		run.Cancel()
+		_, _ = run.Wait()
+		require.Empty(t, sleeps())
+	})
+}
+
 // A node of a snapshot waits if a predecessor has started or settled. A predecessor that is ready and lacks a slot has done neither.
 func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {

@@ -18,6 +18,10 @@ func TestNothingHappensInALostRun(t *testing.T) {
 	deaf := kahn.Node{ID: "deaf", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(10 * time.Second); return nil, nil }}
 	suspends := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
 	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errStep }
+	failsLate := func(ctx context.Context, s *kahn.Step) (any, error) {
+		_, _ = takes(1200*ms)(ctx, s)
+		return nil, errStep
+	}
 	slowly := func(context.Context, error) (any, error) { time.Sleep(5 * time.Second); return nil, errStep }
 	for name, c := range map[string]struct {
 		node kahn.Node
@@ -37,6 +41,7 @@ func TestNothingHappensInALostRun(t *testing.T) {
 		"backoff":      {node: kahn.Node{ID: "n", Do: fails, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 3 * time.Second, Jitter: kahn.JitterNone}}, want: "retrying"},
 		"overall":      {node: kahn.Node{ID: "n", Do: suspends, OverallTimeout: 3 * time.Second}, want: "suspended"},
 		"gate timeout": {node: kahn.Node{ID: "n", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 3 * time.Second}}, want: "suspended"},
+		"attempt":      {node: kahn.Node{ID: "n", Do: failsLate, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour}}, want: "ready"},
 		"fallback":     {node: kahn.Node{ID: "n", Do: fails, Fallback: slowly}, want: "ready"},
 		"guard":        {node: kahn.Node{ID: "n", When: func(kahn.View) (bool, error) { time.Sleep(5 * time.Second); return false, nil }}, want: "idle"},
 	} {
@@ -57,6 +62,9 @@ func TestNothingHappensInALostRun(t *testing.T) {
 			n, _ := res.Node("n")
 			require.Equal(t, c.want, n.Status.String())
 			require.NoError(t, n.Err)
+			if n.Status != kahn.Retrying { // the store has the failure of no other attempt
+				require.NoError(t, n.LastErr)
+			}
 			d, _ := res.Node("deaf")
 			require.Equal(t, kahn.Ready, d.Status)
 		})

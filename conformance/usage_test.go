@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -168,6 +169,25 @@ func TestUsageLives(t *testing.T) {
 		require.Greater(t, again.Usage()["tokens"], 4.0) // usage from before the redrive still counts
 		n, _ = again.Node("S")
 		require.Equal(t, kahn.Usage{"tokens": 3}, n.Usage)
+	})
+	inBubble(t, "in a snapshot of an older version, which counted tokens", func(t *testing.T) {
+		g := graph(after("A"), gate("G", "A"))
+		res, err := kahn.Execute(t.Context(), g, takes(0))
+		require.NoError(t, err)
+		data, err := json.Marshal(res.Snapshot())
+		require.NoError(t, err)
+		old := strings.Replace(string(data), `"id":"A"`, `"id":"A","tokens":[15,3]`, 1)
+		require.NotEqual(t, string(data), old)
+		snapshot := new(kahn.Snapshot)
+		require.NoError(t, json.Unmarshal([]byte(old), snapshot))
+		for range 3 { // each life counts them once
+			res, err = kahn.Execute(t.Context(), g, takes(0), kahn.Resume(snapshot))
+			require.NoError(t, err)
+			require.Equal(t, kahn.Usage{kahn.UsageInputTokens: 15, kahn.UsageOutputTokens: 3}, res.Usage())
+			n, _ := res.Node("A")
+			require.Equal(t, res.Usage(), n.Usage)
+			snapshot = reload(t, res.Snapshot())
+		}
 	})
 	inBubble(t, "after a crash in the middle of an attempt", func(t *testing.T) {
 		db := dies(t, g, slow, new(journal), 500*ms, kahn.RunID("r"))

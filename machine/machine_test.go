@@ -94,6 +94,10 @@ func TestNets(t *testing.T) {
 			nodes: []machine.NodeSpec{{}, {}, {Join: machine.AnySucceeded}, {Upstream: machine.UpstreamSubstitute}, {Upstream: machine.UpstreamSkip}},
 			want:  "A b any sub | A:failed b:completed any:completed sub:completed skip:skipped completed true",
 		},
+		{ // like AllSucceeded, the rule NoneFailed stops the node, and the failure stops the run
+			name: "NoneFailed handles no failure", ids: "A c b", edges: []machine.Edge{edge(0, 2)}, nodes: []machine.NodeSpec{{}, {}, {Join: machine.NoneFailed}},
+			setup: machine.Setup{Limit: 1, Stops: machine.StopSetup{OnFailure: 2}}, want: "A | A:failed c:aborted b:aborted failed false",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

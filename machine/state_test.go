@@ -232,3 +232,47 @@ func TestTokensAtTheEndOfTheClock(t *testing.T) {
 	require.Equal(t, 4, begun)
 	require.True(t, st.Done())
 }
+
+// Runs that share a group get its slots in the order in which they began to wait, however many of their nodes wait.
+func TestSlotsGoToTheRunThatHasWaitedLongest(t *testing.T) {
+	t.Parallel()
+	state := func(ids string, member [][]int32, edges ...machine.Edge) *machine.State {
+		net := build(t, ids, nil, edges...)
+		net.SetGroups(member, []machine.Bound{{Limit: 1}, {Limit: 9}})
+		return machine.New(net, &machine.Setup{})
+	}
+	x := state("first a held b last", [][]int32{{}, {0}, {0}, {0, 1}, {0}}, edge(0, 3), edge(1, 4), edge(2, 4), edge(3, 4))
+	y, z := state("y", [][]int32{{0}}), state("z", [][]int32{{0}})
+	for _, st := range []*machine.State{y, z} {
+		(*machine.Locked)(st).UseSlots(0, (*machine.Locked)(x).SlotsOf(0))
+	}
+	begin := func(st *machine.State) machine.Token {
+		task, ok := st.Next()
+		require.True(t, ok)
+		return task.Token
+	}
+	waits := func(st *machine.State) {
+		_, ok := st.Next()
+		require.False(t, ok)
+	}
+	end := func(st *machine.State, token machine.Token) {
+		require.NoError(t, st.Settle(token, machine.Outcome{Status: machine.Completed}))
+	}
+	first, held := begin(x), begin(x)
+	waits(x)
+	waits(y)
+	end(x, first)
+	waits(x) // with another node, in another set of groups
+	waits(z)
+	end(x, held)
+	end(x, begin(x)) // a run uses up its turn
+	end(x, begin(x))
+	now := begin(y)
+	waits(x) // anew, after z
+	end(y, now)
+	now = begin(z)
+	waits(x)
+	end(z, now)
+	end(x, begin(x))
+	require.True(t, x.Done())
+}
