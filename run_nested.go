@@ -549,7 +549,7 @@ func (r *Run) remainingAfter(ref machine.Ref) int64 {
 // addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since signals find that node
 // by its path.
 func (t *tree) addToken(token string, r *Run) {
-	if t == nil || r.outer == nil {
+	if r.outer == nil {
 		return
 	}
 	if _, is := r.plan.Ref(token); is {
@@ -571,7 +571,7 @@ func (t *tree) tokenPlace(token string, r *Run) int {
 }
 
 func (t *tree) dropToken(token string, r *Run) {
-	if t == nil || r.outer == nil {
+	if r.outer == nil {
 		return
 	}
 	list := t.tokens[token]
