@@ -165,3 +165,13 @@ func TestCompensationKinds(t *testing.T) {
 	_, err = kahn.Execute(t.Context(), g, nil, kahn.TestMode{OnMissing: kahn.MissingStub, Undos: map[string]kahn.Mock{"S": {}}})
 	require.NoError(t, err)
 }
+
+// A composite that a function undoes needs no step function for that: none is needed if all nodes inside are mocked.
+func TestCompensatedCompositeOfMocks(t *testing.T) {
+	t.Parallel()
+	whole := subgraph("W", graph(kahn.Node{ID: "x"}))
+	whole.Compensate = func(context.Context, *kahn.Step) error { return nil }
+	res, err := kahn.Execute(t.Context(), graph(whole), nil, kahn.TestMode{Mocks: map[string]kahn.Mock{"W/x": {Value: 7}}})
+	require.NoError(t, err)
+	require.Equal(t, 7, res.Output)
+}

@@ -474,3 +474,20 @@ func TestPutOffResultIsInTime(t *testing.T) {
 		time.Sleep(10 * time.Second)
 	})
 }
+
+// With one slot, a condition that an alarm makes due comes before the result of a step that returns at the time of the alarm, however long
+// its test takes.
+func TestOneSlotResultWaitsForTest(t *testing.T) {
+	for name, more := range map[string]kahn.Node{"one graph": after("B", "A"), "a graph with a composite": subgraph("B", graph(after("x")), "A")} {
+		inBubble(t, name, func(t *testing.T) {
+			g := gate("G")
+			g.Gate = &kahn.Gate{Timeout: 10 * ms, OnTimeout: kahn.GateLabel}
+			tests := kahn.If("C", func(kahn.View) (bool, error) {
+				synctest.Wait() // what does not wait for this test happens meanwhile
+				return true, nil
+			}, "G")
+			r := try(t, graph(kahn.Node{ID: "A", Do: takes(10 * ms)}, g, tests, more), nothing, kahn.Limit(1))
+			r.order("node.completed G", "node.completed C", "node.completed A")
+		})
+	}
+}

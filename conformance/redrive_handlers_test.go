@@ -84,6 +84,8 @@ func TestRedriveHandlers(t *testing.T) {
 		"inside of a sub-graph":              {g: inside(kahn.Node{ID: "S"}), bad: []string{"ship"}, nodes: []string{"S"}, want: `"S/refund" has run because of "S/ship"`},
 		"inside of a failed sub-graph":       {g: inside(kahn.Node{ID: "S"}), bad: []string{"ship", "mail"}, want: `"S/refund" has run because of "S/ship"`},
 		"inside of a composite that follows": {g: inside(kahn.Node{ID: "S"}), bad: []string{"ship"}, nodes: []string{"before"}, runs: "before"},
+		"beside a handler in a completed sub-graph": {g: graph(kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}}, kahn.Node{ID: "count"})}),
+			bad: []string{"ship"}, nodes: []string{"S/count"}, runs: "S/count"},
 		"inside of items": {g: inside(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}}), bad: []string{"ship"}, nodes: []string{"M"},
 			want: `"M[0]/refund" has run because of "M[0]/ship"; "M[1]/refund"`},
 		"inside of a loop": {g: inside(kahn.Node{ID: "L", Loop: &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) { return true, nil }}}),

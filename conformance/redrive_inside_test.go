@@ -496,3 +496,18 @@ func TestRedriveInsideStartsAnew(t *testing.T) {
 		require.NoError(t, err)
 	})
 }
+
+// What had not ended inside an expanded node that failed begins anew, too: attempts count from 1.
+func TestRedriveUnendedInsideExpanded(t *testing.T) {
+	inBubble(t, "a running step", func(t *testing.T) {
+		plans := func(y kahn.StepFunc) kahn.StepFunc {
+			return expands(takes(10*ms), expansions{"E": graph(after("x"), kahn.Node{ID: "y", Do: y})})
+		}
+		g := graph(after("E"))
+		res, err := resumeRun(t, t.Context(), g, fails(0), crashed(t, g, plans(fails(0)), 5*ms), nil) // the step does not return its graph again
+		require.ErrorIs(t, err, errStep)
+		res, err = executeRun(t, t.Context(), g, plans(fails(0)), kahn.Redrive(reload(t, res.Snapshot()), nil))
+		require.ErrorIs(t, err, errStep)
+		require.Equal(t, 1, statusAt(res, "E/x").Attempts)
+	})
+}

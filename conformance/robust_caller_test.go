@@ -234,3 +234,22 @@ func (goexitCodec) Decode(json.RawMessage) (any, error) { return nil, nil }
 type goexitEvaluator struct{}
 
 func (goexitEvaluator) Parse(string) (kahn.Expression, error) { runtime.Goexit(); return nil, nil }
+
+// A pending run whose caller's context ends the goroutine that begins it does not keep the Runner from beginning the runs behind it.
+func TestRudeContextOfPendingRun(t *testing.T) {
+	inBubble(t, "Goexit", func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 1}
+		rude := &rudeContext{Context: t.Context()}
+		var runs []*kahn.Run
+		for _, ctx := range []context.Context{t.Context(), rude, t.Context()} {
+			run, err := rn.Start(ctx, graph(after("A")), takes(10*ms))
+			require.NoError(t, err)
+			runs = append(runs, run)
+		}
+		rude.err = runtime.Goexit
+		endsWithin(t, runs[1], time.Second)
+		_, err := runs[1].Wait()
+		require.ErrorIs(t, err, kahn.ErrGoexit)
+		require.Equal(t, kahn.RunCompleted, endsWithin(t, runs[2], time.Second).Status)
+	})
+}

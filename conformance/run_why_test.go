@@ -299,3 +299,21 @@ func TestWhyOfALine(t *testing.T) {
 	require.NoError(t, c.Return(nextOf(t, c, "a"), nil, nil)) // the test is evaluated before b begins
 	require.Equal(t, map[string]string{"a": "it has completed", "b": "it is next", "c": "it waits for its turn after b", "S/d": "it waits for its turn after b"}, asked)
 }
+
+// A node for which a slot is free waits for no bound, also in a graph with composites: it begins after the nodes that come before it.
+func TestWhyWithFreeSlot(t *testing.T) {
+	t.Parallel()
+	var c *kahn.Coordinator
+	texts := map[string]string{}
+	test := kahn.If("test", func(kahn.View) (bool, error) { // asked before b begins
+		for _, id := range []string{"b", "S"} {
+			y, err := c.Run().Why(id)
+			require.NoError(t, err)
+			texts[id] = y.String()
+		}
+		return true, nil
+	}, "a")
+	c = coordinate(t, graph(after("a"), after("b", "a"), test, subgraph("S", graph(after("x")), "test")), kahn.Limit(2))
+	require.NoError(t, c.Return(nextOf(t, c, "a"), nil, nil))
+	require.Equal(t, map[string]string{"b": "it is next", "S": "it waits for test"}, texts)
+}

@@ -388,3 +388,23 @@ func TestScenarioCleanup(t *testing.T) {
 		r.order("node.queued J", "node.started B", "node.failed B", "node.started J")
 	})
 }
+
+// A cancelled run stays cancelled when another process continues it: a node that only the new version of the graph has does not begin.
+func TestResumeOfCancelledRunWithMoreNodes(t *testing.T) {
+	inBubble(t, "resume", func(t *testing.T) {
+		a, c := kahn.Node{ID: "A", Do: untilStopped}, kahn.Node{ID: "C", After: []string{"A"}, Cleanup: true, Do: takes(20 * ms)}
+		run, err := startRun(t, t.Context(), graph(a, c), nothing)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * ms)
+		run.Cancel()
+		time.Sleep(5 * ms)
+		s := reload(t, run.Snapshot()) // C runs
+		_, _ = run.Wait()
+		res, err := resumeRun(t, t.Context(), graph(a, c, kahn.Node{ID: "N", Do: neverStep(t)}), nothing, s, nil, kahn.AllowGraphChange())
+		if !errors.Is(err, kahn.ErrCancelled) || status(res, "N") != kahn.Cancelled || status(res, "C") != kahn.Completed {
+			t.Errorf("%v, N is %v, C is %v", err, status(res, "N"), status(res, "C"))
+		}
+	})
+}

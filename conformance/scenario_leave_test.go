@@ -202,6 +202,24 @@ func TestScenarioLeave(t *testing.T) {
 			t.Errorf("%v, %v after %d iterations and %d items", res.Status, err, c.of("x"), c.of("M"))
 		}
 	})
+	inBubble(t, "the grace of a loop's test begins with the test", func(t *testing.T) {
+		loop, end := subgraph("L", graph(kahn.Node{ID: "x", Do: takes(100 * ms)})), make(chan struct{})
+		defer close(end)
+		loop.Loop = &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: func(kahn.View) (bool, error) {
+			<-end
+			return false, nil
+		}}
+		run, err := startRun(t, t.Context(), graph(loop), nothing, kahn.CancelGrace(30*ms))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * ms)
+		run.Leave()
+		res := endsWithin(t, run, 125*ms) // x may finish, and then the test has 30 ms
+		if res.Status != kahn.RunSuspended || fmt.Sprint(res.Abandoned) != "[L]" {
+			t.Errorf("%v, abandoned %v", res.Status, res.Abandoned)
+		}
+	})
 	inBubble(t, "with one slot, what ends inside meanwhile has its turn before the run rests", func(t *testing.T) {
 		waits := gate("w")
 		waits.Gate = &kahn.Gate{Timeout: 50 * ms, OnTimeout: kahn.GateLabel}

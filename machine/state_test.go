@@ -276,3 +276,21 @@ func TestSlotsGoToTheRunThatHasWaitedLongest(t *testing.T) {
 	end(x, begin(x))
 	require.True(t, x.Done())
 }
+
+// Nodes that were held back while the run was being left wait for slots again when the run stays: the limit holds for them, too.
+func TestStayKeepsTheLimit(t *testing.T) {
+	t.Parallel()
+	st := machine.New(build(t, "a b", []machine.NodeSpec{{}, {}}), &machine.Setup{Limit: 1})
+	s := (*machine.Locked)(st)
+	s.Leave()
+	_, ok := s.Next()
+	require.False(t, ok, "nothing starts while the run is being left")
+	s.Stay()
+	first, ok := s.Next()
+	require.True(t, ok)
+	_, ok = s.Next()
+	require.False(t, ok, "the only slot is taken")
+	require.NoError(t, s.Settle(first.Token, machine.Outcome{Status: machine.Completed}))
+	_, ok = s.Next()
+	require.True(t, ok)
+}
