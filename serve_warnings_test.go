@@ -124,3 +124,40 @@ func TestServeWithoutUnits(t *testing.T) {
 		require.ErrorContains(t, err, "is its unit missing?")
 	}
 }
+
+// grantless is a store that grants nothing.
+type grantless struct{ *store.Memory }
+
+func (grantless) Grant(context.Context, string, time.Duration, []store.GrantRequest) ([]store.Granted, error) {
+	return nil, errors.New("no grants today")
+}
+
+// TestSharedOnErrorFails: slog.Default logs when Shared.OnError has panicked, and only then. The test sets the default logger, so it runs
+// alone.
+func TestSharedOnErrorFails(t *testing.T) {
+	var out bytes.Buffer
+	was := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&out, nil)))
+	defer slog.SetDefault(was)
+	for _, panics := range []bool{false, true} {
+		told, want := 0, 0
+		synctest.Test(t, func(t *testing.T) {
+			rn := &kahn.Runner{Shared: &kahn.Shared{Store: grantless{new(store.Memory)}, Limit: 1, OnError: func(error) {
+				if told++; panics {
+					panic("of OnError")
+				}
+			}}}
+			run, err := rn.Start(t.Context(), graph(after("a")), nothing)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			run.Cancel()
+			_, _ = run.Wait()
+			require.NoError(t, rn.Shutdown(t.Context()))
+		})
+		require.NotZero(t, told)
+		if panics {
+			want = told
+		}
+		require.Equal(t, want, strings.Count(out.String(), "Shared.OnError has failed"), out.String())
+	}
+}

@@ -321,3 +321,18 @@ func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
 		require.Equal(t, 2, nextOf(t, c, "a").Attempt(), name)
 	}
 }
+
+// A gate that has been answered has no deadline any more: the Coordinator waits for no time.
+func TestDueOfAnsweredGate(t *testing.T) {
+	t.Parallel()
+	asks := gate("g")
+	asks.Gate = &kahn.Gate{Timeout: time.Hour}
+	c := coordinate(t, graph(asks, after("b", "g")))
+	at, ok := c.Due()
+	require.True(t, ok)
+	require.Equal(t, time.Hour, at.Sub(deskEpoch))
+	require.NoError(t, c.Run().Signal(t.Context(), "g", "yes"))
+	nextOf(t, c, "b")
+	at, ok = c.Due()
+	require.False(t, ok, "%v", at)
+}
