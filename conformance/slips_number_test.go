@@ -102,3 +102,21 @@ func TestSlipsOfNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstNumberOutside: a number just above the last value of an enum is refused.
+func TestFirstNumberOutside(t *testing.T) {
+	t.Parallel()
+	for name, n := range map[string]kahn.Node{
+		"SkipMode":          {SkipMode: kahn.SkipStrict + 1},
+		"OnUpstreamFailure": {OnUpstreamFailure: kahn.UpstreamSubstitute + 1},
+		"Handling":          {Handling: kahn.Observes + 1},
+		"GuardErrors":       {GuardErrors: kahn.GuardFail + 1},
+		"NoMatch":           {NoMatch: kahn.NoMatchFail + 1},
+		"Moderation":        {Moderation: kahn.ModerateBoth + 1},
+	} {
+		n.ID = "N"
+		_, err := graph(n).Compile()
+		require.ErrorIs(t, err, kahn.ErrBadValue, name)
+		require.ErrorContains(t, err, name)
+	}
+}
