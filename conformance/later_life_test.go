@@ -203,3 +203,22 @@ func TestNodeBeingStoppedOutlivesItsTimeout(t *testing.T) {
 		}
 	}
 }
+
+// TestHistoryOfACutAttempt: the attempt that follows one that a crash has cut is in the node's History, with its own times.
+func TestHistoryOfACutAttempt(t *testing.T) {
+	t.Parallel()
+	for _, durable := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("durable ", durable), func(t *testing.T) {
+			g := graph(after("A"))
+			opts := crash(t, g, takes(time.Second), durable, lasting(500*ms))
+			time.Sleep(time.Minute)
+			begin := time.Now()
+			r := try2(t, g, takes(time.Second), opts...)
+			r.expect("A:ok", "completed")
+			list := r.node("A").History()
+			if len(list) != 1 || list[0].Number != 2 || begin.Sub(list[0].Start).Abs() > time.Nanosecond || !list[0].End.Equal(begin.Add(time.Second)) || list[0].Err != nil {
+				t.Errorf("%+v, begun at %v", list, begin)
+			}
+		})
+	}
+}
