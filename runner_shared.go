@@ -513,7 +513,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 	}
 	f.got = a.Held > f.keeps || a.Tokens > 0 && a.Tokens == f.wants
 	f.next = now + int64(a.Next)
-	if f.check = min(max(2*f.check, minGrantCheck), grantCheck); f.got || a.Fair < a.Held || len(a.Others) != len(f.others) {
+	if f.check = min(max(2*f.check, minGrantCheck), grantCheck); f.got || len(a.Others) != len(f.others) {
 		f.check = minGrantCheck
 	}
 	f.others = a.Others

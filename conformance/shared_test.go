@@ -288,6 +288,35 @@ func TestSharedNews(t *testing.T) {
 	})
 }
 
+// TestSharedBeyondItsPart: a Runner whose steps have more slots than its part asks the store no more than twice a second while they run. The
+// other Runner gets the first slot that becomes free.
+func TestSharedBeyondItsPart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, m, own := new(store.Memory), new(gaugeOfKeys), new(gaugeOfKeys)
+		p := &sharer{Memory: db}
+		a, b := &kahn.Runner{Shared: &kahn.Shared{Store: p, KeyLimit: 2}}, &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 2}}
+		begun := time.Now()
+		var runs []*kahn.Run
+		for _, lasts := range []time.Duration{20 * time.Second, 40 * time.Second} {
+			run, err := a.Start(t.Context(), keyedFan(1, 0, "a"), m.step(lasts))
+			require.NoError(t, err)
+			runs = append(runs, run)
+		}
+		time.Sleep(time.Second)
+		_, err := b.Execute(t.Context(), keyedFan(1, 0, "a"), own.step(ms))
+		require.NoError(t, err)
+		require.Less(t, own.starts[0].Sub(begun), 20300*ms)
+		require.Less(t, p.calls.Load(), int64(2*20+12))
+		for _, run := range runs {
+			_, err := run.Wait()
+			require.NoError(t, err)
+		}
+		require.NoError(t, a.Shutdown(t.Context()))
+		require.NoError(t, b.Shutdown(t.Context()))
+	})
+}
+
 // TestSharedWait: while a node waits for another process, it has no attempt and its Timeout does not run. Why names the run that holds the
 // slot, and the wait costs few calls. Cancel and Leave end it. If a run is cancelled, left or shut down, its slots are free at once.
 func TestSharedWait(t *testing.T) {
