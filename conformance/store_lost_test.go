@@ -70,3 +70,19 @@ func TestNothingHappensInALostRun(t *testing.T) {
 		})
 	}
 }
+
+// A lost run ends as soon as its attempts have returned: a delta that one of them emits at last waits for no write.
+func TestLostRunWaitsForNoDelta(t *testing.T) {
+	inBubble(t, "emit", func(t *testing.T) {
+		begun := time.Now()
+		db := &outage{Memory: new(store.Memory), err: fmt.Errorf("%w: %w", kahn.ErrUnusable, errDisk), from: begun.Add(time.Second), to: begun.Add(time.Hour)}
+		emits := func(ctx context.Context, s *kahn.Step) (any, error) {
+			<-ctx.Done()
+			s.Emit("late")
+			return nil, ctx.Err()
+		}
+		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "a", Do: emits}, kahn.Node{ID: "tick", Do: takes(1500 * ms)}), nil, kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents())
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.Equal(t, 1500*ms, time.Since(begun))
+	})
+}
