@@ -328,7 +328,6 @@ func (r *Run) outdate() {
 		d.stale, d.outbox.due = true, d.failed == nil
 	default:
 		r.outer.outdated(r.within.ref)
-		r.tree.touch(r.tree.root)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -187,4 +188,21 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 	require.NoError(t, run.Signal(context.Background(), "G", of("1", "another")))
 	_, err = run.Wait()
 	require.NoError(t, err)
+}
+
+// An answer for a gate that a nested run has not reached is stored at once, although nothing else happens in the run.
+func TestEarlySignalInsideIsStoredAtOnce(t *testing.T) {
+	for _, limit := range []kahn.Option{kahn.Limit(1), kahn.Limit(2)} {
+		inBubble(t, fmt.Sprint(limit), func(t *testing.T) {
+			begun := time.Now()
+			g := graph(subgraph("S", graph(kahn.Node{ID: "x", Do: takes(time.Minute)}, gate("g", "x"))))
+			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(new(store.Memory)), kahn.RunID("r"), limit)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			require.NoError(t, run.Signal(t.Context(), "S/g", true))
+			require.Equal(t, time.Second, time.Since(begun))
+			_, err = run.Wait()
+			require.NoError(t, err)
+		})
+	}
 }
