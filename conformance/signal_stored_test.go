@@ -192,11 +192,11 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 
 // An answer for a gate that a nested run has not reached is stored at once, although nothing else happens in the run.
 func TestEarlySignalInsideIsStoredAtOnce(t *testing.T) {
-	for _, limit := range []kahn.Option{kahn.Limit(1), kahn.Limit(2)} {
-		inBubble(t, fmt.Sprint(limit), func(t *testing.T) {
+	for limit := 1; limit <= 2; limit++ {
+		inBubble(t, fmt.Sprintf("limit %d", limit), func(t *testing.T) {
 			begun := time.Now()
 			g := graph(subgraph("S", graph(kahn.Node{ID: "x", Do: takes(time.Minute)}, gate("g", "x"))))
-			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(new(store.Memory)), kahn.RunID("r"), limit)
+			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(new(store.Memory)), kahn.RunID("r"), kahn.Limit(limit))
 			require.NoError(t, err)
 			time.Sleep(time.Second)
 			require.NoError(t, run.Signal(t.Context(), "S/g", true))
