@@ -511,3 +511,19 @@ func TestRedriveUnendedInsideExpanded(t *testing.T) {
 		require.Equal(t, 1, statusAt(res, "E/x").Attempts)
 	})
 }
+
+// TestRedriveFromAForgottenIteration: a loop that collects nothing knows the outputs of its first and last iterations only. The error names the iteration whose output is missing.
+func TestRedriveFromAForgottenIteration(t *testing.T) {
+	t.Parallel()
+	again := func(kahn.View) (bool, error) { return true, nil }
+	g := graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 5, OnLimit: kahn.LoopStop, While: again}})
+	res, err := kahn.Execute(t.Context(), g, nop)
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), g, nop, kahn.Redrive(res.Snapshot(), []string{"L#4"}))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	require.ErrorContains(t, err, `the output of iteration 3 of loop "L" is not known any more`)
+	for _, name := range []string{"L#1", "L#5"} {
+		_, err = kahn.Execute(t.Context(), g, nop, kahn.Redrive(res.Snapshot(), []string{name}))
+		require.NoError(t, err, name)
+	}
+}
