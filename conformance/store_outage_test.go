@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -297,4 +298,23 @@ func TestRenewalIsRepeated(t *testing.T) {
 			require.Equal(t, asked, m.asked)
 		})
 	}
+}
+
+// TestLostRunWithAGate: no deadline of a gate ends, or holds up, a run that has lost its store.
+func TestLostRunWithAGate(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "a gate", func(t *testing.T) {
+		begin := time.Now()
+		db := &outage{Memory: new(store.Memory), err: errDisk, all: true, from: begin.Add(10 * time.Second), to: begin.Add(24 * time.Hour)}
+		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}}, kahn.Node{ID: "A", Do: untilStopped})
+		rec := newRecorder()
+		res, err := kahn.Execute(t.Context(), g, nop, kahn.Durable(db), kahn.Lease("p", 30*time.Second), kahn.OnEvent(rec.add))
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.Less(t, time.Since(begin), time.Minute)
+		n, _ := res.Node("G")
+		require.False(t, n.Status.Terminal(), "%v", n.Status)
+		for _, e := range rec.all() {
+			require.NotContains(t, []event.Type{event.NodeTimedOut, event.NodeFailed}, e.Type, e.String())
+		}
+	})
 }
