@@ -403,6 +403,9 @@ func (s *Snapshot) Waiting() []string {
 // waiting appends the paths of the nodes that wait. If unanswered is set, it leaves out a node inside an expanded node if a signal for that
 // node has arrived; the signal is delivered once the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
+	if in.Redo != nil && !in.Redo.Open {
+		return paths // what waited inside begins anew
+	}
 	answered := map[string]bool{}
 	for i := range in.Signals {
 		answered[in.Signals[i].Node] = unanswered

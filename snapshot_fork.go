@@ -220,6 +220,12 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	return nil
 }
 
+// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again, so that nodes inside
+// had not ended. These nodes begin anew when the expanded node continues inside.
+func (n *nodeState) stoppedOpen() bool {
+	return n.isStopped() && slices.ContainsFunc(n.Inside.Nodes, func(in nodeState) bool { return !in.Status.Terminal() })
+}
+
 // isUndone reports whether the node, or a node inside it, was undone or is being undone. Such a node runs again.
 func (n *nodeState) isUndone() bool {
 	return n != nil && (n.Undo != nil || n.Inside != nil && n.Inside.isUndone())
@@ -314,7 +320,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 				return nil, unknown(rest)
 			}
 		}
-		if all = all && d.repeatsInside(in); !all && len(names) == 0 && !in.isUndone() {
+		if all = all && d.repeatsInside(in); !all && len(names) == 0 && !in.isUndone() && !n.stoppedOpen() {
 			return &again{}, nil
 		}
 		return &again{later: &redoState{*d, all, names, !n.Status.Terminal()}}, nil
@@ -584,12 +590,13 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
-		if !d.All || !d.repeats(n) {
+		anew := !d.Open && !n.Status.Terminal()
+		if !anew && (!d.All || !d.repeats(n)) {
 			continue
 		}
 		list = append(list, prefix+n.ID)
-		if n.Inside != nil {
-			list = n.Inside.repeated(list, &redoState{redo: d.redo, All: true}, n.prefixInside(prefix))
+		if n.Inside != nil && !anew {
+			list = n.Inside.repeated(list, &redoState{redo: d.redo, All: true, Open: !n.Status.Terminal()}, n.prefixInside(prefix))
 		}
 	}
 	return list

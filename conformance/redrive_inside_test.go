@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -525,5 +527,49 @@ func TestRedriveFromAForgottenIteration(t *testing.T) {
 	for _, name := range []string{"L#1", "L#5"} {
 		_, err = kahn.Execute(t.Context(), g, nop, kahn.Redrive(res.Snapshot(), []string{name}))
 		require.NoError(t, err, name)
+	}
+}
+
+// A gate that waited inside an expanded node that failed begins anew: it waits as long as it would for the first time, and events announce it.
+func TestRedriveGateInsideFailedExpansion(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
+			asks := gate("g")
+			asks.Gate = &kahn.Gate{Timeout: time.Hour}
+			plans, g, db := expands(nothing, expansions{"E": graph(asks)}), graph(after("E")), new(store.Memory)
+			var opts, how []kahn.Option
+			if stored {
+				opts = []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+			}
+			r := pause(t, g, plans, opts...)
+			next := opts
+			if !stored {
+				next = []kahn.Option{kahn.Resume(reload(t, r.Snapshot()))}
+			}
+			r = r.goOn(g, fails(0), slices.Clone(next)) // the step does not return its graph again
+			r.expect("E:F", "failed")
+			list, err := kahn.RedrivePreview(compiled(t, g), reload(t, r.Snapshot()), nil)
+			require.NoError(t, err)
+			require.Equal(t, []string{"E", "E/g"}, list)
+			time.Sleep(30 * time.Minute)
+			begun := time.Now()
+			if how = append(slices.Clone(opts), kahn.Redrive(nil, nil)); !stored {
+				how = []kahn.Option{kahn.Redrive(reload(t, r.Snapshot()), nil)}
+			}
+			r = r.goOn(g, plans, how)
+			require.Equal(t, kahn.RunSuspended, r.Status)
+			require.Len(t, r.Waiting, 1)
+			require.Equal(t, time.Hour, r.Waiting[0].Deadline.Sub(begun))
+			r.count(event.NodeSuspended, "E/g", 2)
+			if how = opts; !stored {
+				how = []kahn.Option{kahn.Resume(reload(t, r.Snapshot()))}
+			}
+			r = r.goOn(g, plans, append(slices.Clone(how), kahn.EarlySignals(map[string]any{"E/g": "yes"})))
+			r.expect("E:ok", "completed")
+			if stored {
+				counted(t, db)
+			}
+		})
 	}
 }
