@@ -342,15 +342,7 @@ func (t *testMode) leftSteps(p *Plan, within *double) (left []machine.Ref) {
 	for _, r := range p.stepless {
 		d, inner := t.double(p, r, within), p.inner(r)
 		own, undo := t.byStep(p, r, within)
-		switch {
-		case own || undo:
-			left = append(left, r)
-		case d.mock != nil || inner == nil:
-		case !t.names(d):
-			if (t.OnMissing == MissingReal || d.unmocked) && len(inner.stepless) > 0 {
-				left = append(left, r)
-			}
-		case len(t.leftSteps(inner, d)) > 0:
+		if own || undo || d.mock == nil && inner != nil && len(t.leftSteps(inner, d)) > 0 {
 			left = append(left, r)
 		}
 	}
@@ -364,14 +356,8 @@ func (t *testMode) leftModerated(p *Plan, within *double) (left []machine.Ref) {
 		if d.mock != nil {
 			continue
 		}
-		inner := p.sub(r)
-		if p.node(r).Map != nil {
-			inner = p.items[r]
-		}
-		switch {
-		case inner == nil || !t.names(d) && (t.OnMissing == MissingReal || d.unmocked):
-			left = append(left, r)
-		case t.names(d) && len(t.leftModerated(inner, d)) > 0:
+		inner := p.inner(r)
+		if p.node(r).Moderation != ModerateNone || inner != nil && len(t.leftModerated(inner, d)) > 0 {
 			left = append(left, r)
 		}
 	}

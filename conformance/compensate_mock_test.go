@@ -164,6 +164,13 @@ func TestCompensationKinds(t *testing.T) {
 	}
 	_, err = kahn.Execute(t.Context(), g, nil, kahn.TestMode{OnMissing: kahn.MissingStub, Undos: map[string]kahn.Mock{"S": {}}})
 	require.NoError(t, err)
+	own := subgraph("S", graph(kahn.Node{ID: "x", Do: do})) // nothing inside needs a step function
+	own.CompensateBy = refund("refund")
+	_, err = kahn.Execute(t.Context(), graph(own), nil, kahn.TestMode{Undos: map[string]kahn.Mock{"S": {}}})
+	require.NoError(t, err)
+	res, err := kahn.Execute(t.Context(), graph(subgraph("S", graph(own))), nil, kahn.TestMode{OnMissing: kahn.MissingStub}) // composites are real
+	require.ErrorIs(t, err, kahn.ErrNoStep)
+	require.Nil(t, res)
 }
 
 // A composite that a function undoes needs no step function for that: none is needed if all nodes inside are mocked.

@@ -237,3 +237,35 @@ func TestModerateOption(t *testing.T) {
 	_, err = graph(kahn.Node{ID: "A", Moderation: 99}).Compile()
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
+
+// In test mode a run needs no moderator if mocks replace all nodes that ask for one, also inside composites. Otherwise it is refused before
+// it begins. Conditions and composites are real even if all steps are mocked.
+func TestNoModeratorForMocks(t *testing.T) {
+	test := kahn.If("test", func(kahn.View) (bool, error) { return true, nil })
+	test.Moderation = kahn.ModerateBoth
+	g := graph(subgraph("S", graph(kahn.Node{ID: "x", Moderation: kahn.ModerateBoth, Do: succeeds(1)})))
+	whole := subgraph("S", graph(kahn.Node{ID: "x", Do: succeeds(1)}))
+	whole.Moderation = kahn.ModerateOutput
+	items := mapped("M", numbers(2), kahn.Map{})
+	items.Sub = graph(kahn.Node{ID: "x", Moderation: kahn.ModerateBoth, Do: succeeds(1)})
+	for _, row := range []struct {
+		g    *kahn.Graph
+		test kahn.TestMode
+		want error
+	}{
+		{g, kahn.TestMode{}, kahn.ErrNoModerator},
+		{g, kahn.TestMode{Mocks: mocks{"S/x": {}}}, nil},
+		{g, kahn.TestMode{OnMissing: kahn.MissingStub}, nil},
+		{g, kahn.TestMode{OnMissing: kahn.MissingStub, Unmock: []string{"S/x"}}, kahn.ErrNoModerator},
+		{graph(whole), kahn.TestMode{Mocks: mocks{"S/x": {}}}, kahn.ErrNoModerator},
+		{graph(whole), kahn.TestMode{Mocks: mocks{"S": {}}}, nil},
+		{graph(items), kahn.TestMode{Mocks: mocks{"M/x": {}}}, nil},
+		{graph(items), kahn.TestMode{Mocks: mocks{"M[]": {}}}, nil},
+		{graph(items), kahn.TestMode{}, kahn.ErrNoModerator},
+		{graph(subgraph("S", graph(test))), kahn.TestMode{OnMissing: kahn.MissingStub}, kahn.ErrNoModerator},
+	} {
+		res, err := kahn.Execute(t.Context(), row.g, nil, row.test)
+		require.ErrorIs(t, err, row.want, "%+v", row.test)
+		require.Equal(t, row.want == nil, res != nil, "a run without a moderator does not begin: %+v", row.test)
+	}
+}
