@@ -162,10 +162,9 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether an edge from the node may have this key. If the node declares no ports, the edge may have any key; otherwise the key
-// must be a port or a path into a port's value.
+// has reports whether an edge from the node may have this key: none, "output", a port, or a path into a port's value.
 func (p *ports) has(key string) bool {
-	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
+	if key == "" || key == outputKey || p.names[key] {
 		return true
 	}
 	for i, c := range []byte(key[:min(len(key), p.longest+1)]) {

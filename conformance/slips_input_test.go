@@ -234,6 +234,7 @@ func TestOutputs(t *testing.T) {
 	}{
 		{nil, kahn.Edge{Key: "anything"}, ""},
 		{[]string{"rows", "header"}, kahn.Edge{}, ""},
+		{[]string{"rows", "header"}, kahn.Edge{Param: "p"}, ""},
 		{[]string{"rows", "header"}, kahn.Edge{Key: "rows"}, ""},
 		{[]string{"rows", "header"}, kahn.Edge{Key: "output"}, ""},
 		{[]string{"rows", "header"}, kahn.Edge{Key: "rows.first.name"}, ""},
