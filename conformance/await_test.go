@@ -179,6 +179,27 @@ func TestAwaitGivenUp(t *testing.T) {
 	})
 }
 
+// A node that another one has superseded awaits no run any more.
+func TestSupersededNodeAwaitsNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "over a store", func(t *testing.T) {
+		var s store.Memory
+		_, _, err := s.Create(t.Context(), store.NewRun{ID: "never"})
+		require.NoError(t, err)
+		run, err := kahn.Start(t.Context(), flow("r", awaits("x", "never"), awaits("y", "never"), kahn.Node{ID: "fast", Do: takes(ms)},
+			kahn.Node{ID: "first", After: []string{"x", "fast"}, Join: kahn.AnySucceeded, CancelLosers: true, Do: takes(time.Second)}), nil, kahn.Durable(&s), kahn.RunID("r"))
+		require.NoError(t, err)
+		time.Sleep(10 * ms)
+		synctest.Wait()
+		list, err := s.LoadAwaits(t.Context(), "r")
+		require.NoError(t, err)
+		require.Equal(t, []store.Await{{Node: "y", Run: "never"}}, list)
+		require.NoError(t, run.Cancel())
+		_, err = run.Wait()
+		require.Error(t, err)
+	})
+}
+
 // The error of a long cycle names its first runs and the last one, and counts the others.
 func TestAwaitLongCycle(t *testing.T) {
 	t.Parallel()

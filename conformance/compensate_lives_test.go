@@ -226,6 +226,41 @@ func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {
 	}
 }
 
+// If the process dies while a node inside an expanded node is undone, the next life undoes it. Then nothing is being undone any more,
+// although the run goes on.
+func TestUndoingInsideAnExpandedNodeEndsInAnotherLife(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
+			var l undoLog
+			inner := graph(
+				kahn.Node{ID: "pay", Do: succeeds(1), Compensate: func(ctx context.Context, s *kahn.Step) error {
+					if _ = l.undo(ctx, s); l.String() == "e/pay" {
+						time.Sleep(time.Hour) // the process dies during the sleep
+					}
+					return nil
+				}},
+				kahn.Node{ID: "ship", After: []string{"pay"}, Do: always(errSoldOut)},
+			)
+			g := graph(
+				kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+				kahn.Node{ID: "ask", Kind: kahn.KindGate, In: []kahn.Edge{{From: "e", On: kahn.OnFailure}}},
+			)
+			again := crash(t, g, nil, stored, func(run *kahn.Run) {
+				synctest.Wait()
+				require.Equal(t, kahn.CompensationRunning, run.Compensation())
+			})
+			run, err := kahn.Start(t.Context(), g, nil, again...)
+			require.NoError(t, err)
+			synctest.Wait()
+			require.Len(t, run.Waiting(), 1)
+			require.Equal(t, "e/pay e/pay", l.String())
+			require.Equal(t, kahn.CompensationDone, run.Compensation())
+			require.NoError(t, run.Cancel())
+			_, _ = run.Wait()
+		})
+	}
+}
+
 // A loop that failed although all nodes inside completed keeps its cause if the process dies while the nodes inside are undone.
 func TestUndoneLoopKeepsItsCause(t *testing.T) {
 	odd := errors.New("odd")

@@ -105,6 +105,12 @@ func TestEventOutputs(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "fruit", Do: give(fruit{"fig"})}), nothing, kahn.EventOutputs(0), kahn.Encoding(kahn.Types{"fruit": fruit{}}))
 		require.Equal(t, []string{`fruit {"name":"fig"} 14`, ` {"name":"fig"} 14`}, outputs(r))
 	})
+	inBubble(t, "a codec that writes no JSON", func(t *testing.T) {
+		r := try(t, graph(kahn.Node{ID: "fruit", Do: give(fruit{"fig"})}), nothing, kahn.EventOutputs(64), kahn.Encoding(halfWritten{}))
+		out := r.find(event.RunFailed, "")[0].Payload.(event.RunEnd).Aggregation
+		require.ErrorIs(t, out.Err, kahn.ErrNotEncodable)
+		require.Nil(t, out.Value)
+	})
 	inBubble(t, "by default", func(t *testing.T) {
 		r := try(t, g, nothing)
 		for _, text := range outputs(r) {
@@ -114,6 +120,11 @@ func TestEventOutputs(t *testing.T) {
 	_, err := kahn.Execute(t.Context(), g, nothing, kahn.EventOutputs(-1))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
+
+// halfWritten is a codec whose texts end too early.
+type halfWritten struct{ kahn.Types }
+
+func (halfWritten) Encode(any) (json.RawMessage, error) { return json.RawMessage(`{"name":`), nil }
 
 // slowCodec asks the run for its counts whenever it is called: under the run's lock this would deadlock.
 type slowCodec struct {

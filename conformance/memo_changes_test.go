@@ -201,6 +201,20 @@ func TestMemoReads(t *testing.T) {
 			t.Error(r.node("A").Output)
 		}
 	})
+	inBubble(t, "what a failed attempt has read does not count", func(t *testing.T) {
+		memo := new(kahn.Memo)
+		n := 0
+		g := graph(kahn.Node{ID: "A", Memo: "1", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if n++; n == 1 {
+				_, _ = s.Root("x")
+				return nil, errStep
+			}
+			return n, nil
+		}})
+		for x := range 2 {
+			require.Equal(t, 2, try(t, g, nil, memo, in("x", x)).node("A").Output)
+		}
+	})
 	inBubble(t, "an input that was not there is one that was read", func(t *testing.T) {
 		memo := new(kahn.Memo)
 		run := reads(func(s *kahn.Step) any { _, ok := s.Root("x"); return ok })

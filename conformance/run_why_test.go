@@ -166,6 +166,11 @@ func TestWhy(t *testing.T) {
 		{name: "a store that is slow to take a start", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(after("a")), asked: []asked{
 			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Running, y.Status) }},
 		}},
+		{name: "a store that is slow to take what was used inside", after: 40 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.Node{ID: "S", Sub: graph(
+			kahn.Node{ID: "x", Do: func(_ context.Context, s *kahn.Step) (any, error) { s.Use("calls", 1); return nil, nil }}, after("y", "x"))}), asked: []asked{
+			{"S", kahn.WhyRunning, "it is running", nil},
+			{"S/y", kahn.WhyStore, "the store has not confirmed it yet", nil},
+		}},
 		{name: "a store that is slow to take what made it ready", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.If("a", func(kahn.View) (bool, error) { return true, nil })), asked: []asked{
 			{"a", kahn.WhyStore, "the store has not confirmed it yet", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
 		}},

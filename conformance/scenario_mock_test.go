@@ -432,7 +432,7 @@ func TestAssertions(t *testing.T) {
 	type inner struct {
 		Name string `json:"name"`
 	}
-	out := map[string]any{"list": []any{1, inner{"one"}}, "p": &inner{"two"}, "null": nil}
+	out := map[string]any{"list": []any{1, inner{"one"}}, "p": &inner{"two"}, "null": nil, "array": [2]int{7, 8}}
 	base := kahn.TestMode{Mocks: mocks{"A": {Value: out}, "B": {Err: errStep}, "C": {}}}
 	for _, row := range []struct {
 		a    kahn.Assertion
@@ -442,6 +442,7 @@ func TestAssertions(t *testing.T) {
 		{kahn.AssertOutput("A", "list.1.name", "one"), ""},
 		{kahn.AssertOutput("A", "p.name", "two"), ""},
 		{kahn.AssertOutput("A", "null", nil), ""},
+		{kahn.AssertOutput("A", "array.1", 8), ""},
 		{kahn.AssertOutput("A", "list.0", 1.0), `expected output 1 at "list.0": 1, of type int instead of float64`},
 		{kahn.AssertOutput("A", "list.2", 1), `expected output 1 at "list.2": nothing there: <[]interface {}> has no "2"`},
 		{kahn.AssertOutput("A", "nope", nil), `has no "nope"`},

@@ -294,3 +294,29 @@ func TestStayKeepsTheLimit(t *testing.T) {
 	_, ok = s.Next()
 	require.True(t, ok)
 }
+
+// A node whose undoing pauses has given its slots back. If its turn ends during the pause, it gives none back again: the group's limit holds.
+func TestPausedUndoGivesItsSlotsBackOnce(t *testing.T) {
+	t.Parallel()
+	ids, nodes := numbered(3, machine.NodeSpec{})
+	net := build(t, ids, nodes)
+	net.SetGroups([][]int32{{0}, {0}, {0}}, []machine.Bound{{Limit: 1}})
+	st := machine.New(net, &machine.Setup{})
+	s := (*machine.Locked)(st)
+	s.AllowUndo()
+	for task, ok := st.Next(); ok; task, ok = st.Next() {
+		require.NoError(t, st.Settle(task.Token, machine.Outcome{Status: machine.Completed}))
+	}
+	require.Equal(t, 3, s.Reverse(func(machine.Ref) bool { return true }, false))
+	first, ok := s.NextUndo()
+	require.True(t, ok)
+	s.PauseUndo(first)
+	second, ok := s.NextUndo()
+	require.True(t, ok)
+	require.False(t, s.Undone(first))
+	_, ok = s.NextUndo()
+	require.False(t, ok, "the slot is held")
+	require.False(t, s.Undone(second))
+	_, ok = s.NextUndo()
+	require.True(t, ok)
+}
