@@ -171,6 +171,6 @@ func TestPlantedBugs(t *testing.T) {
 	for _, d := range defects {
 		cases = append(cases, plant.Case{Bug: plant.Bug{File: "store/postgres/" + d.file, Func: d.function, Old: d.old, New: d.planted}, Test: d.test})
 	}
-	most := size(8, len(cases)) // each takes seconds
+	most := size(4, len(cases)) // each takes seconds
 	require.NoError(t, plant.Try(ctx, "../..", cases, most, postgrestest.DatabaseURL+"="+database))
 }

@@ -165,5 +165,5 @@ func TestPlantedBugs(t *testing.T) {
 	for _, f := range faults {
 		cases = append(cases, plant.Case{Bug: plant.Bug{File: path.Join("store/sqlite", f.file), Func: f.function, Old: f.old, New: f.planted}, Test: f.test})
 	}
-	require.NoError(t, plant.Try(ctx, "../..", cases, size(8, len(cases))))
+	require.NoError(t, plant.Try(ctx, "../..", cases, size(4, len(cases))))
 }
