@@ -87,7 +87,7 @@ func sizeOf(c *store.Commit) int {
 
 // errChanged is the error of a commit that was not written because its run, or its lease, has changed since the run was loaded. The store
 // then judges the commit again, and returns the error after the third try.
-var errChanged = errors.New("the run has changed again and again")
+var errChanged = errors.New("the run changed during three attempts to commit")
 
 // performCommits performs commits of different runs.
 func (s *Store) performCommits(batch []*call[*commit]) {
