@@ -166,6 +166,36 @@ func TestCompensatingRunIsLeft(t *testing.T) {
 	}
 }
 
+// A cancelled run that undoes is left, too, if it has a store: undoing may take long, and the next life goes on with it. Without a store it
+// undoes everything first.
+func TestCancelledRunThatUndoesIsLeft(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("stored ", stored), func(t *testing.T) {
+			var l undoLog
+			lives := &lives{t: t, g: graph(
+				kahn.Node{ID: "a", Do: succeeds(1), Compensate: l.slow}, kahn.Node{ID: "b", Do: succeeds(1), Compensate: l.slow, After: []string{"a"}},
+				kahn.Node{ID: "ship", After: []string{"b"}, Do: takes(time.Hour)})}
+			if stored {
+				lives.store = new(store.Memory)
+			}
+			res, err := lives.next(5*ms, func(run *kahn.Run) {
+				require.NoError(t, run.Cancel())
+				time.Sleep(5 * ms)
+				require.Equal(t, "b", l.String())
+				run.Leave()
+			})
+			if stored {
+				require.NoError(t, err)
+				require.True(t, res.Left)
+				require.Equal(t, "b b.", l.String())
+				res, _ = lives.next(0, nil)
+			}
+			require.Equal(t, kahn.RunCancelled, res.Status)
+			require.Equal(t, "b b. a a.", l.String())
+		})
+	}
+}
+
 // A process whose Serve ends while a run undoes leaves it; another process that serves the store continues it.
 func TestServeEndsWhileCompensating(t *testing.T) {
 	inBubble(t, "serve", func(t *testing.T) {

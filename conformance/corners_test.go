@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -115,6 +116,46 @@ func TestKeyOfAnotherGraph(t *testing.T) {
 		try(t, graph(after("A")), nop, kahn.Idempotent(s, "k"))
 		_, err := kahn.Execute(t.Context(), graph(after("A"), after("B")), nop, kahn.Idempotent(s, "k"), kahn.AllowGraphChange())
 		require.ErrorIs(t, err, kahn.ErrKeyConflict)
+	})
+}
+
+// The id of the stored run does not make an exception: a caller with another graph does not join the run of a key.
+func TestKeyOfAnotherGraphWithTheRunsID(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		opts := []kahn.Option{kahn.Idempotent(new(kahn.IdempotencyStore), "k"), kahn.Durable(new(store.Memory)), kahn.RunID("r")}
+		try(t, graph(after("A")), nop, opts...)
+		_, err := kahn.Execute(t.Context(), graph(after("A"), after("B")), nop, opts...)
+		require.ErrorIs(t, err, kahn.ErrKeyConflict)
+	})
+}
+
+// A cleanup node may state the rule that it has anyway.
+func TestCleanupWithItsOwnRule(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(after("A"), kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Join: kahn.AllDone})
+		try(t, g, fails(0)).expect("A:F K:F", "failed")
+	})
+}
+
+// When a host encodes a snapshot, the snapshot stays as it is: a run that continues from it in the same process has the very payload with
+// which it was fired, with the fields that no encoding keeps.
+func TestEncodingKeepsThePayload(t *testing.T) {
+	type parcel struct {
+		ID   int
+		open bool
+	}
+	types := kahn.Encoding(kahn.Types{"parcel": parcel{}})
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(trigger("T"), gate("G", "T"), kahn.Node{ID: "A", After: []string{"G"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			payload, _ := s.View().Trigger()
+			return payload, nil
+		}})
+		r := pause(t, g, nop, kahn.Fire("T", parcel{1, true}), types)
+		_, err := json.Marshal(r.Snapshot())
+		require.NoError(t, err)
+		res, err := kahn.Execute(t.Context(), g, nop, types, kahn.Resume(r.Snapshot()), kahn.EarlySignals(map[string]any{"G": 1}))
+		require.NoError(t, err)
+		require.Equal(t, parcel{1, true}, must(res.Node("A")).Output)
 	})
 }
 

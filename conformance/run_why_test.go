@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -43,6 +44,10 @@ func TestWhy(t *testing.T) {
 		time.Sleep(time.Second)
 		return nil, errStep
 	}
+	many := graph(kahn.Node{ID: "end", Kind: kahn.KindEnd})
+	for i := range 25 {
+		many.Add(kahn.Node{ID: fmt.Sprint("n", i), Do: takes(20 * ms)})
+	}
 	for _, test := range []struct {
 		name  string
 		g     *kahn.Graph
@@ -62,6 +67,12 @@ func TestWhy(t *testing.T) {
 				require.Equal(t, []time.Duration{0, -1}, []time.Duration{since(y.Since), since(y.Until)})
 			}},
 			{"b", kahn.WhyEnded, "it has completed", nil},
+		}},
+		{name: "more nodes than a Why names", after: 10 * ms, g: many, asked: []asked{
+			{"end", kahn.WhyWaiting, "", func(t *testing.T, y kahn.Why) {
+				require.Len(t, y.Nodes, 20)
+				require.Equal(t, 5, y.More)
+			}},
 		}},
 		{name: "tier", after: 10 * ms, opts: []kahn.Option{kahn.Waves}, g: graph(kahn.Node{ID: "a", Do: takes(20 * ms)}, after("b"), kahn.Node{ID: "c", Do: takes(20 * ms)}, after("d", "b"), after("e", "d")), asked: []asked{
 			{"d", kahn.WhyTier, "its tier has not begun: it waits for a, c", nil},
@@ -257,6 +268,7 @@ func TestWhyOfSharedBounds(t *testing.T) {
 			kind kahn.WhyKind
 		}{
 			{&kahn.Runner{Limit: 1}, kahn.Bound{Scope: kahn.BoundRunner, Limit: 1, Used: 1}, kahn.WhySlot},
+			{&kahn.Runner{Limit: 1, Shared: &kahn.Shared{Store: new(store.Memory), Limit: 2}}, kahn.Bound{Scope: kahn.BoundRunner, Limit: 1, Used: 1}, kahn.WhySlot}, // the shared limit has a free slot
 			{&kahn.Runner{KeyLimit: 1}, kahn.Bound{Scope: kahn.BoundRunnerKey, Name: "k", Limit: 1, Used: 1}, kahn.WhySlot},
 			{&kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: 100 * ms}}, kahn.Bound{Scope: kahn.BoundRunner}, kahn.WhyRate},
 			{&kahn.Runner{KeyRate: kahn.Rate{Starts: 1, Per: 100 * ms}}, kahn.Bound{Scope: kahn.BoundRunnerKey, Name: "k"}, kahn.WhyRate},
@@ -278,6 +290,7 @@ func TestWhyOfSharedBounds(t *testing.T) {
 			}
 			_, _ = first.Wait()
 			_, _ = other.Wait()
+			require.NoError(t, test.rn.Shutdown(t.Context()))
 		}
 	})
 }

@@ -478,6 +478,22 @@ func TestServeTogether(t *testing.T) {
 		require.Contains(t, s.take(), "x1 a", "the first one has gone")
 		endSecond()
 	})
+	inBubble(t, "an owner whose name another process takes", func(t *testing.T) {
+		s := new(served)
+		end := serve(t, &kahn.Runner{Options: []kahn.Option{kahn.Lease("us", 6*time.Second)}}, s.service(flow("w")))
+		time.Sleep(10 * time.Second)
+		s.mu.Lock()
+		s.fail = func(call, _ string) error {
+			if call == "announce" {
+				return store.ErrOwnerInUse
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		time.Sleep(6 * time.Second)
+		require.Equal(t, []string{"told : " + store.ErrOwnerInUse.Error()}, s.take(), "the first refusal is told at once")
+		end()
+	})
 }
 
 // Serve asks a store once in each interval, and at moments that are known beforehand. Announcements cause no further queries.

@@ -220,6 +220,13 @@ func TestScenarioInputs(t *testing.T) {
 		})
 	}
 
+	bothModes(t, "202 a key comes before the label", func(t *testing.T, mode kahn.Mode) {
+		r := try(t, graph(
+			kahn.Node{ID: "C", Kind: kahn.KindCondition, Do: yields(ms, kahn.Outputs{"branch": true, "yes": 5, "data": 7})},
+			kahn.Node{ID: "T", In: []kahn.Edge{{From: "C", Label: "yes", Key: "data", Param: "p"}}, Do: keeps}), nil, mode)
+		r.param("T", 7)
+	})
+
 	bothModes(t, "202 without such a port it is the output", func(t *testing.T, mode kahn.Mode) {
 		r := try(t, graph(
 			kahn.Node{ID: "C", Kind: kahn.KindCondition, Do: yields(ms, true)},

@@ -263,7 +263,7 @@ func TestSharedTurns(t *testing.T) {
 	})
 }
 
-// TestSharedNews: a Runner that has just got one more slot soon learns that another Runner wants it.
+// TestSharedNews: a Runner that has one slot gets a free one as soon as a node needs it, and then soon learns that another Runner wants it.
 func TestSharedNews(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -275,6 +275,9 @@ func TestSharedNews(t *testing.T) {
 		many, err := a.Start(t.Context(), keyedFan(100, 0, "a"), m.step(20*time.Millisecond))
 		require.NoError(t, err)
 		time.Sleep(50 * time.Millisecond)
+		m.mu.Lock()
+		most := m.most["a"]
+		m.mu.Unlock()
 		begun := time.Now()
 		_, err = b.Execute(t.Context(), keyedFan(1, 0, "a"), own.step(10*time.Millisecond))
 		require.NoError(t, err)
@@ -285,6 +288,7 @@ func TestSharedNews(t *testing.T) {
 		}
 		require.NoError(t, a.Shutdown(t.Context()))
 		require.NoError(t, b.Shutdown(t.Context()))
+		require.Equal(t, 2, most)
 	})
 }
 
