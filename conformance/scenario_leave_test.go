@@ -209,7 +209,7 @@ func TestScenarioLeave(t *testing.T) {
 			<-end
 			return false, nil
 		}}
-		run, err := startRun(t, t.Context(), graph(loop), nothing, kahn.CancelGrace(30*ms))
+		run, err := kahn.Start(t.Context(), graph(loop), nothing, kahn.CancelGrace(30*ms)) // a Coordinator leaves no test behind
 		if err != nil {
 			t.Fatal(err)
 		}
