@@ -151,9 +151,10 @@ func TestEncodingKeepsThePayload(t *testing.T) {
 			return payload, nil
 		}})
 		r := pause(t, g, nop, kahn.Fire("T", parcel{1, true}), types)
-		_, err := json.Marshal(r.Snapshot())
+		s := r.Snapshot()
+		_, err := json.Marshal(s)
 		require.NoError(t, err)
-		res, err := kahn.Execute(t.Context(), g, nop, types, kahn.Resume(r.Snapshot()), kahn.EarlySignals(map[string]any{"G": 1}))
+		res, err := kahn.Execute(t.Context(), g, nop, types, kahn.Resume(s), kahn.EarlySignals(map[string]any{"G": 1}))
 		require.NoError(t, err)
 		require.Equal(t, parcel{1, true}, must(res.Node("A")).Output)
 	})

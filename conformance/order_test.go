@@ -491,3 +491,38 @@ func TestOneSlotResultWaitsForTest(t *testing.T) {
 		})
 	}
 }
+
+// In a run with one slot a check counts as a node of priority 0 without a path. An item of a map that is expected to take no time, and
+// becomes due at the same time as a check, comes before the check if the map is declared first.
+func TestOrderOfAnItemAndACheck(t *testing.T) {
+	for _, mapFirst := range []bool{true, false} {
+		inBubble(t, fmt.Sprint("the map first ", mapFirst), func(t *testing.T) {
+			var order []string
+			notes := func(what string) func(kahn.View) (bool, error) {
+				return func(kahn.View) (bool, error) { order = append(order, what); return true, nil }
+			}
+			m := mapped("M", []int{1}, kahn.Map{Estimate: func(any) time.Duration { return 0 }})
+			m.Sub = graph(kahn.Node{ID: "in", When: notes("item"), Do: func(context.Context, *kahn.Step) (any, error) {
+				if len(order) == 1 {
+					return nil, errStep
+				}
+				return nil, nil
+			}})
+			m.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: 10 * ms, Jitter: kahn.JitterNone}
+			expires := kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 10 * ms}, ContinueOnFail: true}
+			s := subgraph("S", graph(expires, kahn.Node{ID: "x", When: notes("check"), After: []string{"G"}}))
+			g := graph(kahn.Node{ID: "Z", Estimate: time.Hour})
+			if mapFirst {
+				g.Add(m, s)
+			} else {
+				g.Add(s, m)
+			}
+			try(t, g, nop, kahn.Limit(1))
+			want := "[item item check]"
+			if !mapFirst {
+				want = "[item check item]"
+			}
+			require.Equal(t, want, fmt.Sprint(order))
+		})
+	}
+}
