@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,8 +30,11 @@ func TestCompensationMocks(t *testing.T) {
 		g := graph(real("a"), real("b", "a"), real("c", "b"), real("d", "c"), items, stubbed, inner, whole,
 			kahn.Node{ID: "ship", Do: always(errSoldOut), After: []string{"W"}})
 		attempts := 0
+		var mu sync.Mutex // of outputs and seen: the items of M are undone at the same time
 		outputs := map[string]any{}
 		keep := func(_ context.Context, s *kahn.Step) (any, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			outputs[s.Path()], _ = s.Compensated()
 			return nil, nil
 		}
@@ -38,7 +42,9 @@ func TestCompensationMocks(t *testing.T) {
 		use := kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {
 			return func(ctx context.Context, s *kahn.Step) (any, error) {
 				if s.Compensating() {
+					mu.Lock()
 					seen++
+					mu.Unlock()
 				}
 				return next(ctx, s)
 			}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,13 +22,25 @@ var errOther = errors.New("other")
 // rudeContext is a context that behaves until err or stop is set.
 type rudeContext struct {
 	context.Context
-	err  func() // called by Err
 	stop func() // called by what AfterFunc returns
+
+	mu  sync.Mutex
+	err func() // called by Err
+}
+
+// turn makes Err call act from now on.
+func (c *rudeContext) turn(act func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = act
 }
 
 func (c *rudeContext) Err() error {
-	if c.err != nil {
-		c.err()
+	c.mu.Lock()
+	act := c.err
+	c.mu.Unlock()
+	if act != nil {
+		act()
 	}
 	return c.Context.Err()
 }
@@ -55,7 +68,7 @@ func TestRudeContext(t *testing.T) {
 				g := graph(kahn.Node{ID: "A", Retry: retry}, kahn.Node{ID: "B", After: []string{"A"}, Retry: retry}, kahn.Node{ID: "C", After: []string{"B"}, Cleanup: true})
 				rec := newRecorder()
 				run, err := kahn.Start(ctx, g, func(_ context.Context, s *kahn.Step) (any, error) {
-					ctx.err = act
+					ctx.turn(act)
 					return nil, nil
 				}, kahn.OnEvent(rec.add))
 				require.NoError(t, err)
@@ -76,7 +89,7 @@ func TestRudeContext(t *testing.T) {
 			run, err := kahn.Start(ctx, graph(after("A")), untilStopped)
 			require.NoError(t, err)
 			time.Sleep(ms)
-			ctx.err = act
+			ctx.turn(act)
 			cancel()
 			res := endsWithin(t, run, time.Second)
 			if want := map[string]kahn.RunStatus{"panic": kahn.RunCancelled, "Goexit": kahn.RunFailed}[how]; res.Status != want {
@@ -111,7 +124,7 @@ func TestRudeContext(t *testing.T) {
 	inBubble(t, "when it has ended, panic, over a store", func(t *testing.T) { // Execute returns, and the run is left
 		parent, cancel := context.WithCancel(t.Context())
 		ctx := &rudeContext{Context: parent}
-		time.AfterFunc(ms, func() { ctx.err = does["panic"]; cancel() })
+		time.AfterFunc(ms, func() { ctx.turn(does["panic"]); cancel() })
 		res, err := kahn.Execute(ctx, graph(after("A")), untilStopped, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
 		require.ErrorIs(t, err, kahn.ErrLeft)
 		require.True(t, res.Left)
@@ -246,7 +259,7 @@ func TestRudeContextOfPendingRun(t *testing.T) {
 			require.NoError(t, err)
 			runs = append(runs, run)
 		}
-		rude.err = runtime.Goexit
+		rude.turn(runtime.Goexit)
 		endsWithin(t, runs[1], time.Second)
 		_, err := runs[1].Wait()
 		require.ErrorIs(t, err, kahn.ErrGoexit)
