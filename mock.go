@@ -210,8 +210,12 @@ func (d *double) inside() string {
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
-		if !p.has(path, numbered) {
+		switch plain := strings.ReplaceAll(path, "[]/", "/"); {
+		case !p.has(path, numbered):
 			unknown = append(unknown, fmt.Errorf("%w: TestMode.%s: %w", ErrBadOption, where, p.unknownNode(path)))
+		case plain != path && !numbered:
+			unknown = append(unknown, fmt.Errorf("%w: TestMode.%s: %w: %s: a node in the graph of a map has no brackets in its path: write %s", ErrBadOption, where, ErrUnknownNode,
+				quoteID(path), quoteID(plain)))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(t.Mocks)) {

@@ -459,7 +459,7 @@ func TestMemoWholeFlight(t *testing.T) {
 			}
 			first, waits := kahn.Node{ID: "A", Priority: 1}, kahn.Node{ID: "W", Priority: 1, After: []string{"A"}}
 			f := &flock{t: t, g: graph(shares(kahn.Node{ID: "E", Sub: inner()}), first, shares(waits))}
-			f.rn.Limit, f.rn.Options = 1, append(opts, new(kahn.Memo))
+			f.rn.Limit, f.rn.Options = 1, append(slices.Clone(opts), new(kahn.Memo))
 			f.start(takes(time.Second))
 			require.Equal(t, []string{"ok 2s"}, f.end())
 			require.Equal(t, map[string]int{"A": 1, "E/y": 1}, f.calls.n)

@@ -557,3 +557,31 @@ func TestAssertionThatWaits(t *testing.T) {
 		}
 	})
 }
+
+// TestPathsIntoItems: a node in the graph of a map is named without brackets. A path with brackets would replace nothing, so it is refused.
+func TestPathsIntoItems(t *testing.T) {
+	t.Parallel()
+	undone := kahn.Node{ID: "x", Do: takes(0), Compensate: func(context.Context, *kahn.Step) error { return nil }}
+	m := mapped("M", numbers(2), kahn.Map{})
+	m.Sub = graph(undone)
+	g := graph(subgraph("S", graph(m)), after("A"))
+	for name, mode := range map[string]kahn.TestMode{
+		"Mocks":  {Mocks: map[string]kahn.Mock{"S/M[]/x": {}}},
+		"Undos":  {Undos: map[string]kahn.Mock{"S/M[]/x": {}}},
+		"Unmock": {Unmock: []string{"S/M[]/x"}},
+	} {
+		_, err := kahn.Execute(t.Context(), g, nop, mode)
+		for _, is := range []error{kahn.ErrBadOption, kahn.ErrUnknownNode} {
+			if !errors.Is(err, is) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err == nil || !strings.Contains(err.Error(), `write "S/M/x"`) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	res, err := kahn.Execute(t.Context(), g, nop, kahn.TestMode{Mocks: map[string]kahn.Mock{"S/M/x": {Value: 1}}, Assertions: []kahn.Assertion{kahn.AssertStatus("S/M[1]/x", kahn.Completed)}})
+	if err != nil || res.Test.Err() != nil {
+		t.Errorf("%v: %+v", err, res.Test)
+	}
+}
