@@ -32,7 +32,7 @@ func (p *Plan) compileInside(g *Graph) (*Plan, error) {
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node. The node stands for an item of a map, and its inputs are those of the map.
+// compileItem compiles a graph of one node. The node stands for an item of a map, and it has the inputs of the map.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}
 	return c.compile()

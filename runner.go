@@ -165,9 +165,8 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step of such an attempt then
 // returns an error, its node is ready again when the run continues, and the attempt does not count against MaxAttempts. If the step
 // succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not
-// return, are left behind and named in Result.Abandoned. If there are any, stop the process before the run continues; otherwise two
-// attempts overlap. Cleanup nodes and the end node do not run, since the run is not over. Shutdown waits until all runs have ended, and
-// returns the cause of ctx's end.
+// return, are left behind and named in Result.Abandoned: then stop the process before the run continues, or two attempts overlap. Cleanup
+// nodes and the end node do not run, since the run is not over. Shutdown waits until all runs have ended, and returns ctx's cause.
 //
 // A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. Attempts that the stop lets finish,
 // see [Drain], are interrupted when ctx ends.
@@ -424,8 +423,7 @@ type RunChange struct {
 
 // Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields each run that arrives, changes its
 // status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
-// intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes in a run. A nil ctx yields
-// nothing.
+// intermediate statuses, never the latest one, and delays no run. A nil ctx yields nothing. See also [Run.Events] and [Run.Watch].
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {
 		if ctx == nil {
@@ -529,8 +527,7 @@ type given struct {
 // them. If nodes is empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has
 // the old run's id, graph, step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events]
 // yields the old events, too. If the old run has a key, see [Idempotent], the new run is the run of that key from now on. The new run's
-// context is ctx. The Request says who asks, and may be empty. The options, such as [KeepDescendants] and [DespiteHandlers], apply only to
-// this redrive.
+// context is ctx. The Request says who asks, and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
 // redriven in its store. Other errors are as for [Start] and the option Redrive.
@@ -619,8 +616,7 @@ func (d *deferrals) request(id string) {
 }
 
 // except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
-// most the argument most. It forgets the failures of a run that this process has not started for mostRetry after the pause, since another
-// process performs such a run.
+// most the argument most. It forgets the failures of a run that was not started for mostRetry after the pause: another process performs it.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -774,8 +770,7 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 }
 
 // same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that
-// continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if none are
-// given.
+// continues the run of the key may have another graph if [AllowGraphChange] is given. Inputs that are not given come from the store.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)

@@ -48,8 +48,8 @@ func workloads() []waiting {
 	}
 	// The chain is declared last: an executor that takes nodes in the order of declaration begins the chain after everything else.
 	late := beside("beside", independent(20), chain(10))
-	// The slow step of each tier is in another chain than that of the tier before: an executor that waits for whole tiers waits for a
-	// slow step each time.
+	// The slow step of each tier is in another chain than the slow step of the tier before: an executor that waits for whole tiers waits
+	// for a slow step each time.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
 	for i := range rotating {

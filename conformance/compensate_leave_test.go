@@ -166,7 +166,7 @@ func TestCompensatingRunIsLeft(t *testing.T) {
 	}
 }
 
-// A cancelled run that undoes is left, too, if it has a store: undoing may take long, and the next life goes on with it. Without a store it
+// A cancelled run that undoes is left, too, if it has a store: undoing may take long, and the next life continues it. Without a store it
 // undoes everything first.
 func TestCancelledRunThatUndoesIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {

@@ -76,7 +76,7 @@ func (ps problems) errors() problems {
 }
 
 // without returns the problems in ps that are not in others. Vetting the tests of a definition finds the problems of the definition
-// again; without removes those that were reported already.
+// again; without removes the problems that were reported already.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {
