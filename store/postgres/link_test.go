@@ -83,6 +83,9 @@ func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb 
 			require.Equal(t, 1, times, "step %d of run %d", n, i)
 		}
 		stored, err := reader.Load(t.Context(), fmt.Sprint("r", i))
+		for tries := 0; err != nil && tries < 100; tries++ { // the pool still has connections that a restart of the server has cut
+			stored, err = reader.Load(t.Context(), fmt.Sprint("r", i))
+		}
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, stored.Status)
 		require.Len(t, stored.Nodes, p.steps)
