@@ -487,8 +487,10 @@ func TestRunMethodsFromSteps(t *testing.T) {
 func TestLateStep(t *testing.T) {
 	inBubble(t, "what it emits is dropped", func(t *testing.T) {
 		var kept atomic.Pointer[kahn.Step]
+		ended := make(chan struct{}) // closed when A has completed; before that, a goroutine of its step may still emit
 		r := try(t, graph(after("A"), after("B", "A")), func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "B" {
+				close(ended)
 				kept.Load().Emit("late")
 				kept.Load().Log(slog.LevelError, "late")
 				return takes(ms)(s, s)
@@ -497,6 +499,7 @@ func TestLateStep(t *testing.T) {
 			s.Emit("in time")
 			go func() {
 				<-s.Done()
+				<-ended
 				s.Emit("later")
 			}()
 			return nil, nil
