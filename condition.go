@@ -45,7 +45,7 @@ type labeler interface {
 
 // If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; Compile reports any other label. A condition
 // also runs after failed predecessors (see [Boundary]): its test may look at the results of its ancestors, failed ones included. By
-// completing, the condition handles every failure that reaches it, even one that the test did not ask for. If the node's Join is
+// completing, the condition handles every failure that reaches it, even a failure that the test did not ask for. If the node's Join is
 // [AllSucceeded], a failure blocks the condition instead.
 //
 // A node on a branch may also take data from any node, by a plain edge. Beside a labelled edge, a plain edge delivers data only, so the

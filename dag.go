@@ -328,7 +328,7 @@ type Port struct {
 //
 // If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. It delays To, blocks To if From fails, and
 // delivers its value, but does not make To run; otherwise the labels would be pointless. There is one exception. Suppose that an edge
-// with a Label, or one that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge,
+// with a Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge,
 // directly or over other nodes, the plain edge is another way in: it makes To run. See the package documentation; [Plan.Edges]
 // distinguishes the two.
 type Edge struct {

@@ -484,7 +484,7 @@ func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	return in
 }
 
-// mergeGroup chooses the merge strategy for the edges of one parameter: the one that the edges name, else the node's Merge, else
+// mergeGroup chooses the merge strategy for the edges of one parameter: the strategy that the edges name, else the node's Merge, else
 // MergeLast.
 func (c *compiler) mergeGroup(n *node, g *param) {
 	g.strategy = cmp.Or(n.Merge, MergeLast)

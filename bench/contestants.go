@@ -76,8 +76,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned does what prepareKahn does, with a History of one run. If prefix is not empty, the nodes of that run have other names
-// than those of the measured runs, so only the History's mean durations of kinds apply to the measured runs.
+// prepareLearned does what prepareKahn does, with a History of one run. If prefix is not empty, the nodes of the learned run have other
+// names than the nodes of the measured runs, so only the History's mean durations of kinds apply to the measured runs.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}

@@ -35,7 +35,7 @@ var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	}, nil
 }}
 
-// checkDrive measures the time of Drive divided by that of Execute. ok is false if this ratio exceeds driveBudget.
+// checkDrive measures the ratio of Drive's time to Execute's time. ok is false if the ratio exceeds driveBudget.
 func checkDrive(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"State.Drive / Execute", "ns/node", "measured", "fails above", "verdict"}}

@@ -204,7 +204,7 @@ func TestNodeBeingStoppedOutlivesItsTimeout(t *testing.T) {
 	}
 }
 
-// TestHistoryOfACutAttempt: the attempt that follows one that a crash has cut is in the node's History, with its own times.
+// TestHistoryOfACutAttempt: if a crash cuts an attempt, the next attempt is in the node's History, with its own times.
 func TestHistoryOfACutAttempt(t *testing.T) {
 	t.Parallel()
 	for _, durable := range []bool{false, true} {

@@ -85,8 +85,8 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 }
 
-// mayBelong adds a hint to the last problem, that of items[i], if the preceding member has no value: items[i] may be meant as its
-// value, but lack the indentation.
+// mayBelong adds a hint to the last problem, which is about items[i], if the preceding member has no value: items[i] may be meant as the
+// value of that member, but lack the indentation.
 func (d *decoder) mayBelong(items []Value, i int) {
 	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
 		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))

@@ -49,8 +49,8 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, unknown has those of its inputs that steps of the graphs
-// around it make; for the outermost graph it is nil. The items of a map over such an input are unknown in a dry run.
+// mock mocks the steps of a graph and of its sub-graphs. If g is a sub-graph, unknown names the inputs of g that steps of the graphs around
+// g make; for the outermost graph unknown is nil. The items of a map over such an input are unknown in a dry run.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // the parameters that steps make, by node
 	for _, e := range g.Edges() {
