@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
-// TestCoordinatorAnyOrder makes all calls of a Coordinator and of its Run in random orders. Results arrive twice, for attempts that were
-// abandoned, from other runs and of any kind. Each call returns, the events are in order, and the run ends.
+// TestCoordinatorAnyOrder makes all calls of a Coordinator and of its Run in random orders. Results of any kind are reported, some twice, some
+// for attempts that were abandoned or that belong to other runs. Each call must return, the events must be in order, and the run must end.
 func TestCoordinatorAnyOrder(t *testing.T) {
 	t.Parallel()
 	foreign := nextOf(t, coordinate(t, graph(after("foreign"))), "foreign")
@@ -60,7 +60,7 @@ type anyOrder struct {
 	c     *kahn.Coordinator
 	rng   *rand.Rand
 	under []*kahn.Step // returned by Next, without a result yet
-	open  []*kahn.Step // normally the run waits for no result of these
+	open  []*kahn.Step // steps whose results the run does not wait for any more
 	now   time.Time
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Kinds that kahn itself interprets. Every other Kind belongs to the host.
+// These kinds have a meaning for kahn. Every other Kind belongs to the host.
 const (
-	// KindEnd marks the end node: it runs exactly once, after all other nodes are terminal, whatever happened.
+	// KindEnd marks the end node, which runs exactly once, after all other nodes are terminal, regardless of their statuses.
 	KindEnd = "end"
 	// KindCondition marks a step whose output is the label of the branch to take. Node.Routes does the same for a step of
 	// another Kind.
@@ -32,56 +32,55 @@ const (
 // Graph is a directed acyclic graph of steps: plain data that holds no run state. Build it with [Graph.Add] and
 // [Graph.Connect], in any order: an edge may name a node that is added later. The zero value is an empty graph.
 //
-// A Graph compiles itself when it is first executed and keeps the [Plan] until it is changed. Any number of runs may use
-// one Graph at once; changing it concurrently with anything else is a data race, as with a map. A Graph must not be copied:
-// functions that build one return a *Graph.
+// A Graph compiles itself when it is first executed, and keeps the [Plan] until it is changed. Several runs may use one Graph at once. Changing a
+// Graph while it is in use is a data race, as for a map. A Graph must not be copied: functions that build a Graph return a *Graph.
 type Graph struct {
 	// Name identifies the workflow in events and errors.
 	Name string
-	// Defaults apply to every node that does not say otherwise.
+	// Defaults apply to the fields that nodes leave zero.
 	Defaults Defaults
-	// Inputs declares the root inputs of a run of this graph. If it is set, a run that is given an undeclared input, or lacks a required
-	// one, is refused with an [*InputError]. Compile reports a composite whose parameters differ from the inputs of its graph. If Inputs is
-	// empty, a run accepts any inputs. But only a declared input is bound to the port of its name, so without Inputs a required port needs
-	// another source.
+	// Inputs declares the root inputs of a run of this graph. If Inputs is set, a run with an undeclared input, or without a required input, is
+	// refused with an [*InputError]. Compile reports a composite whose parameters differ from the inputs of its graph. If Inputs is empty, a run
+	// accepts any inputs. But only a declared input is bound to the port of the same name, so without Inputs a required port needs another
+	// source.
 	Inputs []Input
-	// Groups declare the groups that nodes may name.
+	// Groups declares the groups that nodes may name.
 	Groups []Group
-	// Evaluator parses the guards and conditions that are texts: a graph with a WhenExpr or a TestExpr needs one. Compile calls Parse once for
-	// each text; an error says what is wrong with the text. The module kahn/expression has an Evaluator.
+	// Evaluator parses the guards and conditions that are texts: a graph with a WhenExpr or a TestExpr needs an Evaluator. Compile calls Parse
+	// once for each text. The error of Parse says what is wrong with the text. The module kahn/expression provides an Evaluator.
 	Evaluator interface {
 		Parse(text string) (Expression, error)
 	}
 	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without StrictGuards, such a guard fails when it is
-	// evaluated, and GuardErrors applies. If the Evaluator lists the names in an expression, see [Expression], a WhenExpr that names an
-	// undeclared input, or a node that is not an ancestor, is a problem with StrictGuards and a warning without. Recommended for new
-	// graphs.
+	// evaluated, and GuardErrors applies. The Evaluator may list the names in an expression, see [Expression]. A WhenExpr that names an
+	// undeclared input, or a node that is not an ancestor, is then a problem with StrictGuards, and a warning without StrictGuards.
+	// Recommended for new graphs.
 	StrictGuards bool
-	// Schemas compiles the schemas of nodes into contracts. A graph needs it if an InputSchema or OutputSchema is not itself a [Contract].
-	// Graph.Compile calls Schemas.Compile once for each schema; an error says what is wrong with the schema. The module kahn/schema compiles
-	// JSON Schema.
+	// Schemas compiles schemas into contracts. A graph needs it if an InputSchema, an OutputSchema or the Schema of a [Gate] is not itself a
+	// [Contract]. Graph.Compile calls Schemas.Compile once for each schema. Its error says what is wrong with the schema. The module kahn/schema
+	// compiles JSON Schema.
 	Schemas interface {
 		Compile(schema any) (Contract, error)
 	}
 
 	nodes  []*node // in the order of their declaration
 	space  []node  // memory for the next nodes
-	edges  []link  // all edges, in the order of their declaration, which is also the order of fan-in
+	edges  []link  // all edges, in declaration order, in which they also deliver
 	merges map[string]func([]Contribution) (any, error)
-	strays []stray // edges in a Node.In that name another target: Compile reports them
+	strays []stray // edges in a Node.In whose To is another node: Compile reports them
 
 	version uint64 // counts changes
 
-	mu    sync.Mutex // guards the fields below; concurrent runs may call Compile
+	mu    sync.Mutex // guards the fields below, since concurrent runs may call Compile
 	plan  *Plan
 	err   error
 	baked settings
-	subs  []compiledGraph // the graphs inside this one, at any depth, in the versions that were compiled: a change makes the Plan outdated
+	subs  []compiledGraph // the versions of all inner graphs, at any depth, that were compiled: a change makes the Plan outdated
 	fresh bool
 }
 
-// settings are the exported fields of a Graph that a plan was compiled with. The host assigns them without calling a
-// method, so version does not count their changes.
+// settings are the exported fields of a Graph with which a plan was compiled. The host sets them without calling a method, so version does not
+// count their changes.
 type settings struct {
 	name         string
 	defaults     Defaults
@@ -92,15 +91,15 @@ type settings struct {
 	schemas      schemaCompiler
 }
 
-// Defaults are the values of node fields that a node leaves zero. If a field in the Defaults of a composite's graph is zero,
-// the field of the graph around it applies.
+// Defaults are the values for node fields that are zero. In the graph of a composite, a zero field of the Defaults takes its value from the
+// enclosing graph.
 type Defaults struct {
 	SkipMode          machine.SkipMode
 	OnUpstreamFailure machine.UpstreamPolicy
 	GuardErrors       GuardPolicy
 	Retry             Retry
-	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. Set [NoTimeout] on a node whose
-	// attempts must not be bounded.
+	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. Set [NoTimeout] on a node whose attempts must
+	// not be bounded.
 	Timeout time.Duration
 }
 
@@ -120,13 +119,13 @@ type Input struct {
 // Group is a set of nodes that share a limit or a rate, or that stop when one of them fails.
 type Group struct {
 	Name string
-	// Limit bounds how many members run at the same time. Zero means no limit.
+	// Limit bounds the number of members that run at the same time in one run; [Shared].Groups bounds them over several runs. Zero means no limit.
 	Limit int
-	// Rate bounds how often attempts of members start. The zero value means no bound.
+	// Rate bounds how often attempts of members start in one run. The zero value means no bound.
 	Rate Rate
-	// CancelOnFailure stops the unfinished members, also those in sub-graphs, when a member fails permanently: they are
-	// aborted with the cause sibling_failure. A composite that contains the failed node is not stopped. While this composite
-	// may be retried, the failure stops only the members inside it. If a map is a member, its items are not members.
+	// When a member fails permanently, CancelOnFailure aborts the unfinished members, including members in sub-graphs, with the cause
+	// sibling_failure. A composite that contains the failed node is not stopped. While this composite may be retried, the failure stops only the
+	// members inside it. If a map is a member, its items are not members.
 	CancelOnFailure bool
 }
 
@@ -134,22 +133,21 @@ type Group struct {
 type Node struct {
 	// ID identifies the node in its graph. Any non-empty string will do.
 	ID string
-	// Kind is what the host's step function dispatches on; see [Mux]. [KindEnd], [KindCondition] and [KindGate] have a
-	// meaning of their own.
+	// Kind tells the host's step function what to do; see [Mux]. [KindEnd], [KindCondition] and [KindGate] have a meaning for kahn.
 	Kind string
-	// Label is a name for people. It is the key of the node's contribution to a json_object merge.
+	// Label is a name for people. It is the key of the node's value in a json_object merge.
 	Label string
-	// Config is the host's own configuration of the step, handed to it unchanged.
+	// Config is the host's own configuration of the step. kahn passes it on unchanged.
 	Config any
-	// Params are static values of the step's parameters. A value delivered by an edge takes precedence.
+	// Params are static values of the step's parameters. A value that an edge delivers takes precedence.
 	Params map[string]any
 
-	// After lists the nodes that this node follows. Each stands for an edge of which only From and To are set, a plain edge.
+	// After lists the nodes that this node follows. Each id stands for a plain edge: an edge with only From and To set.
 	After []string
-	// In lists further edges into this node. Their To may be empty; Compile reports an edge whose To names another node.
+	// In lists further edges into this node. Their To may be empty. Compile reports an edge whose To is another node.
 	In []Edge
 
-	// Do performs the step, in place of the run's step function.
+	// Do performs the step instead of the run's step function.
 	Do StepFunc
 	// Test makes the node a condition, which the engine evaluates itself. Test returns the label of the branch to take, or a value with a method
 	// BranchLabels() []string that names branches; a value without a label takes the default branch. Test may look at the statuses, errors and
@@ -159,11 +157,11 @@ type Node struct {
 	TestExpr string
 	// Sub makes the node a sub-graph: a nested run performs Sub, with the node's parameters as its root inputs.
 	//
-	// The node completes when the nested run completes. Its output is the output of Sub's end node, else of Sub's only leaf, else a map of
-	// the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. It fails with [CauseSubrun] when the nested
-	// run fails; a retry begins a fresh nested run. The nested run has the options and the limits of the outer one; its nodes take slots,
-	// and this node takes none. The default retry policies do not apply to this node, only its own Retry. With Map or Loop, Sub is
-	// performed for each item or iteration.
+	// The node completes when the nested run completes. Its output is the output of Sub's end node, otherwise of Sub's only leaf, otherwise a map
+	// of the outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. It fails with [CauseSubrun] when the nested
+	// run fails; a retry begins a new nested run. The nested run has the options and the limits of the outer run. Its nodes take slots, and this
+	// node takes none. The default retry policies do not apply to this node, only its own Retry. With Map or Loop, Sub is performed for each item
+	// or iteration.
 	Sub *Graph
 	// Map performs the node once for each item of a list.
 	Map *Map
@@ -172,145 +170,144 @@ type Node struct {
 	// Routes marks a step whose output is the label of the branch to take, or a value that names several branches, as
 	// for Test.
 	Routes bool
-	// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
+	// NoMatch determines what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
-	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among
-	// them. If every choice is one of the words true, yes, false and no, in upper or lower case, all four words are choices. Otherwise such
-	// a word only adds its synonym: true and yes are synonyms, and so are false and no. [If] sets Choices. The choices of a gate are
-	// declared in Gate.
+	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among them.
+	// If every choice is one of the words "true", "yes", "false" and "no", in upper or lower case, all four words are choices. Otherwise such a
+	// word only adds its synonym: "true" and "yes" are synonyms, and so are "false" and "no". [If] sets Choices. For a gate, set Gate.Choices
+	// instead.
 	Choices []string
 
-	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have one. Nil: the gate waits forever.
+	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have a Gate. If Gate is nil, the
+	// gate waits forever.
 	Gate *Gate
 
 	// Disabled skips the node at the start of the run, before any predecessor.
 	Disabled bool
-	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test, When sees only the node's
-	// ancestors. GuardErrors says what happens if When returns an error, panics, or asks about a node that is no ancestor.
+	// When is the node's guard, which is evaluated once, after the node's join is satisfied: false skips the node. Like Test, When sees only the
+	// node's ancestors. GuardErrors determines what happens if When returns an error, panics, or asks for a node that is not an ancestor.
 	When func(View) (bool, error)
-	// WhenExpr is a guard as a text, parsed by the graph's Evaluator; [Truthy] says which values let the node run.
-	// Graph.StrictGuards says what happens to a text that cannot be parsed.
+	// WhenExpr is a guard as a text, which the graph's Evaluator parses. [Truthy] determines which values let the node run, and
+	// Graph.StrictGuards what happens to a text that cannot be parsed.
 	WhenExpr string
-	// GuardErrors says what happens when a guard fails to decide. Default: [GuardFail] for When, [GuardAllow] for
+	// GuardErrors determines what happens when a guard fails to decide. Default: [GuardFail] for When, [GuardAllow] for
 	// WhenExpr.
 	GuardErrors GuardPolicy
 
 	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded]; [Boundary] for a node with
 	// a Test; [AllDone] for a Cleanup node.
 	Join Join
-	// SkipMode says how skipped predecessors count. Default: [SkipCascade].
+	// SkipMode determines how skipped predecessors count. Default: [SkipCascade].
 	SkipMode machine.SkipMode
-	// OnUpstreamFailure says what happens when a failure upstream makes the join impossible. Default: [UpstreamAbort].
+	// OnUpstreamFailure determines what happens when the join can no longer be satisfied because of a failure upstream. Default: [UpstreamAbort].
 	OnUpstreamFailure machine.UpstreamPolicy
-	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], if the edge has no Default of its
-	// own. Default: the empty string.
+	// Default is the value that a failed or skipped predecessor delivers under [UpstreamSubstitute], if the edge
+	// itself has no Default. Default: the empty string.
 	Default any
-	// Handling says whether this node handles the failures that reach it when it runs, or only observes them. By default the end
+	// Handling determines whether this node handles the failures that reach it when it runs, or only observes them. By default the end
 	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// When an early join starts this node, CancelLosers stops each unfinished node that no node needs any more, because each path from it
-	// leads to a node whose join is decided. Waiting nodes are skipped and running ones cancelled, with the cause superseded. A node that
-	// is stopped in this way does not make the run fail.
+	// When an early join starts this node, CancelLosers stops the unfinished nodes that are no longer needed. A node is no longer needed if each
+	// path from it leads to a node whose join is decided. Waiting nodes are skipped and running nodes are cancelled, with the cause superseded.
+	// Such a node does not make the run fail.
 	CancelLosers bool
-	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
-	// node continues.
+	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has started the node. By default the node continues.
 	CancelOnLateFailure bool
 
-	// When the node fails, ContinueOnFail lets its dependents continue without its value, and the failure does not fail the run.
+	// If the node fails, ContinueOnFail lets its dependents continue without its value, and the failure does not fail the run.
 	ContinueOnFail bool
-	// Fallback produces the output when the step has failed permanently. OverallTimeout bounds it, too. It is not called for a node that
-	// was stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's
-	// failure, and errors.Is and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout
-	// if OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, fails the node, too.
+	// Fallback produces the output when the step has failed permanently. OverallTimeout also bounds Fallback. It is not called for a node that
+	// was stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's failure,
+	// and errors.Is and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout if
+	// OverallTimeout ends Fallback. The error of Fallback has no special meaning: a [Skip], for example, also fails the node.
 	Fallback func(ctx context.Context, err error) (any, error)
-	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
-	// context that the stop does not cancel.
+	// Cleanup makes the node run when all its predecessors are terminal, even while the run is being stopped. A stop of the run does not end its
+	// context.
 	Cleanup bool
 	// Compensate undoes the node's effects when the run is about to end failed, cancelled or timed out: see the package documentation. It gets
 	// the node's Step, with the inputs of the node; [Step.Compensated] returns the output. For a map it undoes the items, one by one. If a
-	// composite has its own Compensate, the nodes inside it are not undone.
+	// composite has its own Compensate, the nodes inside are not undone.
 	Compensate func(ctx context.Context, s *Step) error
-	// CompensateBy makes the run's step function undo the node, in place of Compensate.
+	// CompensateBy makes the run's step function undo the node, instead of Compensate.
 	CompensateBy *CompensateBy
 	// CompensateRetry is the retry policy of Compensate. A MaxAttempts of zero means 10.
 	CompensateRetry Retry
 	// CompensateTimeout bounds each attempt of Compensate. Zero means no bound.
 	CompensateTimeout time.Duration
-	// Critical stops the whole run when this node fails: unfinished nodes are aborted. In a sub-graph or a loop, it stops
-	// the nested run; see [AbortRun].
+	// Critical stops the whole run when this node fails: unfinished nodes are aborted. In a sub-graph or a loop, Critical stops the nested run;
+	// see [AbortRun].
 	Critical bool
 
-	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs. A
-	// run with a [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph
-	// or a loop it is the version of everything inside, for a map the version of each item. If Memo is empty, every run calls the step.
+	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs. A run with a
+	// [Memo] then takes the output from an earlier run; a run without a [Memo] adds a warning to its Result. For a sub-graph or a loop, Memo is
+	// the version of all nodes inside; for a map, it is the version of each item. If Memo is empty, every run calls the step.
 	Memo string
 	// MemoName replaces the node's path in the key of its output. So nodes with the same MemoName, Memo and inputs share outputs, even in
 	// different graphs, and a renamed or moved node finds its earlier outputs.
 	MemoName string
-	// MemoKey returns what the node's output depends on, as a text. The key of the output is made of this text, Memo, and MemoName or the path;
-	// without MemoKey it is made of the inputs, see [Memo]. MemoKey is called before each attempt, like a step, and its result must depend on
-	// the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log says why.
+	// MemoKey returns, as a text, what the node's output depends on. The key of the output consists of this text, Memo, and MemoName or the path.
+	// Without MemoKey it contains the inputs instead of this text, see [Memo]. MemoKey is called before each attempt, like a step, and its result
+	// must depend on the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log contains the error.
 	MemoKey func(s *Step) (string, error)
-	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, also with a MemoKey. Each
-	// look-up reads them; if a file cannot be read, the step is called, and the node's log says why.
+	// Files are the names of files that the step reads. Their contents are part of the key of the node's output, even with a MemoKey. Each lookup
+	// reads the files. If a file cannot be read, the step is called, and the node's log contains the error.
 	Files []string
 
-	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
+	// Retry is the node's retry policy. If Retry is zero, the default of the graph applies, otherwise of the run, otherwise one attempt.
 	Retry Retry
-	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults; if both are
-	// zero, there is no bound.
+	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults. If both are zero, attempts are not
+	// bounded.
 	Timeout time.Duration
-	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
-	// bound.
+	// OverallTimeout bounds the node from its first start to its end, including the waits between attempts. Zero means no bound.
 	OverallTimeout time.Duration
-	// MaxCrashes bounds how often in a row the process may die during attempts of the node. Zero means the bound of the option
-	// [MaxCrashes], negative means no bound.
+	// MaxCrashes bounds how often in a row the process may die during attempts of the node. Zero means the bound of the option [MaxCrashes]. A
+	// negative number means no bound.
 	MaxCrashes int
 
-	// Priority orders ready nodes that compete for slots: higher first.
+	// Priority orders ready nodes that compete for slots: a node of higher priority begins first.
 	Priority int
-	// Estimate is how long the node is expected to take. It orders ready nodes of equal priority by the longest remaining path. If no
-	// node of the graph has an Estimate, every node counts as one unit.
+	// Estimate is the expected duration of the node. It orders ready nodes of equal priority by the longest remaining path. If no node of the
+	// graph has an Estimate, every node counts as one unit.
 	Estimate time.Duration
 
 	// Groups names the groups that the node belongs to.
 	Groups []string
-	// Key is the node's concurrency key. The run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
-	// how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
+	// Key is the node's concurrency key. The run's KeyLimit bounds the number of nodes with the same key that run at the same time, and its
+	// KeyRate bounds how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
 	Key string
-	// KeyFrom names the value that is the node's concurrency key, in place of Key. KeyFrom is the name of a parameter of the node, else of a
-	// root input, or a path into either, such as "tenant" or "order.customer". In a map of steps, "item" and paths into it are possible, too.
-	// A text, a number or a boolean is the key as text; any other value fails the node with [CauseContractInput]. A missing value fails the
-	// node, too, unless the name is an optional port or input: then the node has no key. Compile reports a name that nothing provides.
+	// KeyFrom names the value that is the node's concurrency key, instead of Key. KeyFrom is the name of a parameter of the node or, if there is
+	// none, of a root input, or a path into either, such as "tenant" or "order.customer". In a map of steps, "item" and paths into it are
+	// possible, too. If the value is a text, a number or a boolean, the key is this value as text. Any other value fails the node with
+	// [CauseContractInput]. A missing value fails the node, too, unless the name is an optional port or input: the node then has no key. Compile
+	// reports a name for which there is no value.
 	KeyFrom string
 
-	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.
+	// Ports declares the node's inputs. A node with ports is skipped when a required port has no value.
 	Ports []Port
 	// Merge is the strategy for edges that share a Param, if none of these edges names one: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
-	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile then
-	// reports an edge whose Key is not "output", one of these ports or a path into one of them. If Outputs is empty, an edge may have any
-	// Key.
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile then reports
+	// an edge whose Key is not "output", one of these ports or a path into one of these. If Outputs is empty, an edge may have any Key.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
 
-	// InputSchema is the contract of the node's parameters, as one object: a [Contract], or data that the graph's Schemas
-	// compiles into one. It is checked once, before the first attempt; inputs that violate it fail the node with
-	// [CauseContractInput] and the step is not called.
+	// InputSchema is the contract of the node's parameters, as one object: a [Contract], or data that the graph's Schemas compiles into a
+	// Contract. The parameters are checked once, before the first attempt. If they violate the contract, the node fails with [CauseContractInput]
+	// and the step is not called.
 	InputSchema any
-	// OutputSchema is the contract of the node's output. An output that violates it fails the attempt with
-	// [CauseContractOutput]; the node is retried if RetryOn lists this cause.
+	// OutputSchema is the contract of the node's output. An output that violates the contract fails the attempt with [CauseContractOutput]. The
+	// node is retried if RetryOn lists this cause.
 	OutputSchema any
-	// Moderation selects whether the run's moderator judges the node's inputs, its output or both: see [Moderate]. A refusal
-	// fails the node with [CauseModeration]; the node is then not retried.
+	// Moderation selects whether the run's moderator judges the node's inputs, its output or both: see [Moderate]. If the moderator refuses a
+	// value, the node fails with [CauseModeration] and is not retried.
 	Moderation Moderation
 }
 
-// CompensateBy makes the step function of a run undo a node: the function gets a Step with this Kind and this Config. Its
-// output is dropped.
+// CompensateBy makes the step function of a run undo a node: the function gets a Step with this Kind and this Config. The output of the function
+// is dropped.
 type CompensateBy struct {
 	Kind   string
 	Config any
@@ -320,45 +317,44 @@ type CompensateBy struct {
 type Port struct {
 	Name     string
 	Required bool
-	// Default is the port's value when nothing else provides one.
+	// Default is the port's value if there is no other value.
 	Default any
 }
 
-// Edge says that node To follows node From, and which value To takes from it.
+// Edge makes node To follow node From, and determines the value that it delivers to To.
 //
-// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. It delays To, blocks To if From fails, and
-// delivers its value, but does not make To run; otherwise the labels would be pointless. There is one exception. Suppose that an edge
-// with a Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge,
-// directly or over other nodes, the plain edge is another way in: it makes To run. See the package documentation; [Plan.Edges]
-// distinguishes the two.
+// If other in-edges of To have a Label or wait for a failure, a plain edge delivers data only. The plain edge delays To, blocks To if From fails,
+// and delivers its value, but does not make To run; otherwise the labels would have no effect. There is one exception. Suppose that an edge with
+// a Label, or an edge that waits for a failure, leads from node X to To. If another label or outcome of X leads to the plain edge, directly or
+// over other nodes, the plain edge is another way in: it makes To run. See the package documentation. [Plan.Edges] distinguishes the two.
 type Edge struct {
 	From string
 	// To may be empty in an edge of Node.In.
 	To string
-	// On says which outcome of From the edge waits for. Default: [OnSuccess].
+	// On is the outcome of From for which the edge waits. Default: [OnSuccess].
 	On On
 	// Causes restricts an [OnFailure] edge to failures of these kinds. If Causes is empty, the edge accepts any failure, even if From never
 	// ran because an earlier node failed. [CauseUpstreamFailure] and [CauseUpstreamCancelled] count as the same kind.
 	Causes []CauseKind
-	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. An edge
-	// with a Label into the end node delivers only if its branch is taken, but the end node runs in any case.
+	// Label restricts the edge to one branch of a condition. The branch "default" is taken if no other branch matches. An edge with a Label into
+	// the end node delivers only if its branch is taken, but the end node runs in any case.
 	Label string
-	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is the
-	// whole value unless the output has a port of that name. If the output has no port named Key, Key is a path, as in
-	// "user.name". It leads into maps with string keys and into exported fields of structs, by their JSON or Go names. If
-	// From declares Outputs, Key must be one of them or a path into one.
+	// Key selects a port of From's output. Default: the port with the name Label if there is one, and otherwise "output". The Key "output"
+	// selects the whole value, unless the output has a port of that name. If the output has no port named Key, Key is a path, as in "user.name".
+	// The path leads into maps with string keys and into exported fields of structs, by their JSON or Go names. If From declares Outputs, Key
+	// must be one of them or a path into one of them.
 	Key string
-	// Param names the parameter of To that receives the value. Without it, To finds the value only under From's id.
+	// Param names the parameter of To that gets the value. Without Param, To finds the value only under From's id.
 	Param string
-	// Merge is the strategy for the edges that share Param. Edges of one Param must not name different strategies.
+	// Merge is the strategy for the edges that share Param. Edges that share a Param must not name different strategies.
 	Merge string
-	// DataOnly makes the edge deliver a value, and delay To until From has ended, without deciding whether To runs.
+	// DataOnly makes the edge deliver a value and delay To until From has ended. The edge does not decide whether To runs.
 	DataOnly bool
 	// Default is what the edge delivers under [UpstreamSubstitute] when From has no value. Default: the node's Default.
 	Default any
 }
 
-// On says which outcome of its source an edge waits for.
+// On is the outcome of its source for which an edge waits.
 type On uint8
 
 // The outcomes an edge can wait for.
@@ -393,7 +389,7 @@ type link struct {
 	*terms
 }
 
-// terms are the fields of an Edge other than From and To.
+// terms are the fields of an Edge except From and To.
 type terms struct {
 	On                       On
 	DataOnly                 bool
@@ -417,8 +413,8 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends the edge e. The parameter to is the id of the edge's target. connect stores the terms of the edge, if any,
-// in the first element of room, and returns the unused part of room.
+// connect appends the edge e. to is the id of the edge's target. connect stores the terms of the edge, if any, in the first element of room, and
+// returns the unused part of room.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
 	if e.hasTerms() {
@@ -429,7 +425,7 @@ func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	return room
 }
 
-// countTerms counts the edges that have terms of their own.
+// countTerms counts the edges that set fields other than From and To.
 func countTerms(edges []Edge) (n int) {
 	for i := range edges {
 		if edges[i].hasTerms() {
@@ -439,7 +435,7 @@ func countTerms(edges []Edge) (n int) {
 	return n
 }
 
-// reserve makes room for n more elements. It at least doubles a slice that is too short, so that building a graph node by node takes
+// reserve makes room for n more elements. If a slice is too short, its capacity at least doubles, so that building a graph node by node takes
 // linear time.
 func reserve[T any](s []T, n int) []T {
 	if cap(s)-len(s) < n {
@@ -448,8 +444,8 @@ func reserve[T any](s []T, n int) []T {
 	return s
 }
 
-// Add appends nodes, and the edges that their After and In declare, in this order. Compile validates them. Add keeps
-// the slices and maps of a node and does not copy them: do not change them afterwards.
+// Add appends nodes and their edges: for each node, first the edges of its After, then the edges of its In. Compile
+// validates them. Add keeps the slices and maps of a node and does not copy them: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
 	g.changed()
 	edges, with := 0, 0
@@ -492,9 +488,9 @@ func (g *Graph) Connect(edges ...Edge) *Graph {
 	return g
 }
 
-// RegisterMerge registers fn as the merge strategy with the given name, for edges that share a parameter. fn is called with the delivered
-// values, at least one, in the order in which the edges were declared. An error or a panic fails the node with [CauseMergeError]. Compile
-// reports a nil fn, and a name that is taken.
+// RegisterMerge registers fn as the merge strategy with the given name, for edges that share a parameter. fn is called with the delivered values,
+// at least one, in the order in which the edges were declared. An error or a panic of fn fails the node with [CauseMergeError]. Compile reports a
+// nil fn, and a name that is already used.
 func (g *Graph) RegisterMerge(name string, fn func([]Contribution) (any, error)) *Graph {
 	g.changed()
 	if g.merges == nil {
@@ -530,12 +526,12 @@ func (g *Graph) Edges() []Edge {
 // Merges returns the names of the registered merge strategies, sorted.
 func (g *Graph) Merges() []string {
 	if len(g.merges) == 0 {
-		return nil // slices.Sorted would also return nil, but makes three allocations
+		return nil // slices.Sorted would also return nil, but allocates three times
 	}
 	return slices.Sorted(maps.Keys(g.merges))
 }
 
-// changed takes no lock: callers must not change a graph concurrently with anything else.
+// changed takes no lock: callers must not change a graph while it is in use.
 func (g *Graph) changed() {
 	g.version++
 	if g.fresh {
@@ -546,7 +542,7 @@ func (g *Graph) changed() {
 // Compile validates the graph and prepares it for execution. The Plan is kept until the graph changes, so calling
 // Compile again costs nothing.
 //
-// Compile reports all problems at once, in a [*GraphError]. errors.Is and errors.As find each of them. The problems match [ErrCycle],
+// Compile reports all problems at once, in a [*GraphError], whose problems errors.Is and errors.As find. The problems match [ErrCycle],
 // [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd], [ErrMergeConflict],
 // [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or [ErrBadSchema].
 func (g *Graph) Compile() (*Plan, error) {
@@ -573,8 +569,8 @@ func (g *Graph) settings() settings {
 	return settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
 }
 
-// compileUnlocked releases g.mu, which the caller holds, while it compiles: it calls the evaluator and the schema compiler,
-// which are user code.
+// compileUnlocked compiles the graph. It calls the evaluator and the schema compiler, which are user code. So it releases g.mu, which the caller
+// holds, meanwhile.
 func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()
@@ -584,7 +580,7 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	return p, n.seen, err
 }
 
-// The method of reports whether the graph still has the settings s.
+// of reports whether the graph still has the settings s.
 func (s *settings) of(g *Graph) bool {
 	return s.name == g.Name && sameDefaults(s.defaults, g.Defaults) && slices.EqualFunc(s.inputs, g.Inputs, sameInput) && slices.Equal(s.groups, g.Groups) &&
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
@@ -595,7 +591,7 @@ func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
-// The method or returns d, with each zero field replaced by the field of outer.
+// or returns d, in which each zero field is replaced by the field of outer.
 func (d Defaults) or(outer *Defaults) Defaults {
 	d.SkipMode = cmp.Or(d.SkipMode, outer.SkipMode)
 	d.OnUpstreamFailure = cmp.Or(d.OnUpstreamFailure, outer.OnUpstreamFailure)
@@ -620,7 +616,7 @@ type InputError struct {
 	Declared []string // all declared inputs, in the order of declaration
 }
 
-// Error names at most five unknown and five missing inputs. For an unknown one it lists the declared inputs and
+// Error names at most five unknown and five missing inputs. For an unknown input it lists the declared inputs and
 // suggests a similar name.
 func (e *InputError) Error() string {
 	const most = 5
@@ -647,14 +643,14 @@ func (e *InputError) Is(target error) bool {
 // required reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
-// sameInput reports whether two declarations are equal. Both declarations share a Default that is a map or a slice, so sameInput does not
-// notice that the host has changed an element of it. The host must not change such a Default after Compile.
+// sameInput reports whether two declarations are equal. If a Default is a map or a slice, both declarations share it, so sameInput does not
+// notice a change of an element. The host must not change such a Default after Compile.
 func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs reports undeclared inputs in the map "given", and required inputs that the map "has" lacks. The two maps differ if the run
-// continues from a snapshot or a store.
+// checkInputs reports inputs in given that are not declared, and required inputs that are not in has. The two maps differ if the run continues
+// from a snapshot or a store.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -687,8 +683,8 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
-// notInput returns an error if no run of the graph can have a root input with this name, else nil. A graph that does not declare its Inputs
-// accepts any name. The nested runs of a map or a loop also have the inputs that the engine adds, such as "item".
+// notInput returns an error if no run of the graph can have a root input with this name, and otherwise nil. A graph that does not declare its
+// Inputs accepts any name. The nested runs of a map or a loop also have the inputs that the engine adds, such as "item".
 func (p *Plan) notInput(name string) error {
 	if len(p.inputs) == 0 || p.input(name) != nil {
 		return nil
@@ -727,8 +723,8 @@ func (c *compiler) indexInputs() {
 	c.inputs, c.inputIndex = inputs, index
 }
 
-// checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map
-// without ports and in-edges gets the root inputs, so for such a map a root input is a source, too.
+// checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map without ports and in-edges
+// gets the root inputs, so root inputs are then sources, too.
 func (c *compiler) checkOver(r machine.Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {
@@ -771,8 +767,7 @@ func (c *compiler) checkKey(n *node, bad report) {
 	}
 }
 
-// bindKeys finds what each KeyFrom names: a parameter, or else a root input. It warns of a Key that looks like a
-// template.
+// bindKeys finds the parameter or, if there is none, the root input that each KeyFrom names. It warns of a Key that looks like a template.
 func (c *compiler) bindKeys() {
 	p := c.p
 	for _, r := range p.declared {
@@ -790,8 +785,8 @@ func (c *compiler) bindKeys() {
 	}
 }
 
-// keySource finds where a node's key comes from. A dot in KeyFrom may be part of a name, or may separate a name from a path into its
-// value. So keySource chooses the longest name that something provides.
+// keySource finds where a node's key comes from. A dot in KeyFrom may be part of a name, or may separate a name from a path into its value. So
+// keySource chooses the longest name for which there is a value.
 func (c *compiler) keySource(r machine.Ref, given map[string]bool) keySource {
 	p, n := c.p, c.p.node(r)
 	takes := func(name string) (x keySource, ok bool) {
@@ -826,7 +821,7 @@ func (p *Plan) follows(ref machine.Ref, id string) bool {
 	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
 }
 
-// nameless returns the end of a message about an unknown parameter whose name is the id of a predecessor.
+// nameless returns the end of an error message about an unknown parameter whose name is the id of a predecessor.
 func nameless(id string) string {
 	return "; the edge from " + quoteID(id) + " needs a Param to deliver to one"
 }
@@ -849,8 +844,8 @@ func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	return given
 }
 
-// checkInputsOf compares a composite's parameters, which become the inputs of its nested runs, with the inputs that its graph
-// declares. A composite with neither in-edges nor ports passes on the inputs of the run around it.
+// checkInputsOf compares a composite's parameters, which become the inputs of its nested runs, with the inputs that its graph declares. A
+// composite with neither in-edges nor ports passes on the inputs of its own run.
 func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return

@@ -119,7 +119,7 @@ func bipartite(n int, sink kahn.Node) *kahn.Graph {
 	return &g
 }
 
-// TestEveryEdgeIsVisitedOnce: the work of a run is linear in its edges, whatever the shape, the rule and the outcome.
+// TestEveryEdgeIsVisitedOnce: the work of a run is linear in its edges, regardless of the shape of the graph, the join rule and the outcomes.
 func TestEveryEdgeIsVisitedOnce(t *testing.T) {
 	fail := func(kahn.View) (any, error) { return nil, errStep }
 	shapes := map[string]*kahn.Graph{
@@ -142,8 +142,8 @@ func TestEveryEdgeIsVisitedOnce(t *testing.T) {
 	}
 }
 
-// TestAllocations bounds what a run allocates, except outputs: the number of objects does not depend on the number of
-// nodes, and most of the memory is the records of the nodes.
+// TestAllocations bounds the allocations of a run, except outputs: the number of objects does not depend on the number of nodes, and most of the
+// memory is used for the records of the nodes.
 func TestAllocations(t *testing.T) {
 	for name, g := range map[string]*kahn.Graph{
 		"single": chainGraph(1), "chain": chainGraph(2000), "layered": layered(2000, 50, 3), "bipartite": bipartite(100, kahn.Node{}),
@@ -155,7 +155,7 @@ func TestAllocations(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// Execute takes 5 objects, and the caller's context two or three; each worker that starts takes one.
+		// Execute allocates 5 objects, the caller's context two or three, and each worker that starts one.
 		require.LessOrEqual(t, testing.AllocsPerRun(20, run), 40.0, name)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -168,7 +168,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestPlanTellsEdgesAndGroups checks the edges and groups that packages read to draw a plan.
+// TestPlanTellsEdgesAndGroups checks Plan.Edges and Plan.Groups, which other packages read to draw a plan.
 func TestPlanTellsEdgesAndGroups(t *testing.T) {
 	var g kahn.Graph
 	g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, {Name: "net"}}
@@ -189,7 +189,7 @@ func TestPlanTellsEdgesAndGroups(t *testing.T) {
 	require.Equal(t, g.Groups, plan.Groups(), "keys are no groups")
 }
 
-// TestPlanAt: At follows the paths that steps have, into composites of all kinds and at any depth.
+// TestPlanAt: At finds a node by the path that its step has, in composites of all kinds and at any depth.
 func TestPlanAt(t *testing.T) {
 	t.Parallel()
 	leaf := graph(kahn.Node{ID: "x", Config: "x of leaf"}, kahn.Node{ID: "y[0]", Config: "y of leaf", After: []string{"x"}})

@@ -9,8 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestUnusualGates: Compile refuses a gate whose Timeout lacks its unit, and a gate that answers with a label after a Timeout that it does not
-// have.
+// TestUnusualGates: Compile refuses a gate whose Timeout lacks its unit, and a gate with OnTimeout but without a Timeout.
 func TestUnusualGates(t *testing.T) {
 	t.Parallel()
 	for want, gate := range map[string]kahn.Gate{
@@ -29,8 +28,8 @@ func TestUnusualGates(t *testing.T) {
 	}
 }
 
-// TestUnusualNodes: a plan warns of times that lack their unit, of kinds that differ in case from the engine's, and of cleanup nodes that
-// follow nothing.
+// TestUnusualNodes: a plan has a warning about times that lack their unit, about kinds that differ from the engine's only in case, and about
+// cleanup nodes that follow no node.
 func TestUnusualNodes(t *testing.T) {
 	t.Parallel()
 	for want, nodes := range map[string][]kahn.Node{

@@ -1,5 +1,5 @@
-// Package kahn executes a directed acyclic graph of steps inside the process of its host. It has every rule of a workflow engine, at a
-// few times the cost of a hand-written loop.
+// Package kahn executes a directed acyclic graph of steps inside the process of its host. It offers the rules of a workflow engine, at a few
+// times the cost of a hand-written loop.
 //
 //	var g kahn.Graph
 //	g.Add(
@@ -12,11 +12,11 @@
 //
 // # Six words
 //
-// A [Graph] is nodes and edges, plain data. A [Plan] is a compiled Graph: validated, numbered, laid out flat, immutable. A [StepFunc] is
-// the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers, its events. A
-// [machine.State] is the reactive core: for every node it has the status, and whether the node is ready or blocked by a failure. The
-// reactive core drives the run: it announces that nodes are ready, and workers or a host act on that, see [machine.State.Drive]. An
-// [Event] is one fact about a run; the events of a run are in one total order.
+// A [Graph] is plain data: nodes and edges. A [Plan] is a compiled Graph: validated, numbered and immutable. A [StepFunc] is the host's function
+// that performs one attempt of one node. A [Run] is one execution: its State, its workers and its events. A [machine.State] is the reactive core:
+// it knows the status of every node, and whether the node is ready or blocked by a failure. The reactive core drives the run: it announces that
+// nodes are ready, and workers or a host act on the announcement, see [machine.State.Drive]. An [Event] reports one fact about a run. The events
+// of a run have one total order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
 //	                                   |  \
@@ -24,10 +24,10 @@
 //
 // # The names to learn first
 //
-// Fifteen are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and
-// [Param], by which a step gets its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
+// Fifteen names are enough for most programs: [Graph], [Node] and [Edge]; [Execute], with a [StepFunc] or a [Mux] of them; [Step] and [Param], by
+// which a step gets its inputs; [If] and [Switch]; [Retry] and [Permanent]; [Limit]; [Result] and [Output].
 //
-// The others, by task. Functions that return an [Option] make arguments of Execute:
+// The other names are listed by task. Functions that return an [Option] make arguments of Execute:
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
@@ -60,7 +60,7 @@
 //   - Following runs: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID],
 //     [OnNode], [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
 //   - Looking into a running run: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs],
-//     [PathError]; [Run.Why], [Why], [WhyKind], [Bound].
+//     [PathError]; [Run.Why], [Why], [WhyKind], [Bound]; [Run.Forecast], [Forecast], [Run.Estimate].
 //   - Judging inputs and outputs: [Contract], [Violation], [ContractError]; [Moderate],
 //     [Moderation], [Flag], [ModerationError]; [event.Phase].
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError], [AssertCompensation],
@@ -74,10 +74,10 @@
 //
 // # Edges resolve, nodes decide
 //
-// A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of four
-// classes: satisfied, neutral (the source was skipped), dead (routed past), or failed. A join rule, [AllSucceeded] by
-// default, decides once, from the counts of the classes: the node becomes ready, is skipped, or is blocked by failure. The
-// upstream policy of a blocked node says whether the node is aborted, skipped, failed or run with defaults.
+// A node never looks at its predecessors. Every in-edge resolves exactly once, when its source is terminal, into one of four classes: satisfied,
+// neutral (the source was skipped), dead (the outcome of the source selects other edges), or failed. A join rule, [AllSucceeded] by default,
+// decides once, from the numbers of edges in each class: the node becomes ready, is skipped, or is blocked by a failure. The upstream policy of a
+// blocked node decides whether the node is aborted, skipped, failed or run with defaults.
 //
 //	            guard, inputs            slot free            returned
 //	idle/waiting ------------> ready -------------> running -----------> completed
@@ -90,41 +90,40 @@
 //
 // # Branches and data
 //
-// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. Its plain in-edges would make the
-// label pointless if they made it run, so they deliver data only. For example, in "fetch; if there are rows: store(rows)" and
-// "refund(order) if charge failed" the plain edges deliver the rows and the order: they delay the node, and block it if their source fails,
-// but they do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge is not a side edge if it is another
-// way into the node: if it comes, directly or over other nodes, from another branch of the same condition. For example, in "if x: prepare;
-// then store" the node store follows the branch "false" and, by a plain edge, prepare, which is on the other branch. All join rules other
-// than [AllSucceeded] and [Boundary] count every edge.
+// A node with a labelled in-edge, or a catch edge, is on a branch and runs only if the branch is taken. If its plain in-edges could make it run,
+// the label would have no effect, so they deliver data only. For example, in "fetch; if there are rows: store(rows)" and "refund(order) if charge
+// failed" the plain edges deliver the rows and the order: they delay the node, and block it if their source fails, but they do not make it run.
+// Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge is not a side edge if it is another way into the node: if it comes,
+// directly or over other nodes, from another branch of the same condition. For example, in "if x: prepare; then store" the node store follows the
+// branch "false" and, by a plain edge, prepare, which is on the other branch. All join rules other than [AllSucceeded] and [Boundary] count every
+// edge.
 //
-// For the nodes after the first node of a branch, the usual rules hold. Suppose that T follows X and A by plain edges, and X is on a
-// branch that was not taken: T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
+// The usual rules apply to the nodes after the first node of a branch. Suppose that T follows X and A by plain edges, and X is on a branch that
+// was not taken: T runs with A alone, unless T has [SkipStrict] or a required port that X feeds.
 //
 // # Failure
 //
-// A failed node failed by itself; an aborted node was stopped by a failure elsewhere, a cancelled node by the host or the
-// caller; a skipped node was not on the path taken. A failure is handled when a node that may see it has run: an error
-// boundary ([If], [Switch]), the target of a catch edge ([OnFailure]), a node whose join rule tolerates failure. A run whose
-// failures were all handled completes, and is Degraded; one failure that no node handled fails it. Cleanup nodes and the end
-// node run whatever happens and handle nothing.
+// A failed node failed by itself. An aborted node was stopped because of a failure elsewhere, and a cancelled node was stopped by the host or the
+// caller. A skipped node was not on the chosen path. A failure is handled when a node that may see it has run: an error boundary ([If],
+// [Switch]), the target of a catch edge ([OnFailure]), or a node whose join rule tolerates failure. A run completes, and is Degraded, if all its
+// failures were handled. A single failure that no node has handled fails the run. Cleanup nodes and the end node always run, and handle no
+// failure.
 //
 // # Undoing what was done
 //
-// Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, the nodes are undone when all of them
-// have ended except cleanup nodes and the end node, which run afterwards. Compensate is called for a node that completed. It is also
-// called for a node that began and failed or was stopped, since the node's effect is unknown unless the step has returned [NoEffect]. The
-// successors of a node are undone before it, independent nodes at the same time. A run whose failures were handled undoes nothing, except
-// in nested runs, iterations and items that failed. A stop does not end a compensation; a second stop, by [Run.AbortAll], does. A
-// compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its process dies, the
-// process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another
+// Node.Compensate undoes the effects of its node. If the run is about to end failed or cancelled, its nodes are undone once all nodes have ended
+// except cleanup nodes and the end node. Cleanup nodes and the end node run afterwards. Compensate is called for a node that completed. It is
+// also called for a node that began and failed or was stopped, since the node's effect is unknown unless the step has returned [NoEffect]. The
+// successors of a node are undone before the node; independent nodes are undone at the same time. A run whose failures were handled undoes
+// nothing, except in nested runs, iterations and items that failed. A stop does not interrupt a compensation, but a second stop, by
+// [Run.AbortAll], does. A compensation that fails permanently fails the run with [CauseCompensationFailed]. If the run has a store and its
+// process dies, the process that continues the run also continues the undoing. A [Redrive] performs undone nodes again, under another
 // [Step.IdempotencyKey].
 //
 // # How to test a graph
 //
-// The option [TestMode] runs a graph with mocks in place of steps. The graph's joins, guards, conditions, merges and
-// policies apply, gates do not wait, and [Result].Test lists the mocked nodes, the uncovered ones, and the failed
-// assertions:
+// The option [TestMode] runs a graph with mocks instead of steps. The graph's joins, guards, conditions, merges and policies apply, and gates do
+// not wait. [Result].Test lists the mocked nodes, the uncovered nodes and the failed assertions:
 //
 //	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
 //		OnMissing: kahn.MissingStub, // steps without a mock complete with nothing
@@ -138,27 +137,25 @@
 //		},
 //	})
 //
-// Package kahntest is for tests in Go. It has step functions that follow a script and record their calls, and
-// comparisons of statuses in one line. In its fake time, backoffs take no time. It checks the rules that a run's events
-// satisfy.
+// Package kahntest is for tests in Go. It provides step functions that follow a script and record their calls, and comparisons of statuses in one
+// line. In its fake time, backoffs take no time. It checks the rules for a run's events.
 //
 // # Guarantees
 //
-// Execute returns when every node is terminal and every goroutine of the run has returned, except attempts and sinks that
-// ignore being stopped, which the [Result] names. No panic of a step, and no runtime.Goexit, reaches the host or keeps the
-// other nodes from running. User code never runs under a lock. Nothing depends on map iteration order. The work of a run
-// is linear in its nodes and edges, its stack constant. Any number of runs may use a Graph or Plan at once.
+// Execute returns when every node is terminal and every goroutine of the run has returned, except attempts and sinks that ignore being stopped,
+// which the [Result] names. A panic or a runtime.Goexit of a step never reaches the host, and does not keep other nodes from running. User code
+// never runs under a lock. Nothing depends on map iteration order. The work of a run is linear in its nodes and edges, and its stack is constant.
+// Several runs may use a Graph or Plan at once.
 //
 // # Waiting, and continuing elsewhere
 //
-// A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, and hold neither a slot nor a
-// goroutine. A run that can only wait is suspended: [Run.Signal] continues a [Run], and [Execute] returns a [Result] with a
-// [Snapshot], from which [Resume] continues in any process and [Redrive] repeats what failed. With a [store.Store] every
-// completion is a transaction, and a process that starts the run again continues where the last one crashed.
+// A gate (see [KindGate]) and a step that returns [Suspend] wait for a signal from outside. While they wait, they hold neither a slot nor a
+// goroutine. A run that can only wait is suspended. [Run.Signal] then continues a [Run]. [Execute] returns a [Result] with a [Snapshot], from
+// which [Resume] continues in any process and [Redrive] repeats failed nodes. With a [store.Store] every completion is a transaction, and a
+// process that starts the run again continues where the last process crashed.
 //
 // # What it is not
 //
-// kahn does not distribute, and does not schedule by the clock: it runs a graph now, in this process. Steps are called at
-// least once, not exactly once, when a run survives a crash. Steps are not sandboxed: a step that ignores its context is
-// left behind, not killed.
+// kahn does not distribute work and is not a scheduler: it runs a graph at once, in this process. If a run survives a crash, steps are called at
+// least once, not exactly once. Steps are not sandboxed: a step that ignores its context is abandoned, not killed.
 package kahn

@@ -17,61 +17,61 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// durable connects a run to its store during one life of the run: from the acquisition of the lease until its release. The run's lock
-// guards it; no call of the store or a codec is made under that lock.
+// durable connects a run to its store during one life of the run: from the acquisition of the lease until its release. The run's lock guards
+// durable. The store and codecs are never called under this lock.
 //
-// The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the
-// committer, repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as
-// a worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the
-// same transaction as the completion that made the node ready. The longer a write takes, the more changes the next transaction has. Until
-// a transaction is written, its events are hidden, and an attempt that it starts does not call its step. Until then, too, a condition or
-// trigger that the transaction makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated.
-// Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state in memory.
+// The run proceeds in memory. Each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
+// repeatedly takes the whole outbox and writes it as one transaction. It runs while there are changes to write, and counts as a worker of the
+// run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
+// completion that made the node ready. The longer a write takes, the more changes the next transaction contains. Until a transaction is written,
+// its events are hidden, and an attempt that it starts does not call its step. Likewise, until then, a condition or trigger that the transaction
+// makes ready is not queued, and the result of a nested run that the transaction ends is not evaluated. Steps and readers of events see a change
+// only when it is durable; Status, Node and Counts show the state in memory.
 //
-// A run and all runs nested in it, called a tree, share one durable. The store's keys for nodes inside composites are paths, see Run.key;
-// a composite's record holds all data of its nested run. The start of a composite is stored in its record, not as an attempt: after a
-// crash the composite continues.
+// A run and all runs nested in it, together called a tree, share one durable. The store's keys for nodes inside composites are paths, see
+// Run.key. A composite's record contains all data of its nested run. The start of a composite is stored in its record and not as an attempt,
+// since the composite continues after a crash.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
-	sequence    uint64       // the number of the last transaction taken out of the outbox
-	status      RunStatus    // the status of the run when that transaction was taken
+	sequence    uint64       // the number of the last transaction that was taken out of the outbox
+	status      RunStatus    // the run's status when that transaction was taken
 	outbox      *transaction // the changes since that transaction; never nil
-	spare       *transaction // an empty transaction that reuses the memory of a written one; nil if there is none
-	current     *transaction // the transaction that the store was given and has not answered; nil if there is none
-	writing     bool         // the committer is running
-	coming      int          // the number of started workers that have not taken their first task: the committer waits for them
+	spare       *transaction // an empty transaction with the memory of a written one, for reuse; may be nil
+	current     *transaction // the transaction that was passed to the store, until the store answers; may be nil
+	writing     bool         // whether the committer is running
+	coming      int          // the number of started workers that have not taken their first task, for which the committer waits
 	failed      error
-	stale       bool                   // the next transaction replaces the store's record of the run itself
-	unspecified bool                   // the next transaction stores the Spec
-	steps       int64                  // entries made and read; tests use it to check that the work is linear
-	open        map[place]int32        // attempts with a recorded start and no recorded end
-	endHold     func()                 // stops the renewal by holdLease
+	stale       bool                   // whether the next transaction replaces the record of the run itself
+	unspecified bool                   // whether the next transaction stores the Spec
+	steps       int64                  // the number of entries made and read; tests check that the work is linear
+	open        map[place]int32        // attempts whose start is recorded and whose end is not
+	endHold     func()                 // stops the renewals of holdLease
 	renewal     *time.Timer            // nil until the run is prepared
-	given       bool                   // the lease has been or is being released: the run is over and everything is written
-	lost        *lost                  // not nil if the run has been left because its store did not answer
-	stored      map[place]storedStatus // the stored statuses of the nodes that have not ended in the store
-	written     bool                   // a write of this life has succeeded
+	given       bool                   // whether the lease has been or is being released: the run is over and everything is written
+	lost        *lost                  // not nil if the run was left because its store did not answer
+	stored      map[place]storedStatus // by place: the stored status of each node that has not ended in the store
+	written     bool                   // whether a write of this life has succeeded
 	ctx         context.Context        // the context of the writes
-	cancel      context.CancelFunc     // cancels ctx when the store has failed
-	alarms      due.Queue[*wake]       // the alarms that the next life needs, too: the store has the time of the first one
-	expires     time.Time              // when the lease expires at the earliest: leaseTime after the request
+	cancel      context.CancelFunc     // cancels ctx when the store fails
+	alarms      due.Queue[*wake]       // the alarms that the next life also needs; the store contains the time of the first alarm
+	expires     time.Time              // the earliest time at which the lease expires: leaseTime after the request
 	scratch     []byte                 // the committer's buffer for encoding records
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // the run's Compensation, as stored
-	used        Usage                  // what the ended attempts of the run have used, as stored
+	used        Usage                  // the usage of ended attempts, as stored
 	undone      map[string]int         // by path: the part of undoing.times that is in no node's record
-	deltas      map[string]int         // by path: the delta counts that are in the run's record and in no node's
-	payload     json.RawMessage        // the trigger's payload, as the codec wrote it; the committer owns it
+	deltas      map[string]int         // by path: the delta counts that are in the run's record and in no node's record
+	payload     json.RawMessage        // the trigger's payload as the codec encoded it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
 	bounds      room                   // of the outbox
-	reserved    room                   // the room that is reserved in the outbox for attempts that have not ended yet
-	heldBack    []*Run                 // runs of the tree that begin nothing until the committer takes the outbox
-	roots       map[*Run]*ordset.Set   // ready roots that the outbox does not have, see inTurn
+	reserved    room                   // the room that attempts which have not ended have reserved in the outbox
+	heldBack    []*Run                 // runs of the tree in which nothing may begin until the committer takes the outbox
+	roots       map[*Run]*ordset.Set   // ready roots that are not in the outbox, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
-	forked      string                 // the id of the run that this one was forked from; "" if it is not a fork
-	inbox       *inbox                 // nil if the store takes no requests
-	awaits      map[string]string      // by path of a node: the run whose end it awaits, as this life has asked the store
+	forked      string                 // the id of the run from which this run was forked; "" if it is not a fork
+	inbox       *inbox                 // nil if the store does not take requests
+	awaits      map[string]string      // by path of a node: the run whose end the node awaits, as registered with the store in this life
 }
 
 // place identifies a node in one of the runs of a tree.
@@ -80,28 +80,28 @@ type place struct {
 	ref machine.Ref
 }
 
-// transaction is first the outbox and later one write to the store. After the write, a later transaction reuses its memory, except the
-// memory of the commit, which belongs to the store.
+// transaction is first the outbox and later one write to the store. After the write a later transaction reuses its memory, except the memory of
+// the commit, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
-	at      map[place]int // indexes into entries, if there are more than a few
-	due     bool          // the transaction is written even if it has no entries
+	at      map[place]int // indexes into entries; nil if there are only a few
+	due     bool          // whether the transaction is written even without entries
 	ended   []*Run        // nested runs whose results are evaluated once the transaction is written
 	undos   []undoRecord  // the records of nodes that are being undone
-	emitted []place       // nodes of which only the number of deltas has changed: when the transaction is taken, it gets their records
-	back    *takenBack    // what a redrive removes from the store; nil if the transaction is not part of a redrive
+	emitted []place       // nodes of which only the number of deltas has changed; their records are added when the transaction is taken
+	back    *takenBack    // what a redrive removes from the store; nil without a redrive
 	bytes   int           // the bytes of the values in the entries
-	begins  int           // how many attempts and composites begin
-	widest  int           // the largest number of rows that the end of one attempt has needed
+	begins  int           // the number of attempts and composites that begin
+	widest  int           // the largest number of rows that the end of a single attempt has needed
 	*writing
 
-	// Set when the transaction is taken out of the outbox:
+	// The following fields are set when the transaction is taken out of the outbox:
 	commit   store.Commit
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
 	places   []place         // the places of these nodes
-	children []*Run          // the run nested in each of these nodes; nil for most
+	children []*Run          // the run nested in each of these nodes; nil for most nodes
 	outputs  []collected     // the outputs of iterations of collecting loops, and the lists of maps
-	signals  []answeredState // the signals with an ID that have no record yet
+	signals  []answeredState // the signals that have an ID and no record yet
 	signal   int             // the number of the first of these signals
 	header   *snapshotFile
 	show     uint64  // the id of the last event that readers may see once the transaction is written
@@ -115,8 +115,8 @@ type undoRecord struct {
 	state *undoState
 }
 
-// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that the record of the
-// loop does not grow with each iteration, and the record of the map does not contain the list.
+// collected is the output of an iteration of a collecting loop, or the list of a map. It has its own record, so that the record of the loop does
+// not grow with each iteration, and the record of the map does not contain the list.
 type collected struct {
 	key       string
 	path      string // the path of the node, for errors
@@ -125,10 +125,9 @@ type collected struct {
 	at        time.Time
 }
 
-// writing is the outcome of a transaction. It is an object of its own, since it may be read after the memory of the
-// transaction is reused.
+// writing is the outcome of a transaction. It is a separate object, since it may be read after the memory of the transaction is reused.
 type writing struct {
-	done chan struct{} // closed under the run's lock, when the transaction is written or err says why it was not written
+	done chan struct{} // closed under the run's lock, when the transaction is written or err is the reason why it was not written
 	err  error
 }
 
@@ -145,21 +144,20 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is a transaction's entry for one node: what has happened to the node, with the attempt numbers. Only the methods
-// change the field happened.
+// pendingNode is a transaction's entry for one node: what has happened to the node, and the attempt numbers. Only the methods change happened.
 type pendingNode struct {
 	place
 	happened nodeNews
-	ended    int32 // with nodeReturned: the number of the attempt that has ended, if an earlier transaction has its start; else 0
-	starts   int32 // how many attempts begin; more than one only if the earlier ones were abandoned while the store was busy
-	attempt  int32 // the last attempt that begins
+	ended    int32 // with nodeReturned: the number of the ended attempt if an earlier transaction contains its start, otherwise 0
+	starts   int32 // the number of attempts that begin; above one only if earlier attempts were abandoned while the store was busy
+	attempt  int32 // the number of the last attempt that begins
 	before   int32 // with nodeBegan: the number of attempts in the store
 	resolved int   // the number of predecessors that became terminal
 
-	text json.RawMessage // the output of the node as the codec wrote it; nil if the committer must call the codec
+	text json.RawMessage // the output of the node as the codec encoded it; nil if the committer must call the codec
 }
 
-// nodeNews says what has happened to a node since the previous transaction.
+// nodeNews describes what has happened to a node since the previous transaction.
 type nodeNews uint8
 
 const (
@@ -167,16 +165,16 @@ const (
 	nodeBegan                         // an attempt of a step or of a composite began
 	nodeReturned                      // an attempt ended
 	nodeReady                         // the node became ready
-	nodeParked                        // the node became ready and is queued when the transaction is written
-	nodeTerminal                      // the node became terminal; a terminal node's record is never replaced in a later transaction
+	nodeParked                        // the node became ready, and is queued when the transaction is written
+	nodeTerminal                      // the node became terminal; later transactions never replace its record
 )
 
 func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 
-// change records that the node's record must be replaced. The other methods record why.
+// change records that the node's record must be replaced. The other methods record the reason.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin records that an attempt begins. Its argument is the number of earlier attempts.
+// begin records that an attempt begins. before is the number of earlier attempts.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan
@@ -199,8 +197,8 @@ func (e *pendingNode) finish(attempt int32) {
 	}
 }
 
-// ready records that the node became ready. If parks is set, the node is queued only after the write. parked reports whether this is the
-// first such call for the node.
+// ready records that the node became ready. If parks is true, the node is queued only after the write. parked reports whether this is the first
+// such call for the node.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -216,8 +214,8 @@ func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
 }
 
-// reuse clears a written transaction and keeps its memory for a later one, unless the memory is large. The cleared memory keeps no value
-// and no nested run alive.
+// reuse clears a written transaction and keeps its memory for a later one, unless the memory is large. The cleared memory references no values
+// and no nested runs.
 func (d *durable) reuse(tx *transaction) {
 	if cap(tx.entries) > maxSpare {
 		return
@@ -231,7 +229,7 @@ func (d *durable) reuse(tx *transaction) {
 	d.spare = tx
 }
 
-// nextTransaction returns an empty transaction, in the memory of a written one if there is a spare.
+// nextTransaction returns an empty transaction, in the memory of a written transaction if there is a spare one.
 func (d *durable) nextTransaction() *transaction {
 	tx := d.spare
 	if d.spare = nil; tx == nil {
@@ -244,7 +242,7 @@ func (d *durable) nextTransaction() *transaction {
 // maxSpare is the largest capacity, in nodes, of a transaction whose memory is reused.
 const maxSpare = 1024
 
-// fewEntries is the largest number of entries that find searches one by one.
+// fewEntries is the largest number of entries for which find uses a linear search.
 const fewEntries = 8
 
 // find returns the index of a node's entry, or -1 if there is none.
@@ -263,7 +261,7 @@ func (tx *transaction) find(at place) int {
 	return -1
 }
 
-// pending returns the outbox's entry for a node, and makes it if necessary.
+// pending returns the outbox's entry for a node. It creates the entry if there is none.
 func (d *durable) pending(at place) *pendingNode {
 	d.steps++
 	tx := d.outbox
@@ -276,15 +274,15 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite adds the parameter more to the number of ready nodes and ended nested runs that wait for a write before they are evaluated.
-// In a run with one slot no attempt begins meanwhile, since the order of attempts would otherwise depend on the speed of the store.
+// awaitsWrite adds more to the number of ready nodes and ended nested runs that wait for a write before they are evaluated. In a run with one
+// slot no attempt begins meanwhile, since the order of attempts would otherwise depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more
 	}
 }
 
-// index adds entry i to the map that the method find uses. The map is made, with the earlier entries, when there are more than fewEntries.
+// index adds entry i to the map that find uses. The map is created, with the earlier entries, when there are more than fewEntries.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -313,13 +311,13 @@ func (tx *transaction) parks(at place) bool {
 	return i >= 0 && tx.entries[i].is(nodeParked)
 }
 
-// hasWork reports whether there is something to write.
+// hasWork reports whether there are changes to write.
 func (d *durable) hasWork() bool {
 	tx := d.outbox
 	return len(tx.entries) > 0 || len(tx.undos) > 0 || len(tx.ended) > 0 || tx.due || len(tx.commit.Taken) > 0
 }
 
-// outdate makes the next commit write the record of the run again. For a nested run, that is the record of its composite.
+// outdate makes the next commit write the record of the run again. For a nested run this is the record of its composite.
 func (r *Run) outdate() {
 	d := r.durable
 	switch {
@@ -338,8 +336,8 @@ func (r *Run) outdated(ref machine.Ref) {
 	}
 }
 
-// settleLease starts the committer to release the lease of a run that has ended with nothing to write: the run was
-// left, or its store failed. The caller holds the run's lock.
+// settleLease starts the committer to release the lease of a run that has ended without changes to write: the run was left, or its store failed.
+// The caller holds the run's lock.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
 		d.writing = true
@@ -393,15 +391,15 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 // errNotCalled is the error of an attempt that was stopped while its start was being written.
 var errNotCalled = errors.New("stopped before its step was called")
 
-// awaitRecord waits until the start of the attempt is durable, then starts its timeout. If the result has an error, the step
-// must not be called: the store has failed, the lease has expired meanwhile, or the attempt was stopped.
+// awaitRecord waits until the start of the attempt is durable, and then starts its timeout. If the result has an error, the step must not be
+// called: the store has failed, the lease has expired, or the attempt was stopped.
 func (w *worker) awaitRecord() attemptResult {
 	r, step, tx := w.run, w.step, w.recorded
 	w.recorded = nil
 	<-tx.done
 	w.now = r.now()
 	if tx.err != nil {
-		return attemptResult{err: errNotCalled, kind: CauseStepError} // the store's failure has stopped the attempt
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // the failure of the store has stopped the attempt
 	}
 	r.st.Lock()
 	d, x := r.durable, r.extras[step.ref]
@@ -416,7 +414,7 @@ func (w *worker) awaitRecord() attemptResult {
 	case d.failed != nil:
 		return attemptResult{err: d.failed, kind: CauseStoreError}
 	case r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone:
-		return attemptResult{err: errNotCalled, kind: CauseStepError} // the stop or the timeout of the attempt decides the outcome, not this error
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // this error does not count: the stop or the timeout of the attempt decides the outcome
 	}
 	if r.plan.net.Is(step.ref, factTimed) {
 		r.armTimeout(r.plan.node(step.ref), step, false, w.now)
@@ -424,14 +422,14 @@ func (w *worker) awaitRecord() attemptResult {
 	return attemptResult{}
 }
 
-// storeFailed ends the run at the last change that its store has confirmed: every later change is undone, and a write that
-// the store has not answered counts as not written. The caller holds the run's lock.
+// storeFailed ends the run at the last change that its store has confirmed. It undoes every later change. A write that the store has not answered
+// counts as not written. The caller holds the run's lock.
 func (r *Run) storeFailed(err error) {
 	d, s, now := r.durable, &r.st, r.now()
 	if d.failed != nil {
 		return
 	}
-	if r.stage == stagePending { // the store has refused a transaction with an answer to a gate of the pending run
+	if r.stage == stagePending { // the run is pending, and the store has refused a transaction with an answer to one of its gates
 		r.openUnbegun(now)
 	}
 	runs := append([]*Run{r}, r.descendants()...)
@@ -447,7 +445,7 @@ func (r *Run) storeFailed(err error) {
 		c.st.Park(false)
 		c.st.Close()
 	}
-	for _, tx := range slices.Backward(unwritten) { // newest first: each rollback restores the values before its transaction
+	for _, tx := range slices.Backward(unwritten) { // newest first: each rollback restores the values from before its transaction
 		r.rollback(tx, err)
 	}
 	if r.stage > stageRunning {
@@ -463,7 +461,7 @@ func (r *Run) storeFailed(err error) {
 	}
 	r.stay(now)
 	r.collectStops()
-	for _, c := range runs[1:] { // the stop above does not reach a run that was being stopped already, and was about to run its cleanup nodes
+	for _, c := range runs[1:] { // the stop above does not reach a run that was already being stopped and was about to run its cleanup nodes
 		if !c.concluded() {
 			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, machine.StopAsking)
 			c.collectStops()
@@ -472,7 +470,7 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// announce logs the first event of this life. storeFailed calls it if the store has no event of this life.
+// announce logs the first event of this life. storeFailed calls it if the store contains no event of this life.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil && !r.cfg.fork {
@@ -484,7 +482,7 @@ func (r *Run) announce(now int64) {
 	r.event(e)
 }
 
-// rollback undoes what a transaction that was not written has changed in the nodes.
+// rollback undoes the changes of nodes in an unwritten transaction.
 func (r *Run) rollback(tx *transaction, err error) {
 	for i := range tx.entries {
 		e := &tx.entries[i]
@@ -493,7 +491,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 			e.run.awaitsWrite(-1)
 		}
 		if e.is(nodeBegan) {
-			rec.attempts = e.before // the store does not have the start of the attempt
+			rec.attempts = e.before // the store does not contain the start of the attempt
 		}
 		if e.is(nodeTerminal) {
 			s.Overrule(e.ref, e.is(nodeReturned))
@@ -514,14 +512,14 @@ func (r *Run) rollback(tx *transaction, err error) {
 	close(tx.done)
 }
 
-// The method lost records the failure of the store as the reason why the run was stopped.
+// lost records the failure of the store as the cause for which the run was stopped.
 func (r *Run) lost(err error) {
 	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 
-// descendants returns the runs nested in this one whose composites have not ended, outer runs before inner ones.
+// descendants returns the runs nested in this run whose composites have not ended, outer runs before inner ones.
 func (r *Run) descendants() (runs []*Run) {
 	if !r.nests {
 		return nil
@@ -535,9 +533,8 @@ func (r *Run) descendants() (runs []*Run) {
 	return runs
 }
 
-// holdLease renews the lease until startRenewal takes over, since decoding the values of a stored run may take long. It must not use
-// the State, which does not exist yet. The function end stops the renewals and waits for one in flight; it may be called more than
-// once.
+// holdLease renews the lease until startRenewal takes over, since decoding the values of a stored run may take long. It must not use the State,
+// which does not exist yet. end stops the renewals and waits for a running renewal; it may be called repeatedly.
 func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -567,8 +564,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. The first renewal
-// is due when a third of the lease's time has passed; if it has passed already, the renewal begins at once.
+// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. The first renewal is due when
+// a third of the lease's time has passed. If this time has already passed, the renewal begins at once.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -608,20 +605,20 @@ func (r *Run) renew() {
 	r.release(r.now())
 }
 
-// untilRenewal returns the pause before a failed renewal is repeated.
+// untilRenewal returns the pause before a failed renewal is tried again.
 func (d *durable) untilRenewal(leaseTime time.Duration) time.Duration {
 	return min(time.Second, leaseTime/10, max(time.Until(d.expires), 0))
 }
 
-// releaseLease releases the lease when the run is over, or will not begin. It waits for the store at most until the lease expires,
-// provided that the store heeds its context. The caller does not hold the run's lock.
+// releaseLease releases the lease when the run is over or will not begin. It waits for the store at most until the lease expires, provided that
+// the store obeys its context. The caller does not hold the run's lock.
 func (r *Run) releaseLease() error {
 	d := r.durable
 	d.endHold()
 	unwatched := d.inbox.close()
 	if d.renewal != nil {
 		r.st.Lock()
-		d.given = true // a renewal in flight sees this and changes nothing
+		d.given = true // a running renewal sees this and changes nothing
 		d.renewal.Stop()
 		d.inbox.giveUp()
 		r.st.Unlock()
@@ -635,8 +632,8 @@ func (r *Run) releaseLease() error {
 	return unwatched
 }
 
-// createUnbegun stores a run that was left before it began, if the store has no record of the run yet, so that another process can begin
-// it. The caller does not hold the run's lock.
+// createUnbegun stores a run that was left before it began, so that another process can begin it. It does nothing if the store already has a
+// record of the run. The caller does not hold the run's lock.
 func (r *Run) createUnbegun() error {
 	d := r.durable
 	admin, ok := d.store.(store.Admin)
@@ -652,13 +649,13 @@ func (r *Run) createUnbegun() error {
 			return err
 		})
 	}
-	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // the run was created, or another process holds it
+	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // the run was already created, or another process holds it
 		return nil
 	}
 	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
 }
 
-// room is the space that the end of an attempt takes in a transaction, or the bound of that space.
+// room is the space that the end of an attempt needs in a transaction, or the bound on this space.
 type room struct {
 	rows  int // rows of nodes
 	bytes int // bytes of values
@@ -668,16 +665,17 @@ type room struct {
 // of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// The method starts returns how many attempts may begin with one transaction. It is half of the bound for rows. Steps are called when the
-// transaction with their starts is written. Meanwhile the next transaction has filled with further starts, so the ends are at the earliest
-// in the one after it. A crash before that repeats the attempts of two transactions: together about as many as the bound for rows.
+// starts returns the number of attempts that may begin with one transaction: half of the bound for rows. Steps are called when the transaction with their
+// starts is written. Meanwhile the next transaction has filled with further starts, so the ends of these attempts are at the earliest in the
+// transaction after it. A crash before these ends are written repeats the attempts of two transactions, together about as many as the bound for
+// rows.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
 // ending is an attempt whose step has returned. The attempt waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // the bytes of the attempt's values
-	reserved room          // once granted is closed: the room that the attempt has in the outbox
+	reserved room          // once granted is closed: the room of the attempt in the outbox
 	granted  chan struct{} // closed when the attempt may end
 }
 
@@ -686,13 +684,13 @@ func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows returns how many rows the outbox may have: the bound or, if that is more, twice the rows that the end of one attempt has
-// needed. So if the end of one attempt needs more rows than the bound, the ends of other attempts still fit into its transaction if they
-// change mostly the same nodes, and so add few rows.
+// mostRows returns the number of rows that the outbox may have: the bound or, if this is more, twice the rows that the end of a single attempt has needed.
+// So even if one end needs more rows than the bound, the transaction has room for the ends of other attempts, since these usually change the same
+// nodes and so add few rows.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
-// reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors; further
-// consequences are not counted. ok is false if there is not enough room.
+// reserve reserves room in the outbox for the end of an attempt and for the changes of its direct successors. Further consequences are not
+// counted. ok is false if there is not enough room.
 func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	rows, held := len(d.outbox.entries)+d.reserved.rows, d.outbox.bytes+d.reserved.bytes
 	if d.full() && rows > 0 || held > 0 && held+bytes > d.bounds.bytes {
@@ -717,9 +715,9 @@ func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	return n, true
 }
 
-// awaitRoom makes the worker wait until its attempt may end. The parameter bytes is the size of the values that the step has returned.
-// The caller holds the run's lock. If awaitRoom waits, it releases the lock and returns true; the caller then applies the end in the
-// critical section that begins with endWait.
+// awaitRoom makes the worker wait until its attempt may end. bytes is the size of the values that the step has returned. The caller holds the
+// run's lock. If awaitRoom waits, it releases the lock and returns true; the caller then applies the end in the critical section that begins with
+// endWait.
 //
 //go:noinline
 func (w *worker) awaitRoom(bytes int) (waited bool) {
@@ -743,14 +741,14 @@ func (w *worker) awaitRoom(bytes int) (waited bool) {
 	return true
 }
 
-// hasReturned records that the step of the running attempt has returned, and stops the timer of the attempt, so that only the worker ends
+// hasReturned records that the step of the running attempt has returned, and stops the timer of the attempt. From then on only the worker can end
 // the attempt.
 func (r *Run) hasReturned(ref machine.Ref) {
 	r.records[ref].returned = true
 	r.disarmAttempt(ref)
 }
 
-// free ends a reservation. By then the outbox has the changes for which the room was reserved, or will never get them.
+// free ends a reservation. By then the changes for which the room was reserved are in the outbox, or will never be.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows
@@ -758,7 +756,7 @@ func (d *durable) free(n room) {
 	}
 }
 
-// endWait ends the worker's wait; the caller holds the run's lock. If the attempt has failed and OverallTimeout has passed meanwhile, the node
+// endWait ends the worker's wait. The caller holds the run's lock. If the attempt has failed and OverallTimeout has passed meanwhile, the node
 // times out.
 func (w *worker) endWait(failed bool) {
 	r, ref, d := w.run, w.task.Ref, w.run.durable
@@ -788,7 +786,7 @@ func (d *durable) admit() {
 	}
 }
 
-// admitAll lets all waiting attempts continue, since nothing more is written.
+// admitAll lets all waiting attempts continue, since nothing more will be written.
 func (d *durable) admitAll() {
 	for _, e := range d.line {
 		close(e.granted)
@@ -796,8 +794,7 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether the run must not begin anything until the committer has taken the outbox. The method letGo then lets the run
-// continue.
+// holdsBack reports whether nothing may begin in the run until the committer has taken the outbox. letGo then lets the run continue.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {
@@ -810,7 +807,7 @@ func (r *Run) holdsBack() bool {
 	return true
 }
 
-// letGo lets waiting attempts end, and lets the runs that holdsBack has stopped continue, now that the committer has taken the outbox. It
+// letGo is called when the committer has taken the outbox. It admits waiting attempts, and continues the runs that holdsBack has held back. It
 // reports whether there were such runs. The caller holds the run's lock.
 func (r *Run) letGo() (more bool) {
 	d := r.durable
@@ -826,9 +823,9 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn drops the changes by which roots, the nodes without predecessors, became ready, if there are many. The store can do without
-// these changes, since the start of the run implies that its roots are ready. The change of a root is written, and has its event, when
-// the root begins. So the first transaction of a run does not grow with the number of roots.
+// Roots are the nodes without predecessors. If there are many roots, inTurn drops the changes by which they became ready. The store does not need
+// these changes, since the start of the run implies that its roots are ready. The change of a root is written, and gets its event, when the root
+// begins. So the first transaction of a run does not grow with the number of roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()
@@ -864,7 +861,8 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// tellRoot records that a root which is about to begin became ready, if inTurn has dropped this change.
+// tellRoot is called when a root is about to begin. If inTurn has dropped the change by which the root became ready,
+// tellRoot records this change.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)
@@ -876,7 +874,7 @@ func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }
 
-// isFreshRoot reports whether a change makes ready a node that has neither predecessors nor a stored record.
+// isFreshRoot reports whether a change makes a node ready that has no predecessors and no stored record.
 func (r *Run) isFreshRoot(c machine.Change) bool {
 	return c.Status == Ready && !c.Blocked && c.Attempt == 0 && (!c.Quiet || r.recorder.latest[c.Ref].id == 0) && r.records[c.Ref].attempts == 0 && len(r.plan.net.In(c.Ref)) == 0 &&
 		!r.st.ParksNode(c.Ref) && r.extras[c.Ref] == nil

@@ -15,8 +15,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestTransactionsOfManyRoots: a run of many roots loses its store after any transaction. It then has the stored results, and the next life does
-// not call a node whose end is stored. The failing transaction may have been applied: then only its acknowledgement is lost.
+// TestTransactionsOfManyRoots: the store of a run with many roots fails at any of its transactions. The run then has the results that were
+// stored, and the next life does not call a node whose end was stored. The failing transaction may have been applied, so that only its
+// acknowledgement is lost.
 func TestTransactionsOfManyRoots(t *testing.T) {
 	t.Parallel()
 	g := fan(40)
@@ -47,7 +48,7 @@ func TestTransactionsOfManyRoots(t *testing.T) {
 				require.NoError(t, err)
 				for n := range r.Nodes() {
 					if applied {
-						break // the run does not know what was applied
+						break // the run does not know which writes were applied
 					}
 					want := before.Nodes[n.ID].Status
 					if want == kahn.Running {
@@ -77,8 +78,8 @@ func TestTransactionsOfManyRoots(t *testing.T) {
 	}
 }
 
-// TestTimesWhileAttemptsWait: the step of an attempt that waits for room in a transaction has returned. Neither a timeout nor a stop ends the
-// attempt, and it is not abandoned; but after OverallTimeout a failure is not retried.
+// TestTimesWhileAttemptsWait: the step of an attempt has returned, and the attempt waits for room in a transaction. Neither a timeout nor a stop
+// ends the attempt, and it is not abandoned. After OverallTimeout, however, a failure is not retried.
 func TestTimesWhileAttemptsWait(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -15,13 +15,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A failed write is repeated after minPause, and then after twice the previous pause, up to maxPause.
+// A failed write is repeated after minPause. Each further pause is twice the previous one, up to maxPause.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
 )
 
-// guarded calls f, which calls the store, and returns a panic as an error.
+// guarded calls f, which calls the store, and returns a panic of f as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
 // add puts the changes of a run into the outbox. The caller holds the run's lock.
@@ -58,9 +58,9 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	case c.Blocked: // the change that the node's policy causes may follow much later, after the node's check
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // this attempt begins because its inputs were accepted; the start of any other attempt is recorded already
+		e.begin(0) // this attempt begins because its inputs were accepted; the starts of other attempts are already recorded
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // if the word is not Ready, a worker has taken the node already, or the node is a composite that continues
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // otherwise a worker has already taken the node, or the node is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
@@ -82,9 +82,9 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 	}
 }
 
-// told makes the next transaction write what an event reports, if the event is not a transition: the record of its node, or of the run.
-// It does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas and logs have no record:
-// they are written only if events are stored, and a crash loses those that are not written yet.
+// told is called for an event that is not a transition. It makes the next transaction write the record that the event concerns: the record of its
+// node, or of the run. told does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas and logs
+// have no record: they are written only if events are stored, and a crash loses the deltas and logs that are not written yet.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -96,8 +96,8 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
-// noteDelta records that a node has emitted a delta. This alone causes no write, but the next transaction includes the number of the delta,
-// and so its event.
+// noteDelta records that a node has emitted a delta. This alone causes no write. But the next transaction includes the number of the delta, and
+// so its event.
 func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -111,16 +111,16 @@ func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 
 // show makes events visible if nothing must be written for them. The committer shows all other events.
 //
-// An event is visible only when the store has the fact that it reports: the code that appends an event puts its fact into the
-// outbox before it calls show. Otherwise, after a crash, the next life would announce the event again. If events are stored,
-// only the committer shows them.
+// An event must not be visible before the store contains the fact that the event reports.
+// Otherwise, after a crash, the next life would announce the event again. So the code that appends an event puts its fact into the outbox before
+// it calls show. If events are stored, only the committer shows them.
 func (d *durable) show(l *eventLog) {
 	if !d.writing {
 		d.showRest(l)
 	}
 }
 
-// showRest does what show does, even while the committer runs. The committer calls it when there is nothing to write.
+// showRest is show, even while the committer runs. The committer calls it when there are no changes to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
@@ -130,8 +130,8 @@ func (d *durable) showRest(l *eventLog) {
 // changeStatus makes the next transaction write the status of the run, which has changed.
 func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
-// take takes the outbox for the committer. The records of its nodes contain all their changes up to this moment, and the
-// transaction covers all events of the log.
+// take takes the outbox for the committer. The records of its nodes contain all their changes up to this moment, and the transaction covers all
+// events of the log.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
 		d.pending(at).change()
@@ -179,7 +179,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
-	if x := root.remarked().usage; x != nil && d.stale { // the transaction replaces the run's record, which has the parts of the usage
+	if x := root.remarked().usage; x != nil && d.stale { // the transaction replaces the run's record, which contains the parts of the usage
 		if sum := x.ended(); !maps.Equal(sum, d.used) {
 			d.used, c.Usage = sum, sum
 		}
@@ -207,7 +207,7 @@ func (tx *transaction) takeNode(e *pendingNode) {
 	for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
 		c.Started = append(c.Started, store.Attempt{Node: key, Attempt: n})
 	}
-	if e.is(nodeChanged) && (e.is(nodeTerminal) || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // the store has no record of an idle node
+	if e.is(nodeChanged) && (e.is(nodeTerminal) || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // the store has no record for an idle node
 		tx.takeRecord(e, key)
 	}
 	if e.resolved > 0 {
@@ -237,11 +237,11 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	}
 }
 
-// addToRecord adds to the record of a node what snapshots do not have. If an earlier life expanded the node, and this life does not have
-// its graph yet, the record has the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance. Loading a run
-// counts a crash for each node whose record shows it running, except for a node with nodes inside and a node whose output the store
-// refused. This life may call user code for these two kinds of nodes, too: the step, to get the graph again, or the Fallback for the
-// refused output. If the process dies in that call, the record already counts the crash.
+// addToRecord adds to the record of a node what snapshots do not contain. If an earlier life expanded the node, and this life does not have its
+// graph yet, the record contains the signals for all nodes inside, at any depth. addToRecord also counts a crash in advance. Loading a run counts
+// a crash for each node whose record shows it running, except for a node with nodes inside and a node whose output the store refused. This life
+// may call user code for these two kinds of nodes, too: the step, to get the graph again, or the Fallback for the refused output. If the process
+// dies in that call, the record already counts the crash.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -254,7 +254,7 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a short transaction, for example for one node of a chain: one object instead of
+// fewChanges is the memory for the lists of a short transaction, for example for one node of a chain. It is allocated as one object instead of
 // five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
@@ -268,7 +268,7 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
-// list moves the list of a map to a record of its own, which is written once, so that the map's record does not grow.
+// list moves the list of a map to its own record, which is written once, so that the map's record does not grow.
 func (tx *transaction) list(at place, key string, n *nodeState) {
 	if n.List == nil {
 		return
@@ -294,9 +294,9 @@ func (tx *transaction) collect(at place, key string, n *nodeState) {
 	}
 }
 
-// commitPending starts the committer if there is something to write and no committer runs. If a worker is about to take its
-// first task, the committer waits, and the worker calls commitPending afterwards: so the transaction contains the starts of
-// all nodes that can start.
+// commitPending starts the committer if there are changes to write and no committer runs. If a worker is about to take its first task,
+// commitPending does not start the committer, since the worker calls commitPending afterwards. So the transaction contains the starts of all
+// nodes that can start.
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
@@ -315,7 +315,7 @@ func (r *Run) commit() {
 	defer func() { // deferred, in case the store calls runtime.Goexit
 		if !finished {
 			r.st.Lock()
-			if d.given { // the end of the run is written
+			if d.given { // the end of the run has been written
 				r.warn(fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
 			} else {
 				r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
@@ -326,7 +326,7 @@ func (r *Run) commit() {
 		}
 	}()
 	for {
-		runtime.Gosched() // workers that are about to change something go first, so that the transaction includes their changes
+		runtime.Gosched() // workers that are about to make changes go first, so that the transaction includes their changes
 		r.st.Lock()
 		if !d.hasWork() {
 			d.showRest(r.log)
@@ -351,7 +351,7 @@ func (r *Run) commit() {
 		refused := errors.Is(err, ErrRejected) && r.refuse(tx)
 		r.st.Lock()
 		switch {
-		case d.failed != nil: // the store answered too late: the run has been ended or left in the meantime
+		case d.failed != nil: // the store answered too late: the run has already been ended or left
 		case err == nil:
 			r.written(tx)
 		case lasting(err) && !refused:
@@ -407,8 +407,8 @@ func (r *Run) written(tx *transaction) {
 	d.reuse(tx)
 }
 
-// lasting reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any
-// other error the run can continue elsewhere. An example is the error of a codec that needs a service, when the service is unreachable.
+// lasting reports whether a write failed for good: its content is refused, or the stored run contradicts the run in memory. After any other error
+// the run can continue elsewhere, for example if the codec needs a service that is unreachable.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -418,11 +418,11 @@ func lasting(err error) bool {
 	return false
 }
 
-// errRefused is the error of a write that the store has received and not applied.
+// errRefused is the error of a write that the store received and did not apply.
 var errRefused = errors.New("a write is refused")
 
-// write encodes a transaction and passes it to the store. Until the lease expires, it repeats a failed write, except after a lasting
-// error or ErrUnusable. The first write of a life is not repeated, since no step was called before it.
+// write encodes a transaction and passes it to the store. Until the lease expires, it repeats a failed write, except after a lasting error or
+// ErrUnusable. The first write of a life is not repeated, since no step was called before it.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
@@ -445,9 +445,8 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 }
 
-// The method repeats waits before a failed write is repeated, and reports whether to repeat it. The first write of a life is not
-// repeated, nor any write after the lease has expired. Even if the lease is renewed meanwhile, repeats gives up when the length of
-// one lease has passed since the first try.
+// repeats waits before a failed write is repeated, and reports whether to repeat it. The first write of a life is not repeated, nor any write
+// after the lease has expired. Even if the lease is renewed meanwhile, repeats gives up when one lease time has passed since the first try.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
@@ -489,7 +488,7 @@ func (r *Run) encode(tx *transaction) error {
 	}
 	if tx.commit.Spec != nil {
 		var err error
-		labels := tx.commit.Spec.Labels // the labels that the run had when the transaction was taken
+		labels := tx.commit.Spec.Labels // the labels of the run when the transaction was taken
 		if *tx.commit.Spec, err = r.spec(); err != nil {
 			return err
 		}
@@ -501,7 +500,7 @@ func (r *Run) encode(tx *transaction) error {
 	return nil
 }
 
-// hasValues reports whether a value or an error in the records of a transaction is not text yet.
+// hasValues reports whether the records of a transaction contain a value or an error that is not text yet.
 func (tx *transaction) hasValues() bool {
 	for i := range tx.nodes {
 		if !tx.nodes[i].isText() {
@@ -511,7 +510,7 @@ func (tx *transaction) hasValues() bool {
 	return len(tx.outputs) > 0
 }
 
-// isText reports whether the record needs no codec: it has neither a value nor an error, or only an output whose text is known.
+// isText reports whether the record needs no codec: it contains neither a value nor an error, or only an output whose text is known.
 func (n *nodeState) isText() bool {
 	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
 		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
@@ -538,7 +537,7 @@ func (r *Run) encodeValues(tx *transaction) error {
 	return errors.Join(errs...)
 }
 
-// encodeNodes encodes the records of a transaction into one piece of memory.
+// encodeNodes encodes the records of a transaction into one block of memory.
 func (r *Run) encodeNodes(tx *transaction) error {
 	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch[:0]}}
 	c := &tx.commit
@@ -601,34 +600,34 @@ func (r *Run) encodeHeader(tx *transaction) error {
 	return err
 }
 
-// StoreEvents keeps the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
-// reports, so the stored log fits the stored run, whenever the process dies. The ids in the log have no gap, also if several processes
+// StoreEvents stores the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
+// reports, so the stored log agrees with the stored run, whenever the process dies. The ids in the log have no gap, even if several processes
 // perform the run in turn. Any process can read the log, during the run and afterwards: see [store.ReadEvents] and [store.OpenEvents].
 //
-// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they are written
-// alone, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and readers of the store see
-// an event only when it is written. So a crash loses only events that no reader has seen.
+// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they are written alone, 50
+// ms after the first of them or when the running transaction has been written. Sinks, [Run.Events] and readers of the store see an event only
+// when it is written. So a crash loses only events that no reader has seen.
 //
-// The error matches [ErrBadOption], and nothing is run, if the store is no [store.EventStore] or the codec is a [store.Sealed] without
-// EventsInClear. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
-// the option, the log begins when the run is first continued with it. Events are stored as JSON. They contain outputs as [EventOutputs]
-// says; signals, and what steps emit and log, are in the clear.
+// The error matches [ErrBadOption], and no run begins, if the store does not implement [store.EventStore] or the codec is a [store.Sealed]
+// without EventsInClear. When a run whose events are stored is continued, it stores its events with or without the option. If a run began without
+// the option, the log begins when the run is first continued with it. Events are stored as JSON. They contain outputs as [EventOutputs] says.
+// Signals, and the chunks and logs of steps, are stored unencrypted.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
 
-// eventDelay is how long deltas and logs wait for a transaction.
+// eventDelay is the time for which deltas and logs wait for a transaction.
 const eventDelay = 50 * time.Millisecond
 
 // eventWriter puts the events of a run into its transactions. The run's lock guards it.
 //
-// Deltas and logs have no change in the outbox, so they wait for the next transaction, at most until the delay ends and makes
-// the outbox due. Every other event has a change in the outbox, so the next transaction covers it.
+// Deltas and logs have no change in the outbox, so they wait for the next transaction, at most until the delay ends and makes the outbox due.
+// Every other event has a change in the outbox, so the next transaction covers it.
 type eventWriter struct {
 	root  *Run
-	last  uint64 // the id of the last event in a transaction
+	last  uint64 // the id of the last event that is in a transaction
 	maker *eventMaker
-	delay timer // the timer of postpone; nil if no deltas or logs are waiting. root.timers counts it until it fires or is stopped
+	delay timer // the timer of postpone; nil if no deltas or logs are waiting; root.timers counts it until it fires or is stopped
 }
 
 // checkEvents returns an error if StoreEvents is set and the store or the codec does not support it.
@@ -648,7 +647,7 @@ func (c *config) checkEvents() error {
 	return nil
 }
 
-// eventWriter returns the writer of an acquired run's events; nil if they are not stored.
+// eventWriter returns the writer of an acquired run's events, or nil if they are not stored.
 func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 	if stored.LastEvent == 0 && !r.cfg.storeEvents {
 		return nil, nil
@@ -679,7 +678,7 @@ func (w *eventWriter) postpone() {
 	w.root.timers++
 	own = w.root.startTimer(eventDelay, func() {
 		w.root.callback(func(int64) {
-			if w.delay == own { // if w.delay has changed, a transaction has the events already
+			if w.delay == own { // otherwise a transaction already has the events
 				w.delay, d.outbox.due = nil, d.failed == nil
 			}
 		})
@@ -698,8 +697,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events that no transaction has yet, up to the id last. The caller holds the run's lock: once the lock is released, a
-// failure of the store may undo the ends of nodes that these events report.
+// take drafts the events that are in no transaction yet, up to the id last. The caller holds the run's lock, since a failure of the store may
+// undo the reported ends of nodes as soon as the lock is released.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -728,7 +727,7 @@ func (r *Run) encodeEvents(tx *transaction) error {
 		e := &tx.events[i]
 		e.Payload = r.withOutput(e.Payload)
 		data, err := e.MarshalStored()
-		if err != nil { // JSON has no form for a time in the payload
+		if err != nil { // JSON cannot represent a time in the payload
 			e.Payload = nil
 			data, err = e.MarshalStored()
 		}
@@ -741,9 +740,9 @@ func (r *Run) encodeEvents(tx *transaction) error {
 	return nil
 }
 
-// A store may refuse the output of a step, but only when its transaction is committed. By then the run has continued in memory. So the
-// committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the
-// transaction counts as not written. The next life of the run first fails the node, like a node that has crashed too often.
+// A store may refuse the output of a step only when its transaction is committed. By then the run has continued in memory. So the committer finds
+// out which output the store refuses, marks the record of that node, and leaves the run as after an outage: the transaction counts as not
+// written. The next life of the run first fails the node, like a node that has crashed too often.
 
 // refuse marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls it, without the
 // run's lock, for a transaction that was not applied.
@@ -794,8 +793,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	return found
 }
 
-// beforeEnd returns the state that a node had before its attempt ended. The argument attempt is the number of this
-// attempt in the store.
+// beforeEnd returns the state of a node before its attempt ended. attempt is the number of this attempt in the store.
 func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	before := *n
 	before.Status, before.Value, before.Labels, before.Answer = Running, nil, nil, ""
@@ -804,8 +802,7 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	return before
 }
 
-// lastShown returns the id of the last event that is not hidden, and the id of the last such event of the node, deltas and logs not
-// counted.
+// lastShown returns the id of the last event that is not hidden, and the id of the last such event of the node, without deltas and logs.
 func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -826,10 +823,10 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 // storedUndos are a store's records of the undoing of nodes, by the keys of the nodes.
 type storedUndos map[string]*undoState
 
-// undoMark ends the key of a record of undoing. No path has letters after the sign #.
+// undoMark ends the key of a record of undoing. In a path, only digits may follow the sign #.
 const undoMark = "#undo"
 
-// add adds a record. An attempt that the record shows in flight counts as crashed, since its process has ended.
+// add adds a record. An attempt that is running according to the record counts as crashed, since its process has ended.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {
 		*u = storedUndos{}
@@ -861,10 +858,10 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos returns the records of undoing that a redrive removes: for the paths in the parameter failed, the records of an undoing that
-// has failed; for the paths in the parameter around, all records.
+// takeUndos returns the records of undoing that a redrive removes. For the paths in failed it returns the records of an undoing that has failed,
+// and for the paths in around all records.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
-	paths := map[string]bool{} // by path: whether the parameter around lists the path
+	paths := map[string]bool{} // by path: whether around lists the path
 	for _, path := range failed {
 		paths[path] = false
 	}
@@ -883,7 +880,7 @@ func takeUndos(stored map[string]store.Node, failed, around []string) (back take
 	return back
 }
 
-// fillPast sets the earlier iterations of a loop and the nodes in them.
+// fillPast sets the earlier iterations of a loop and the nodes inside them.
 func (f *filler) fillPast(n *nodeState, key string) {
 	in := n.Inside
 	in.Past = nil

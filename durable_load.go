@@ -31,8 +31,8 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 			return nil, err
 		}
 	case file.Fired != nil:
-		// This life was not given the trigger: the record has it. The run has only the nodes that the trigger leads to, and the
-		// restoration looks up the stored nodes among these, so the plan is chosen first.
+		// This life did not get the trigger, which is in the record. The run has only the nodes to which the trigger leads, and the restoration
+		// looks up the stored nodes among these, so the plan is chosen first.
 		if err := r.choosePlan(); err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
-			n.Cut++ // the life that ran the attempt has ended without its result
+			n.Cut++ // the life that ran the attempt ended without its result
 			n.Crashes++
 		}
 		f.take(key)
@@ -103,7 +103,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
 		return file, fmt.Errorf("%w: stored run %s: its nodes refer to event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
-	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no node's record has the ids of deltas and logs
+	file.LastEvent = max(file.LastEvent, stored.LastEvent) // the nodes' records do not contain the ids of deltas and logs
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
@@ -115,8 +115,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	return file, f.err
 }
 
-// addTaken restores the order of the signals with IDs that have records. They precede the signals that a former version kept
-// in the record of the run.
+// addTaken restores the order of the signals with IDs that have records. They precede the signals that a former version stored in the record
+// of the run.
 func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
 	for key, a := range taken {
@@ -144,7 +144,7 @@ func (file *snapshotFile) count(key string, n *nodeState) {
 	file.Deltas[path] = max(file.Deltas[path], deltas)
 }
 
-// columns returns the stored columns of a node. The record has all fields without a column of their own. The columns Record and Hash use the
+// columns returns the stored columns of a node. The record contains all fields without a separate column. The columns Record and Hash use the
 // memory of the writer w, and are valid until its next use.
 func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	d := store.Columns{Status: n.Status, Cause: n.Cause, Start: n.Start.UTC().Round(0), End: n.End.UTC().Round(0)}
@@ -152,7 +152,7 @@ func (n *nodeState) columns(w *nodeWriter, key string) store.Columns {
 	w.record(n, key)
 	end := len(w.Data)
 	w.Data = append(w.Data, n.Hash...)
-	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // cannot fail, since Plan has encoded the hash
+	size, _ := hex.Decode(w.Data[end:], w.Data[end:]) // Decode cannot fail, since the Plan has encoded the hash
 	w.Data = w.Data[:end+size]
 	d.Record, d.Hash = w.Data[begin:end:end], w.Data[end:]
 	if n.Value != nil {
@@ -167,7 +167,7 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	if n.ID == "" {
 		n.ID = key
 	}
-	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // returns an error for values that only a faulty store returns
+	for _, part := range []encoding.TextMarshaler{d.Status, d.Cause, d.Start, d.End} { // MarshalText returns an error only for values that a faulty store returns
 		if _, err := part.MarshalText(); err != nil {
 			return err
 		}
@@ -188,20 +188,20 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	return nil
 }
 
-// filler moves the record of each node inside a composite into the record of the composite. It works without the plans of composites,
-// since the graph of an expanded node is not known. It leaves out records of former attempts and iterations. All records are in one
-// slice, where the nodes of a graph, and the items of a map, are adjacent.
+// filler moves the record of each node inside a composite into the record of the composite. It works without the plans of composites, since the
+// graph of an expanded node is unknown. It omits records of former attempts and iterations. All records are in one slice, in which the nodes of a
+// graph, and the items of a map, are adjacent.
 type filler struct {
 	nodes []nodeState
 	keys  []string // the keys of the nodes in the store, by the same index
 	of    map[siblings][]nodeState
 
-	outputs map[string]json.RawMessage // the outputs that loops have collected, by key of the iteration
+	outputs map[string]json.RawMessage // the outputs that loops have collected, by the key of the iteration
 	lists   map[string]json.RawMessage // the lists of maps, by listKey
 	err     error                      // an output or a list is missing
 }
 
-// siblings names the nodes of one graph, by the prefix of their keys, or the items of a map, by their keys up to the index.
+// siblings identifies the nodes of one graph by the prefix of their keys, or the items of a map by the part of their keys before the index.
 type siblings struct {
 	prefix           string
 	items, outermost bool
@@ -211,7 +211,7 @@ func newFiller(records int) *filler {
 	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
 }
 
-// next returns the memory for the next record. If the record turns out to be that of a node, the method take adds it to the slice.
+// next returns the memory for the next record. If the record belongs to a node, take adds it to the slice.
 func (f *filler) next() *nodeState {
 	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
 	*n = nodeState{}
@@ -235,7 +235,7 @@ func (f *filler) sort() {
 		order[i] = int32(i)
 	}
 	slices.SortFunc(order, func(a, b int32) int { return strings.Compare(f.keys[a], f.keys[b]) })
-	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 stands for the records that are left out
+	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 stands for the omitted records
 	numberOf := make([]int32, len(f.nodes))
 	for _, i := range order {
 		of := f.siblingsOf(i, maps, begun)
@@ -247,7 +247,7 @@ func (f *filler) sort() {
 		numberOf[i] = number
 		sizes[number]++
 	}
-	ends := slices.Clone(sizes) // each element is first the place where its group begins, and then moves to the end of the group
+	ends := slices.Clone(sizes) // each element begins at the start of its group, and moves to the end of the group
 	begin := int32(0)
 	for number, size := range sizes {
 		ends[number], begin = begin, begin+size
@@ -265,7 +265,7 @@ func (f *filler) sort() {
 	delete(f.of, siblings{})
 }
 
-// siblingsOf returns the siblings of a record, or zero if the record is left out.
+// siblingsOf returns the siblings of a record, or zero if the record is omitted.
 func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	n, key := &f.nodes[i], f.keys[i]
 	if n.Hash != "" { // only nodes of the outermost graph have a hash
@@ -275,7 +275,7 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 		switch {
 		case begun[key[:at]]:
 			return siblings{prefix: key[:at], items: true}
-		case maps[key[:at]]: // the record is of an item in a former attempt of the map, since no other node of the graph has such an id
+		case maps[key[:at]]: // the record belongs to an item in a former attempt of the map, since no other node of the graph has such an id
 			return siblings{}
 		}
 	}
@@ -286,8 +286,8 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// fillIn sets the nodes inside each composite among the given nodes, which are the nodes of a graph or the items of a map. key(n) is the
-// key of node n in the store.
+// fillIn sets the nodes inside each composite among the given nodes, which are the nodes of a graph or the items of a map. key(n) is the key of
+// node n in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -333,13 +333,13 @@ func (f *filler) collect(n *nodeState, key string) {
 	}
 }
 
-// keyInside returns the prefix of the keys of the nodes inside the composite with the given key. The nodes of a later attempt of the
-// composite have the same paths but other keys, since the store still has the completed records of the earlier attempt.
+// keyInside returns the prefix of the keys of the nodes inside the composite with the given key. In a later attempt of the composite these nodes
+// have the same paths but other keys, since the store still contains the completed records of the earlier attempt.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
 }
 
-// tryMark precedes the number of an attempt in a key. No path has letters after the sign #.
+// tryMark precedes the number of an attempt in a key. In a path, only digits may follow the sign #.
 const tryMark = "#try"
 
 // pathOfKey returns the path of the node with a key: the key without the attempt numbers of composites.
@@ -376,8 +376,7 @@ func collectedKey(key string, attempt int32, iteration int) string {
 	return strings.TrimSuffix(keyInside(key, attempt, iteration, false), "/")
 }
 
-// key returns the key of a node in the store: its path and, for each composite around it that is not in its first attempt, the number of
-// this attempt.
+// key returns the key of a node in the store: its path, with the attempt number of each enclosing composite that is not in its first attempt.
 func (r *Run) key(ref machine.Ref) string {
 	id := r.plan.names[ref]
 	switch {
@@ -402,7 +401,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	case r.cfg.fork:
 		return r.acquireFork()
 	case r.cfg.redrive:
-		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // returns an error for an unknown run, which Acquire would create
+		if _, err := load(r.ctx, r.cfg.store, r.ID()); err != nil { // for an unknown run load returns an error, while Acquire would create the run
 			return nil, err
 		}
 	}
@@ -434,7 +433,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	return x, err
 }
 
-// askAdmission calls Service.Admit for a stored run whose lease is held and that has not begun.
+// askAdmission calls Service.Admit for a stored run that has not begun and whose lease is held.
 func (r *Run) askAdmission(created *store.Run) error {
 	c := r.cfg
 	if c.admission == nil {
@@ -457,7 +456,7 @@ func (r *Run) askAdmission(created *store.Run) error {
 
 // takeLease takes the lease of the run, and returns the stored run.
 func (r *Run) takeLease() (stored *store.Run, err error) {
-	r.plan.Hash() // calls user code (MarshalJSON), so it must not be called later, under the run's lock
+	r.plan.Hash() // Hash calls user code (MarshalJSON), so it is called now and not later, under the run's lock
 	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}, bounds: defaultBounds}
 	if most := r.cfg.bounds; most != nil {
 		d.bounds = *most
@@ -487,7 +486,7 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 	return stored, err
 }
 
-// acquireFork is acquire for a fork. The store may already have the fork.
+// acquireFork is acquire for a fork. The store may already contain the fork.
 func (r *Run) acquireFork() (*restoration, error) {
 	forked := r.cfg.from.file.Run
 	x, err := r.restoration(nil)
@@ -539,17 +538,17 @@ func (d *durable) keep(h *held) {
 	}
 }
 
-// takenBack is what a redrive removes from the store.
+// takenBack lists what a redrive removes from the store.
 type takenBack struct {
-	keys    []string          // the keys of removed records: of the nodes that run again, and of the nodes inside them
+	keys    []string          // the keys of the removed records: of the nodes that run again and of the nodes inside them
 	counts  []store.Readiness // the changes to the counters of nodes that run again, or that follow such a node
 	started []store.Attempt   // attempts that continue although their nodes' records are removed
 	undone  []string          // the paths of undone nodes, once for each removed record of undoing
 
-	fates map[string]fate // the fates of the nodes, by key; takeBack needs them to fill the field keys
+	fates map[string]fate // the fates of the nodes, by key; takeBack needs them to fill keys
 }
 
-// takeBack finds what a redrive removes from the store. nodes are the stored nodes of the outermost graph.
+// takeBack lists what a redrive removes from the store. nodes are the stored nodes of the outermost graph.
 func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back takenBack) {
 	back.fates = map[string]fate{}
 	back.level(a, nodes, "", stored)
@@ -571,8 +570,7 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is like takeBack, but for the nodes inside an expanded node with this key. If a is the zero value,
-// all nodes inside are removed.
+// takeBackInside is takeBack for the nodes inside the expanded node with this key. If a is the zero value, all nodes inside are removed.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}
@@ -587,7 +585,7 @@ func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	return back
 }
 
-// fate says what a redrive does with a node's record in the store.
+// fate determines what a redrive does with a node's record in the store.
 type fate uint8
 
 const (
@@ -596,8 +594,7 @@ const (
 	fateAgain      // only the node's own record is removed
 )
 
-// takes reports whether the redrive removes the record with this key. A record whose node the plan does not have is
-// removed, too, see Adopt.
+// takes reports whether the redrive removes the record with this key. A record whose node is not in the plan is also removed, see Adopt.
 func (back *takenBack) takes(key string) bool {
 	if f := back.fates[strings.TrimSuffix(key, undoMark)]; f != 0 {
 		return f != fateKept
@@ -613,8 +610,8 @@ func (back *takenBack) takes(key string) bool {
 	return true
 }
 
-// level sets the fates of the nodes of one graph and of the nodes inside them, and records how the counters of these nodes change. prefix
-// is the prefix of the keys of the graph's nodes.
+// level sets the fates of the nodes of one graph and of the nodes inside them, and records how the counters of these nodes change. The keys of
+// the graph's nodes begin with prefix.
 func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
 	p := a.plan
 	at := p.found(nodes)
@@ -633,7 +630,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 	for r := range at { // a counter whose record is removed begins at zero
 		if machine.Ref(r) == p.end {
-			continue // the end node waits for all nodes, and its predecessors are not counted
+			continue // the end node waits for all nodes, so it has no counter
 		}
 		sources := p.net.In(machine.Ref(r))
 		c := store.Readiness{Node: keys[r], Required: len(sources)}
@@ -653,7 +650,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 	for _, ref := range slices.Sorted(maps.Keys(a.inside)) {
 		in, n, key := a.inside[ref], at[ref], keys[ref]
-		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // outputs that were collected from the iteration that continues, and from later ones, are collected again
+		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // the outputs of the iteration that continues, and of later iterations, are collected again
 			for k := max(in.back, 1); in.back > 0 && k <= n.Inside.Iteration; k++ {
 				back.fates[collectedKey(key, n.Attempts, k)] = fateAnew
 			}
@@ -678,7 +675,7 @@ func (d *durable) takeBack(back *takenBack) {
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
 }
 
-// countTaken adds the undoings in the removed records to the counts of undoings in the record of the run.
+// countTaken adds the undoings of the removed records to the counts of undoings in the record of the run.
 func (d *durable) countTaken(back *takenBack) {
 	if d.undone == nil && len(back.undone) > 0 {
 		d.undone = map[string]int{}
@@ -701,8 +698,9 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch says that the nodes kept by a redrive with [KeepDescendants] belong to the epoch before the redrive, see [Run.Epoch]. A redrive
-// does not change their records in the store, so restoreEpochs recognizes these records by their events: none is later than Event.
+// keptEpoch records that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before the redrive, see [Run.Epoch]. A
+// redrive does not change their records in the store. restoreEpochs recognizes these records by the ids of their last events, none of which is
+// above Event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`
@@ -730,12 +728,12 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform the node
-	child   *Run  // the nested run; for a loop, the last one
-	dormant bool  // all unfinished nodes inside wait
-	retried int32 // the last attempt that was followed by a retry
+	child   *Run  // the nested run; for a loop, the last nested run
+	dormant bool  // whether all unfinished nodes inside wait
+	retried int32 // the number of the last attempt that was followed by a retry
 }
 
-// storedAs records in which status a node now is in the store.
+// storedAs records the status that a node now has in the store.
 func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	if n.Status.Terminal() {
 		delete(d.stored, at)
@@ -748,7 +746,7 @@ func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	d.stored[at] = s
 }
 
-// holdStored remembers the stored records from which a run continues.
+// holdStored keeps the stored records from which a run continues.
 func (d *durable) holdStored(h *held) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -758,7 +756,7 @@ func (d *durable) holdStored(h *held) {
 	})
 }
 
-// holdAnswers records that the first transaction of the run writes the answers that the run was given when it began or continued.
+// holdAnswers records that the run's first transaction writes the answers that were given when the run began or continued.
 func (d *durable) holdAnswers(x *takenSignals) {
 	for i := x.before; i < len(x.list); i++ {
 		x.list[i].in = d.outbox.writing

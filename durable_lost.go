@@ -9,16 +9,17 @@ import (
 
 // lost holds the unwritten changes of a run that is left because its store did not answer.
 //
-// The run does not fail: the next process that acquires its lease continues it. So this process calls no step any more, publishes no
-// events, interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their
-// stored states. Until then the State changes in memory, where no reader sees it.
+// The run does not fail: the next process that acquires its lease continues it. So from now on this process calls no step and publishes no
+// events. It interrupts the running attempts and drops their results. When all goroutines have returned, it sets the nodes back to their stored
+// states. Until then the State changes in memory, where no reader sees it.
 type lost struct {
-	places   []place         // in the order in which note was called
-	attempts map[place]int32 // for each place: the number of attempts in the store, or -1 if the lost changes do not include a start
+	places   []place         // in the order of the calls of note
+	attempts map[place]int32 // by place: the number of attempts in the store, or -1 if the lost changes do not include a start
 	ended    []*Run          // nested runs whose ends were not written
 }
 
-// note remembers a node that is not in its stored state. The first non-negative number of attempts is the stored one.
+// note records a node whose state differs from its stored state. If note is called several times for a node, its first non-negative argument
+// attempts is the number in the store.
 func (l *lost) note(at place, attempts int32) {
 	old, known := l.attempts[at]
 	switch {
@@ -30,7 +31,7 @@ func (l *lost) note(at place, attempts int32) {
 	}
 }
 
-// leftError returns the error of a run that this life has left: the store's error if it did not answer, or the error of a posted request
+// leftError returns the error of a run that this life has left: the store's error if the store did not answer, or the error of a posted request
 // that could not be read.
 func (d *durable) leftError() error {
 	if d.lost != nil {
@@ -42,7 +43,7 @@ func (d *durable) leftError() error {
 // isLost reports whether the run is being left because its store did not answer.
 func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
 
-// lose leaves the run, which is an outermost one, because its store did not answer. The caller holds the run's lock.
+// lose leaves the run, which is an outermost run, because its store did not answer. The caller holds the run's lock.
 func (r *Run) lose(err error) {
 	d, now := r.durable, r.now()
 	if d.failed != nil {
@@ -99,7 +100,7 @@ func (r *Run) lose(err error) {
 	}
 }
 
-// unwritten returns the transactions that the store has not confirmed, the older one first.
+// unwritten returns the transactions that the store has not confirmed, the older transaction first.
 func (d *durable) unwritten() []*transaction {
 	if d.current != nil {
 		return []*transaction{d.current, d.outbox}
@@ -107,7 +108,7 @@ func (d *durable) unwritten() []*transaction {
 	return []*transaction{d.outbox}
 }
 
-// fail ends all calls of the store except the release of the lease.
+// fail ends all calls to the store except the release of the lease.
 func (d *durable) fail(err error) {
 	d.failed, d.outbox = err, newTransaction()
 	d.admitAll()
@@ -123,7 +124,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 	for ref := range r.st.Words() {
 		step, x := r.current(ref), r.extras[ref]
 		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
-			continue // no user code runs for the node, or a worker concludes the composite
+			continue // no user code runs for the node, or a worker is concluding the composite
 		}
 		x = r.extra(ref)
 		r.disarmAttempt(ref)
@@ -144,13 +145,13 @@ func (r *Run) drop(step *Step, now int64) {
 			x.comp.working = false
 		}
 	}
-	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // the attempt gives its slots back
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // the attempt releases its slots
 		r.st.NoteBug(err)
 	}
 	r.durable.lost.note(place{r, ref}, -1)
 }
 
-// endLost ends a run that is left because its store did not answer. It does nothing while a worker of the run has not returned.
+// endLost ends a run that is left because its store did not answer. While a worker of the run has not returned, it does nothing.
 func (r *Run) endLost(now int64) {
 	workers := r.workers
 	if r.tree != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that
-// prints an error knows its source.
+// The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that prints an error
+// knows where it comes from.
 
-// Errors of Compile, each wrapped with the names of the nodes concerned. A [*GraphError] joins them.
+// Errors of Compile. Each is wrapped with the names of the nodes, and a [*GraphError] joins them.
 var (
 	ErrCycle         = errors.New("cycle")
 	ErrDuplicateNode = errors.New("duplicate node")
@@ -33,7 +33,7 @@ var (
 	ErrBadSchema     = errors.New("bad schema")
 )
 
-// Errors that Execute and Start return before anything runs.
+// Errors that Execute and Start return before the run begins.
 var (
 	ErrNoGraph      = errors.New("no graph")
 	ErrNoContext    = errors.New("no context")
@@ -48,60 +48,56 @@ var (
 var (
 	// ErrType is returned if a value has another type than requested.
 	ErrType = errors.New("wrong type")
-	// ErrNoValue is returned if there is no value: the node did not complete, or the edge delivered nothing.
+	// ErrNoValue is returned if there is no value: the node did not complete, or the edge delivered no value.
 	ErrNoValue = errors.New("no value")
-	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled,
-	// for example by a refund: see [DespiteHandlers].
+	// ErrHandlers is returned by a [Redrive] or a [Fork] that would repeat nodes whose failure other nodes have handled, for example by a refund:
+	// see [DespiteHandlers].
 	ErrHandlers = errors.New("failures were answered")
-	// ErrTooEarly is returned if a node reads an input whose source node had not ended when an early join started the reading node. The error
-	// names the source node, its status and the join. It does not match ErrNoValue.
+	// ErrTooEarly is returned if a node reads the input of a source that had not ended when an early join started the node. The error names the
+	// source, its status and the join. It does not match ErrNoValue.
 	ErrTooEarly = errors.New("too early")
-	// ErrSuspended is matched, like ErrNoValue, by the error of [Output] if the run is suspended and has no such output yet.
+	// ErrSuspended is returned by [Output], together with ErrNoValue, if the run is suspended and does not have the output yet.
 	ErrSuspended = errors.New("run suspended")
-	// ErrNotAncestor is the error of a guard or a condition that asks its [View] for a node that is not an ancestor,
-	// except with [View.Has].
+	// ErrNotAncestor is the error of a guard or a condition that asks its [View] for a node that is not an ancestor, except through [View.Has].
 	ErrNotAncestor = errors.New("not an ancestor")
-	// ErrUnreadFailure is the error of a condition, the test of a loop or a guard in Go that reads the output of a failed node without
+	// ErrUnreadFailure is the error of a condition, of the test of a loop, or of a guard in Go that reads the output of a failed node without
 	// asking for its status or its error: see [View.Unread].
 	ErrUnreadFailure = errors.New("unread failure")
-	// ErrGuard is in Result.Warnings for each node whose guard could not decide, with the error of the guard.
+	// ErrGuard is in Result.Warnings for each node whose guard could not decide. The warning also wraps the error of the guard.
 	ErrGuard = errors.New("guard could not decide")
-	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
+	// ErrUnknownKind fails a node whose Kind is not in the [Mux].
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. A warning in Plan.Warnings matches it, too, if nothing
-	// uses the answer of a condition, or of a gate with declared choices.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. A warning in Plan.Warnings also matches it if the answer of a
+	// condition, or of a gate with declared choices, has no effect.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
 	// ErrBadVerdict fails an end node that returns an [EndVerdict] with a status other than completed or failed.
 	ErrBadVerdict = errors.New("bad verdict")
-	// ErrCallAborted, returned by a step, says that its remote call was aborted from outside, without a request to the
-	// engine to stop the node. The node is cancelled with [CauseExternal].
+	// ErrCallAborted is returned by a step whose remote call was aborted from outside, without a request to the engine to stop the node. The node
+	// is cancelled with [CauseExternal].
 	ErrCallAborted = errors.New("call aborted externally")
-	// ErrUnknownGate rejects a signal for a node that does not wait for one.
+	// ErrUnknownGate rejects a signal for a node that does not wait for a signal.
 	ErrUnknownGate = errors.New("unknown gate")
-	// ErrDuplicateGate fails a step that would wait under another node's name, and rejects several signals for one node
-	// in one call.
+	// ErrDuplicateGate fails a step that would wait under another node's name. It also rejects several signals for one node in one call.
 	ErrDuplicateGate = errors.New("duplicate gate")
-	// ErrAnswered rejects a signal for a node that has been answered: the first answer wins.
+	// ErrAnswered rejects a signal for a node that was already answered: only the first answer counts.
 	ErrAnswered = errors.New("answered already")
 	// ErrNotEncodable rejects a value that a codec cannot encode, or that decoding would not restore.
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
-	// ErrAtRest rejects a request to a run at rest if there is no [store.Inbox] that can store the request until the run continues. A run
-	// at rest has returned its Result because all that remains is to wait, or because it was left. It continues from its Snapshot, see
-	// [Resume].
+	// ErrAtRest rejects a request to a run at rest if there is no [store.Inbox] that can store the request until the run continues. A run at rest
+	// has returned its Result because it can only wait, or because it was left. It continues from its Snapshot, see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it continues from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result, or for the redrive, of a run that has not ended.
 	ErrNotEnded = store.ErrNotEnded
-	// ErrCyclicError replaces an error whose chain of causes never ends: no search of such a chain would return.
+	// ErrCyclicError replaces an error whose chain of causes never ends, since a search of such a chain would not return.
 	ErrCyclicError = foreign.ErrCyclicError
 )
 
-// Except for the last two, these errors say why the engine stopped an attempt: context.Cause returns them for the context of the attempt.
-// If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match
-// [context.DeadlineExceeded].
+// Except for the last two, the following errors say why the engine stopped an attempt: context.Cause returns them for the context of the attempt.
+// If a caller's context ended, context.Cause returns the cause of that context. The two timeout errors also match [context.DeadlineExceeded].
 var (
 	ErrCancelled         = errors.New("run cancelled")
 	ErrNodeStopped       = errors.New("node cancelled")
@@ -110,14 +106,13 @@ var (
 	ErrRunTimeout  error = &timeoutError{"run timed out"}
 	ErrSuperseded        = errors.New("superseded: no other node waits for the result any more")
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
-	// ErrCrashed is matched by the error of a node if the process died during each of its last attempts, see [MaxCrashes].
+	// ErrCrashed is the error of a node if the process died during each of the node's last attempts, see [MaxCrashes].
 	ErrCrashed = errors.New("the process died during each of the last attempts")
-	// ErrCompensation is matched by the errors of compensations that have failed permanently. Result.Err has these errors, each with the path
-	// of its node.
+	// ErrCompensation is the error of a compensation that has failed permanently. Result.Err joins these errors, each with the path of its node.
 	ErrCompensation = errors.New("compensation failed")
 )
 
-// sentinels are the errors that a snapshot stores by name.
+// sentinels maps names to the errors that a snapshot stores by name.
 var sentinels = map[string]error{
 	"timeout": ErrTimeout, "run_timeout": ErrRunTimeout, "cancelled": ErrCancelled, "node_stopped": ErrNodeStopped,
 	"aborted": ErrAborted, "superseded": ErrSuperseded, "late_failure": ErrLateFailure, "goexit": ErrGoexit,
@@ -150,8 +145,8 @@ func (e *timeoutError) Is(target error) bool { return target == context.Deadline
 // GraphError reports all problems of a graph.
 type GraphError struct {
 	Graph string
-	// Problems holds the first 100 problems: first problems of the whole graph, then the others in the order of declaration. In errors of
-	// Compile and [Mux.Check] each is a [*Problem].
+	// Problems contains the first 100 problems: first the problems of the whole graph, then the others in declaration order. In errors of Compile
+	// and [Mux.Check] each is a [*Problem].
 	Problems []error
 	// More is the number of further problems.
 	More int
@@ -181,7 +176,7 @@ func (e *GraphError) Error() string {
 // Unwrap returns the problems.
 func (e *GraphError) Unwrap() []error { return e.Problems }
 
-// cycleError returns the error for a cycle: it names the nodes in order. A long list is shortened in the middle.
+// cycleError returns the error for a cycle, with the nodes in order. A long list is shortened in the middle.
 func cycleError(nodes []string) error {
 	const head, tail = 5, 2
 	var names []string
@@ -197,15 +192,15 @@ func cycleError(nodes []string) error {
 	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(append(names, quoteID(nodes[0])), " -> "))
 }
 
-// NodeError is the failure of one node. It unwraps to the step's error.
+// NodeError is the failure of one node. Its Unwrap returns the step's error.
 type NodeError = event.NodeError
 
-// UpstreamError is the error of a node that was stopped by the failure or cancellation of another node. It unwraps to
-// nothing: the origins have their own errors, so a search finds each failure once.
+// UpstreamError is the error of a node that was stopped by the failure or cancellation of another node. It unwraps to no error, since the origins
+// have their own errors. So a search finds each failure once.
 type UpstreamError struct {
 	Node    string
 	Kind    CauseKind
-	Origins []string // in declaration order; errors may share the slice, which must not be modified
+	Origins []string // in declaration order; errors may share the slice, which must not be changed
 }
 
 // Error names the node, the kind of cause and the first origins.
@@ -226,21 +221,21 @@ func (e *UpstreamError) Error() string {
 	return text
 }
 
-// PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that panicked,
-// as runtime/debug.Stack returns it. The text of a PanicError is "panic: " and the text of the value, shortened to about a kilobyte,
-// without the stack. If Value is an error, PanicError unwraps to it.
+// PanicError is a recovered panic of user code. Value is the value of the panic, and Stack is the stack of the goroutine that panicked, as
+// runtime/debug.Stack returns it. The text of a PanicError is "panic: " and the text of the value, shortened to about a kilobyte, without the
+// stack. If Value is an error, Unwrap returns it.
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not of the nodes that
 // they stopped. For a cancelled run it also unwraps to the cause of the cancellation. Handled failures, such as those with a catch edge, are
-// left out, unless the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
+// omitted, unless the run was stopped as a whole or has a [StatusRule] other than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled
-	Cause  CauseKind // why the whole run was stopped; CauseNone if it was not
-	// Request identifies who asked for the run to stop, and why: see Result.StopRequest.
+	Cause  CauseKind // why the whole run was stopped, or CauseNone
+	// Request identifies who asked for the run to stop, and the reason: see Result.StopRequest.
 	Request Request
-	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run
+	Errs    []error // the *NodeError of each origin in declaration order, followed by the cause that stopped the run
 }
 
 // Error names the status and the first errors, one per line, each shortened to about a kilobyte.
@@ -279,7 +274,7 @@ func (e *RunError) Error() string {
 // Unwrap returns the errors.
 func (e *RunError) Unwrap() []error { return e.Errs }
 
-// Permanent wraps an error so that no retry policy retries it. It returns nil if err is nil.
+// Permanent wraps an error so that the node is not retried, even if its policy permits it. It returns nil if err is nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -292,11 +287,11 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
-// AbortRun wraps the error of a step: the step's node fails, is not retried, and the whole run is aborted, whatever
-// the run's failure mode. It returns nil if err is nil.
+// AbortRun wraps the error of a step. The step's node fails and is not retried, and the whole run is aborted in any failure mode.
+// AbortRun returns nil if err is nil.
 //
-// In a sub-graph or a loop, AbortRun aborts the nested run: its composite then fails like any other node, and the graph
-// around it may retry or handle the failure. An item of a map of steps aborts the run that contains the map.
+// In a sub-graph or a loop, AbortRun aborts the nested run: its composite then fails like any other node, and the enclosing graph may retry or
+// handle the failure. In an item of a map of steps it aborts the run that contains the map.
 func AbortRun(err error) error {
 	if err == nil {
 		return nil
@@ -304,8 +299,8 @@ func AbortRun(err error) error {
 	return &abortRunError{err}
 }
 
-// NoEffect wraps the error of a step that has changed nothing outside. If no attempt of a node had an effect, the node is not
-// undone: see Compensate of [Node]. The error says nothing about other attempts of the node. NoEffect returns nil if err is nil.
+// NoEffect wraps the error of a step that has changed nothing outside. If no attempt of a node had an effect, the node is not undone: see
+// Compensate of [Node]. The wrapped error says nothing about other attempts of the node. NoEffect returns nil if err is nil.
 func NoEffect(err error) error {
 	if err == nil {
 		return nil
@@ -323,9 +318,8 @@ type abortRunError struct{ err error }
 func (e *abortRunError) Error() string { return e.err.Error() }
 func (e *abortRunError) Unwrap() error { return e.err }
 
-// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least as long as the
-// argument after says. No jitter and no MaxDelay apply to this wait, only MaxRetryAfter. If err is nil, the error is a plain "rate
-// limited".
+// RateLimited wraps an error that means "not now". If the node has a retry policy, the next attempt waits at least for after. No jitter and no
+// MaxDelay apply to this delay, only MaxRetryAfter. If err is nil, the error is only "rate limited".
 func RateLimited(err error, after time.Duration) error {
 	if err == nil {
 		err = errors.New("rate limited")
@@ -341,7 +335,7 @@ type rateLimitedError struct {
 func (e *rateLimitedError) Error() string { return e.err.Error() }
 func (e *rateLimitedError) Unwrap() error { return e.err }
 
-// Skip, returned by a step, skips its node with the reason "self" and the message.
+// Skip is returned by a step to skip its node, with the reason "self" and the message.
 func Skip(message string) error { return &skipError{message} }
 
 type skipError struct{ message string }
@@ -364,7 +358,7 @@ func walkError(err error, visit func(error) bool) foreign.Shape {
 	})
 }
 
-// descend skips the errors of a nested run, which has inspected them itself.
+// descend skips the errors of a nested run, which has already inspected them.
 func descend(err error) foreign.Next {
 	if _, ok := err.(*RunError); ok {
 		return foreign.Pass
@@ -372,7 +366,7 @@ func descend(err error) foreign.Next {
 	return foreign.Descend
 }
 
-// errorFacts are the properties of a user's error that the engine reacts to.
+// errorFacts are the properties of a user's error that matter to the engine.
 type errorFacts struct {
 	skip      *skipError
 	suspend   *suspendError
@@ -383,7 +377,7 @@ type errorFacts struct {
 	noEffect  bool
 	external  bool
 	deadline  bool
-	unsafe    bool // the error must be bounded before the engine passes it on
+	unsafe    bool // whether the engine must bound the error before it passes it on
 }
 
 func inspectError(err error) (f errorFacts) {
@@ -412,8 +406,7 @@ func inspectError(err error) (f errorFacts) {
 		case *noEffectError:
 			f.noEffect = true
 		default:
-			// Comparing interfaces panics only for two values of the same uncomparable type, and the types of these two errors are
-			// comparable.
+			// Comparing interfaces panics only for two values of the same uncomparable type, and the type of ErrCallAborted is comparable.
 			f.external = f.external || e == ErrCallAborted
 			f.deadline = f.deadline || e == context.DeadlineExceeded
 		}
@@ -451,7 +444,7 @@ func newPanicError(v any) *PanicError {
 	return foreign.NewPanicError(v)
 }
 
-// instead(written, choices) returns the part of a message that names the alternatives: the choice nearest to what was written, if one is near,
+// instead returns the part of an error message that lists alternatives: the choice that is most similar to what was written, if one is similar,
 // then the first 20 choices and the number of the others.
 func instead(written string, choices []string) string {
 	const most = 20
@@ -478,10 +471,10 @@ func instead(written string, choices []string) string {
 	return b.String()
 }
 
-// maxListed bounds how many names are collected for a message about an unknown name.
+// maxListed bounds the number of names that are collected for an error message about an unknown name.
 const maxListed = 10_000
 
-// didYouMean returns the end of a message about an unknown name: a suggestion, if one of the choices is similar.
+// didYouMean returns the end of an error message about an unknown name: a suggestion, if one of the choices is similar.
 func didYouMean(name string, choices []string) string {
 	if meant, ok := nearest.Name(name, choices); ok {
 		return "; did you mean " + quoteID(meant) + "?"
@@ -489,7 +482,7 @@ func didYouMean(name string, choices []string) string {
 	return ""
 }
 
-// quoteList renders the names, or the first of many, for a message.
+// quoteList renders the names, or the first of many, for an error message.
 func quoteList(names []string) string {
 	const most = 20
 	var b strings.Builder
@@ -506,11 +499,10 @@ func quoteList(names []string) string {
 	return b.String()
 }
 
-// ErrNoAwait is the error of a step that calls [AwaitRun] in a run that is not [Durable], or whose store is no [store.Awaiter].
+// ErrNoAwait is the error of a step that calls [AwaitRun] in a run that is not [Durable], or whose store does not implement [store.Awaiter].
 var ErrNoAwait = errors.New("no run can be awaited here")
 
-// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this one, directly or through other runs: both would
-// wait forever.
+// ErrAwaitCycle is the error of [AwaitRun] if the awaited run awaits this run, directly or through other runs: both would wait forever.
 var ErrAwaitCycle = errors.New("runs would await one another")
 
 // awaitsRun returns the error of a signal for a node that awaits the end of a run.

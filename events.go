@@ -20,17 +20,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Event is one fact about a run: see package event.
+// Event reports one fact about a run: see package event.
 type Event = event.Event
 
-// Events yields the run's events in order, from the first whose id is greater than the argument after: first the past events,
-// then each event as it happens. Use 0 to begin with the first event of the run. The sequence ends after the last event. Any
-// number of readers may read at the same time, each at its own pace and without delaying the run. A second loop over the
-// sequence begins again at the same event.
+// Events yields the run's events with ids greater than after, in order: first the past events, then each event as it happens. If after is 0,
+// Events begins with the first event of the run. The sequence ends after the last event. Several readers may read at the same time, each at its
+// own pace and without delaying the run. A second loop over the sequence begins again at the same event.
 //
-// For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them
-// if the run continues from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue
-// in any case. If the run has [StoreEvents], store.OpenEvents yields all its events from the first on.
+// For a resumed or redriven run, Events first yields the events from before the run was continued, if this process has them. It has them if the
+// run continues from a [Snapshot] that was taken in this process, or under a [Runner] that still has the run. Ids continue in any case. If the
+// run has [StoreEvents], store.OpenEvents yields all its events from the first on.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the log no longer
 // keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext] if ctx is nil.
@@ -76,8 +75,8 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 	}
 }
 
-// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. If nothing has happened yet,
-// or the run keeps no log, there is no such event, and first is above last.
+// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. If there is no such event, because
+// nothing has happened yet or the run keeps no log, first is above last.
 func (r *Run) EventRange() (first, last uint64) {
 	l := r.log
 	if l == nil {
@@ -88,13 +87,13 @@ func (r *Run) EventRange() (first, last uint64) {
 	return l.first(), l.last - l.hidden
 }
 
-// entry holds the data of an Event, which is made when the entry is read.
+// entry holds the data of an Event, which is created when the entry is read.
 type entry struct {
 	kind    eventKind
 	attempt int32
 	ref     machine.Ref // the node, or the tier of a wave
-	back    uint32      // this id minus the id of the event that led to this one; 0 if none did
-	at      int64       // when the entry was made, in ns since the run's start
+	back    uint32      // the id minus the id of the event that led to this event; 0 if no event did
+	at      int64       // when the entry was created, in ns since the run's start
 	arg     any
 	run     *Run // the run of the node: the log's run, or a run nested in it
 }
@@ -106,15 +105,15 @@ type logLine struct {
 	back    uint32
 	attempt int32
 	kind    eventKind
-	rest    uint8 // the place of the entry's logRest, from 1 on; 0 for an entry of the log's run without arg
+	rest    uint8 // the position of the entry's logRest, from 1 on; 0 for an entry of the log's run without arg
 }
 
-// logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory: there may be
-// many nested runs, one after the other.
+// logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory, since a run may have many nested
+// runs, one after the other.
 type logRest struct {
 	arg   any
 	scope *eventScope // the scope of a nested run; nil for the log's run
-	run   *Run        // the run of the scope, for observers only: nil if there are none, or once all have seen the entry
+	run   *Run        // the run of the scope, if the entry ends a node; nil without observers, or once all observers have seen the entry
 }
 
 // eventScope holds the fields of events that depend on the run of their nodes. It is immutable.
@@ -183,29 +182,28 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	return r, l.ref, arg, true
 }
 
-// eventLog is the append-only log of a run. Each time the run is continued, a new life of the run begins, with a log of its own. The
-// critical sections that change the run's state append to it. Readers and sinks pull from it at their own pace, and hold its lock only
-// while they find their place.
+// eventLog is the append-only log of a run. Each time the run is continued, a new life of the run begins, with its own log. The critical sections
+// that change the run's state append to it. Readers and sinks read from it at their own pace, and hold its lock only while they find their place.
 type eventLog struct {
 	run    *Run
-	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken under it
-	blocks []block       // each has blockSize entries, except the last, which grows
-	base   uint64        // one less than the id of the first entry
+	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken while it is held
+	blocks []block       // each block but the last has blockSize entries; the last one grows
+	base   uint64        // the id of the first entry, minus one
 	last   uint64        // the id of the last entry
-	retain uint64        // how many events are kept for readers
+	retain uint64        // the number of events that are kept for readers
 	now    int64         // the time of the last entry
-	hidden uint64        // how many of the last entries are hidden: the store has not confirmed their changes
-	hides  bool          // new entries are hidden
-	closed bool          // no entry will follow
+	hidden uint64        // the number of last entries that are hidden, since the store has not confirmed their changes
+	hides  bool          // whether new entries are hidden
+	closed bool          // whether no entry will follow
 	more   chan struct{} // closed when there are more entries; nil if no reader waits
 	sinks  []*sink
 
 	start   uint64      // the id of the last event before this life of the run
-	oldest  uint64      // one less than the id of the first readable event of all lives
-	earlier []*eventLog // the logs of earlier lives in this process, in their order, with the events up to start; see goOn
+	oldest  uint64      // the id of the first readable event of all lives, minus one
+	earlier []*eventLog // the logs of earlier lives in this process, in order, with the events up to start; see goOn
 
-	observers int    // the number of sinks that observe node ends; they are the last elements of sinks
-	released  uint64 // up to this id, entries no longer keep nested runs
+	observers int    // the number of sinks that observe node ends, which are the last elements of sinks
+	released  uint64 // up to this id, entries no longer keep nested runs in memory
 
 	waited once.Once // wait waits for stuck sinks only once, however often the host waits for the end of the run
 }
@@ -217,7 +215,7 @@ const keepAll = math.MaxInt
 
 type sink struct {
 	f    func(id uint64, b block) // id is the id of the first entry
-	done chan struct{}            // closed when the sink has seen the last event, or will see no more events
+	done chan struct{}            // closed when the sink has seen the last event, or will get no more events
 	next uint64                   // the id of the first event that the sink has not taken; the log's lock guards next and err
 	err  error                    // why the sink was disabled
 }
@@ -241,7 +239,7 @@ func newEventLog(r *Run, last uint64) *eventLog {
 		l.observers++
 	}
 	l.released = last
-	if r.manual == nil { // every field that the goroutines read is set by now
+	if r.manual == nil { // by now every field that the goroutines read is set
 		for _, k := range l.sinks {
 			go l.feed(k)
 		}
@@ -253,21 +251,21 @@ func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 	l.sinks = append(l.sinks, &sink{f: f, done: make(chan struct{}), next: last + 1})
 }
 
-// first returns the id of the first event that readers may have. The caller holds l.mu.
+// first returns the id of the first event that readers may get. The caller holds l.mu.
 func (l *eventLog) first() uint64 {
 	oldest := l.oldest
 	if l.base > l.start {
 		oldest = l.base
 	}
-	if shown := l.last - l.hidden; shown > l.retain { // retain counts no hidden events, so readers have the chance to see them
+	if shown := l.last - l.hidden; shown > l.retain { // retain does not count hidden events, so that readers can still see them
 		oldest = max(oldest, shown-l.retain)
 	}
 	return oldest + 1
 }
 
-// goOn connects the log to the log of an earlier life of the run, so that a reader can continue after an event of the earlier life. Sinks
-// see only the events of this life. The earlier life should have ended; a host that continues from a run that is still running does so at
-// its own risk. If the log of the earlier life does not have the events up to l.start, goOn does nothing.
+// goOn connects the log to the log of an earlier life of the run, so that a reader can continue after an event of the earlier life. Sinks see
+// only the events of this life. The earlier life should have ended; a host that continues from a run that is still running does so at its own
+// risk. If the log of the earlier life lacks the events up to l.start, goOn does nothing.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -284,8 +282,8 @@ func (l *eventLog) goOn(old *eventLog) {
 	l.earlier, l.oldest = earlier, first-1
 }
 
-// earlierLog returns the log of the life that the run continues from, if this process has it. A snapshot that was taken in this process
-// has the log. If the snapshot comes from a file or a store, the Runner may have a run with the same id.
+// earlierLog returns the log of the life from which the run continues, if this process has it. A snapshot that was taken in this process contains
+// the log. If the snapshot comes from a file or a store, the Runner may have a run with the same id.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log
@@ -299,7 +297,7 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// The method life returns the log of the earlier life that has the given event, and the id of the last event before the next life began.
+// life returns the log of the earlier life with the given event, and the id of the last event before the next life began.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -311,8 +309,7 @@ func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	return nil, 0
 }
 
-// readEarlier is like readFrom, but for an event before this life of the run. The caller does not hold l.mu, so
-// only one log's lock is held at a time.
+// readEarlier is readFrom for an event before this life of the run. The caller does not hold l.mu, so that only one log's lock is held at a time.
 func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -329,10 +326,10 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 // append adds an entry. The caller holds l.mu.
 func (l *eventLog) append(e *entry) {
 	if l.closed {
-		return // the log already has its last event
+		return // the log already contains its last event
 	}
-	// Two workers may read the clock in one order and get the lock in the other order. The order of events is the order of the
-	// lock, and their times must not decrease.
+	// Two workers may read the clock in one order and get the lock in the other order. Events are in the order of the lock, and their times must
+	// not decrease.
 	l.now = max(l.now, e.at)
 	e.at = l.now
 	n := len(l.blocks)
@@ -349,15 +346,15 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries, hidden ones included, beginning with the id next. No entry has an id above last, but the result may end earlier.
-// The caller holds the run's lock, since the log may forget hidden entries once that lock is released.
+// upTo returns entries from the id next on, including hidden entries. No entry has an id above last, but the result may end earlier. The caller
+// holds the run's lock, since the log may drop hidden entries once that lock is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.batch(next, last)
 }
 
-// batch returns the entries from id next up to last, as far as they are in one block.
+// batch returns the entries from id next to last, as far as they are in one block.
 func (l *eventLog) batch(next, last uint64) block {
 	i := next - l.base - 1
 	b := l.blocks[i/blockSize]
@@ -375,7 +372,7 @@ func (l *eventLog) publish(id uint64) {
 	l.unlock()
 }
 
-// retract forgets the hidden entries and stops hiding entries. It returns the id of the last remaining entry.
+// retract drops the hidden entries and stops hiding entries. It returns the id of the last remaining entry.
 func (l *eventLog) retract() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -410,11 +407,11 @@ func (l *eventLog) release() {
 	}
 }
 
-// trim drops the blocks that readers may no longer have and that every sink has taken.
+// trim drops the blocks that readers may no longer get and that every sink has taken.
 func (l *eventLog) trim() {
 	l.release()
 	keep := l.first()
-	for len(l.earlier) > 0 { // drop earlier logs that no reader may have any more, and their runs with them
+	for len(l.earlier) > 0 { // drop earlier logs that no reader may get any more, and their runs
 		last := l.start
 		if len(l.earlier) > 1 {
 			last = l.earlier[1].start
@@ -459,8 +456,8 @@ func (l *eventLog) close() {
 	l.unlock()
 }
 
-// readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there are.
-// If the log no longer keeps them, it returns the gap. It returns nothing if no more events will come.
+// readFrom returns the events from id next on. If there are none yet, it returns a channel that is closed when there are. If the log no longer
+// has them, it returns a GapError. If no more events will come, it returns nothing.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {
@@ -478,7 +475,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 	return batch, nil, gap
 }
 
-// take does for a sink what readFrom does for a reader. A sink misses no event.
+// take is readFrom for a sink. A sink misses no event.
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -561,7 +558,7 @@ func (l *eventLog) feedReady() {
 	}
 }
 
-// wait waits until the sinks have seen the last event. The grace bounds the wait for all of them together.
+// wait waits until the sinks have seen the last event, for all of them together at most for the grace.
 func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
 
 func (l *eventLog) waitOnce(grace time.Duration) {
@@ -571,7 +568,7 @@ func (l *eventLog) waitOnce(grace time.Duration) {
 		select {
 		case <-k.done:
 		case <-timer.C:
-			timer.Reset(0) // the timer fires at once for every other sink, since all sinks share the grace
+			timer.Reset(0) // for every other sink the timer fires at once, since all sinks share the grace
 			select {
 			case <-k.done:
 				continue
@@ -598,8 +595,8 @@ func (l *eventLog) problems() (errs []error) {
 	return errs
 }
 
-// LogTo logs the events of the run as [event.LogTo] does. To the lines of nodes it adds the attributes kind and label, if the node has them.
-// It does not add them for nodes of a graph that a step has returned. A nil logger is [slog.Default].
+// LogTo logs the events of the run as [event.LogTo] does. To the lines of nodes it adds the attributes kind and label, if the node has them,
+// except for nodes of a graph that a step has returned. A nil logger means [slog.Default].
 func LogTo(logger *slog.Logger) Option {
 	return PerRun(func() []Option {
 		var plan atomic.Pointer[Plan] // set by Around, since a sink gets only events
@@ -627,16 +624,16 @@ func (p *Plan) describe(path string) (attrs []slog.Attr) {
 
 // deltaCounts counts the deltas that the nodes of nested runs have emitted, by path, over all attempts of the nodes and their composites. The
 // counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop in which a
-// node has emitted equally many deltas share one entry.
+// node has emitted the same number of deltas share one entry.
 type deltaCounts struct {
-	nodes map[string]int // the counts of the nodes in no loop
+	nodes map[string]int // the counts of nodes that are in no loop
 	loops map[loopNode][]deltaSpan
 }
 
 // loopNode is a node together with the innermost loop around it.
 type loopNode struct{ loop, path string }
 
-// deltaSpan is a number of deltas in a range of iterations. The spans of a node are ordered, and adjacent spans differ in n.
+// deltaSpan is the number of deltas in each of a range of iterations. The spans of a node are ordered, and adjacent spans have different numbers.
 type deltaSpan struct{ from, to, n int }
 
 // inLoop splits the path of a node in a loop, such as L#3/x, or the path of a span, such as L#3-7/x.
@@ -659,7 +656,7 @@ func inLoop(path string) (of loopNode, from, to int, ok bool) {
 	}
 }
 
-// iterationNumber parses a number as the engine writes it; it returns 0 for any other text.
+// iterationNumber parses a number as the engine writes it. It returns 0 for any other text.
 func iterationNumber(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n == math.MaxInt || text[0] == '0' || text[0] == '+' {
@@ -674,7 +671,7 @@ func spanAt(spans []deltaSpan, iteration int) int {
 	return i
 }
 
-// The method of returns the count of a node.
+// of returns the count of a node.
 func (x *deltaCounts) of(path string) int {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {
@@ -687,7 +684,7 @@ func (x *deltaCounts) of(path string) int {
 	return 0
 }
 
-// The method set stores the count of a node.
+// set stores the count of a node.
 func (x *deltaCounts) set(path string, n int) {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {
@@ -750,8 +747,7 @@ func (x *deltaCounts) addTo(counts map[string]int) {
 	}
 }
 
-// readDeltas reads the counts of a snapshot, or of the records of a store. If a node has two counts, readDeltas takes
-// the higher one.
+// readDeltas reads the counts of a snapshot, or of the records of a store. If a node has two counts, readDeltas uses the higher one.
 func readDeltas(counts map[string]int) (x deltaCounts) {
 	type span struct {
 		deltaSpan
@@ -766,7 +762,9 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.set(path, n)
 		}
 	}
-	slices.SortFunc(spans, func(a, b span) int { // ranges first, and in order, so that the lists grow at their ends
+	// ranges first, by their first iterations: the loop below appends each range to the end of its node's list, which must stay ordered; then set
+	// inserts the single iterations
+	slices.SortFunc(spans, func(a, b span) int {
 		return cmp.Or(-cmp.Compare(min(a.to-a.from, 1), min(b.to-b.from, 1)), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.n, b.n))
 	})
 	for _, s := range spans {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestDeltaCounts compares the counts with a plain map, at random, and with the counts in a snapshot.
+// TestDeltaCounts makes random changes, and compares the counts with a plain map and with the counts in a snapshot.
 func TestDeltaCounts(t *testing.T) {
 	t.Parallel()
 	paths := []string{"S/x", "a#0/x", "a#01/x", "a#/x", "a#x/y", "a#+1/x", "a#2", "a#2-/x"} // none of them in a loop
@@ -41,7 +41,7 @@ func TestDeltaCounts(t *testing.T) {
 		require.LessOrEqual(t, len(saved), len(want))
 		again := kahn.ReadDeltas(saved)
 		require.Equal(t, saved, again.Saved())
-		for path, n := range want { // records in a store have single iterations, beside the counts in the run's record
+		for path, n := range want { // records in a store contain single iterations, in addition to the counts in the run's record
 			saved[path] = max(saved[path], n)
 		}
 		again = kahn.ReadDeltas(saved)
@@ -54,7 +54,7 @@ func TestDeltaCounts(t *testing.T) {
 	}
 }
 
-// TestGrowthOfDeltas: the memory for the delta counts of a loop does not grow with its iterations.
+// TestGrowthOfDeltas: the memory for the delta counts of a loop does not grow with the number of iterations.
 func TestGrowthOfDeltas(t *testing.T) {
 	t.Parallel()
 	for _, emitted := range []func(i int) int{func(int) int { return 1 }, func(i int) int { return 1 + i/100 }} {
@@ -78,7 +78,7 @@ func TestGrowthOfDeltas(t *testing.T) {
 		require.NoError(t, json.Unmarshal(data, &file))
 		require.LessOrEqual(t, len(file.Deltas), 10, "%v", slices.Sorted(maps.Keys(file.Deltas)))
 
-		// All iterations are performed again, and continue the counts.
+		// All iterations are performed again, and their deltas continue the counts.
 		turns = 0
 		var again *kahn.Result
 		again, err = kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {

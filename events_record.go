@@ -69,7 +69,7 @@ func (k eventKind) passing() bool {
 	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
 }
 
-// terminalEvents are the kinds of events for terminal statuses.
+// terminalEvents lists the kinds of events for terminal statuses.
 var terminalEvents = [statusCount]eventKind{
 	Completed: evNodeCompleted, Failed: evNodeFailed, Aborted: evNodeAborted, Cancelled: evNodeCancelled, Skipped: evNodeSkipped,
 }
@@ -90,24 +90,24 @@ func (v *verdict) event() eventKind {
 // The run's lock guards it.
 type recorder struct {
 	first  uint64   // the id of the run's first event
-	wave   uint64   // the id of the last wave event, or the value of first
-	ended  uint64   // the id of the last event that ended a node, or the value of first
+	wave   uint64   // the id of the last wave event or, without one, first
+	ended  uint64   // the id of the last event that ended a node or, without one, first
 	latest []latest // by Ref
 
-	restored bool // the run continues from a snapshot, whose consequences have not been recorded yet
+	restored bool // whether the run continues from a snapshot whose consequences have not been recorded yet
 }
 
 // latest is a node's last event that was not passing.
 type latest struct {
 	id  uint64 // 0 if there is no event
-	end bool   // the event ended the node
+	end bool   // whether the event ended the node
 }
 
 // note remembers an event in the log.
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt, the event says that a composite continues; without one, it says that the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // with an attempt the event means that a composite continues; without one, that the node begins again
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -122,7 +122,7 @@ func (rec *recorder) note(id uint64, e *entry) {
 	}
 }
 
-// retract forgets the hidden events of the log, and resets the recorders of the given runs to the remaining events.
+// retract drops the hidden events of the log, and resets the recorders of the given runs to the remaining events.
 func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
 	of := make(map[*eventScope]*Run, len(runs))
@@ -133,7 +133,7 @@ func (r *Run) retract(runs []*Run) {
 			rec.first = 0
 			if r.outer != nil {
 				r.st.DropLog()
-			} // no event shows that its composite has begun
+			} // there is no event about the start of its composite
 		}
 		rec.wave, rec.ended = rec.first, rec.first
 		clear(rec.latest)
@@ -152,8 +152,7 @@ func (r *Run) retract(runs []*Run) {
 	}
 }
 
-// event logs an event that is not a transition of the State, after the transitions before it. The caller holds the run's
-// lock.
+// event logs an event that is not a transition of the State, after the transitions before it. The caller holds the run's lock.
 func (r *Run) event(e entry) {
 	if !r.st.IsLogged() {
 		return
@@ -186,9 +185,9 @@ func (r *Run) flush(now int64) {
 func (r *Run) tell(changes []machine.Change, now int64) {
 	s := &r.st
 	r.log.mu.Lock()
-	ends := 0 // the number of nodes that the changes so far have ended
+	ends := 0 // the number of nodes that have ended by the changes so far
 	if r.recorder.restored {
-		ends, r.recorder.restored = 2, false // 2 stands for many: all nodes that ended before the snapshot count as ended now
+		ends, r.recorder.restored = 2, false // 2 means many: all nodes that ended before the snapshot count as ended now
 	}
 	for _, c := range changes {
 		e := entry{ref: c.Ref, at: now, run: r}
@@ -219,8 +218,8 @@ func (r *Run) tell(changes []machine.Change, now int64) {
 	}
 }
 
-// append records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's. ends
-// is the number of nodes that ended earlier in the same critical section.
+// append records in the entry which event led to it, and adds the entry to the log. The caller holds the run's lock and the log's lock. ends is
+// the number of nodes that ended earlier in the same critical section.
 func (r *Run) append(e *entry, ends int) {
 	rec := r.recorder
 	id := r.log.last + 1
@@ -250,11 +249,11 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 		if id := r.parentByOrigin(e.ref, w); id != 0 {
 			return id
 		}
-		return own // a request or a timeout stopped the node
+		return own // a request or a timeout has stopped the node
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
 		return rec.first
 	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
-		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // if the node whose early join stopped this one has no event yet, the parent is the end that decided the join
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // if the node whose early join stopped this node has no event yet, the parent is the end that decided the join
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:
@@ -262,13 +261,12 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 	case len(r.plan.net.In(e.ref)) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
-		return rec.ended // if only one node has ended in a critical section, that end causes the section's other changes
+		return rec.ended // if only one node has ended in a critical section, its end causes the section's other changes
 	}
 	return cmp.Or(r.parentBySource(e, w), rec.first)
 }
 
-// parentByOrigin returns the id of the last event of the node that caused the end of another node; 0 if no other node
-// caused it.
+// parentByOrigin returns the id of the last event of the node that caused the end of another node, or 0 if no other node caused it.
 func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	origin := w.By()
 	if origin == noRef || origin == ref {
@@ -277,8 +275,8 @@ func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	return r.recorder.latest[origin].id
 }
 
-// parentBySource returns the id of the event with which the last predecessor ended. If failures decided what happens to the node, only
-// failed predecessors count. parentBySource returns 0 if no predecessor has ended.
+// parentBySource returns the id of the event with which the last predecessor ended, or 0 if no predecessor has ended. If failures decided what
+// happens to the node, only failed predecessors count.
 func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
 	for _, i := range r.plan.net.In(e.ref) {
@@ -295,8 +293,8 @@ func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	return cmp.Or(failure, latest)
 }
 
-// followsFailure reports whether failed predecessors of a node caused an event of this kind, as opposed to other nodes that ended in the
-// same critical section. w is the word of the node.
+// followsFailure reports whether an event of this kind follows from failed predecessors of its node, rather than from other nodes that ended in
+// the same critical section. w is the word of the node.
 func (k eventKind) followsFailure(w machine.Word) bool {
 	switch k {
 	case evNodeBlocked:
@@ -312,12 +310,12 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 // transition completes the entry of a transition. It returns false if the transition is not logged. The entry gets
 // the origins that are known at this moment.
 func (r *Run) transition(e *entry, c machine.Change) bool {
-	if c.Status == Ready { // do not read the node's record, which may not be in the CPU cache yet
+	if c.Status == Ready { // the node's record is not read here, since it may not be in the CPU cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
 			return false
 		}
 		e.kind = evNodeQueued
-		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // the attempt may have started by now
+		e.attempt = r.attemptOf(c.Ref, c.Attempt+1) // the attempt may already have started
 		return true
 	}
 	rec := &r.records[c.Ref]
@@ -399,8 +397,8 @@ func (r *Run) emit(s *Step, chunk any) {
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return event.Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
 }
 
-// countDelta returns the index of a node's next delta. The runs nested in a composite last only as long as its attempts, so
-// the tree counts the deltas of their nodes, by path.
+// countDelta returns the index of a node's next delta. The nested runs of a composite last only as long as its attempts, so the tree counts the
+// deltas of their nodes, by path.
 func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	r.noteDelta(ref, x)
 	if r.outer == nil {
@@ -413,7 +411,7 @@ func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	return n
 }
 
-// deltas returns how many deltas the nodes of the run and of its nested runs have emitted, by path.
+// deltas returns the number of deltas that the nodes of the run and of its nested runs have emitted, by path.
 func (r *Run) deltas() map[string]int {
 	switch {
 	case r.log != nil:
@@ -434,7 +432,7 @@ func (r *Run) deltas() map[string]int {
 	return counts
 }
 
-// deltasOf returns how many deltas a node has emitted.
+// deltasOf returns the number of deltas that a node has emitted.
 func (r *Run) deltasOf(ref machine.Ref) int {
 	switch x := r.extras[ref]; {
 	case r.outer != nil && !r.tree.deltas.isEmpty():
@@ -449,11 +447,11 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 	r.stepEvent(s, evNodeLog, func(*extra) any { return event.LogRecord{Level: level, Message: message} })
 }
 
-// isAtWork reports whether an attempt's step may still report: the attempt was not abandoned, and its step has not returned a graph.
-// The caller holds the run's lock.
+// isAtWork reports whether an attempt's step may still report: the attempt was not abandoned, and its step has not returned a graph. The caller
+// holds the run's lock.
 func (r *Run) isAtWork(s *Step) bool { return r.current(s.ref) == s && !r.st.IsExpanded(s.ref) }
 
-// stepEvent logs an event of a running attempt. If the function arg returns nil, stepEvent logs nothing.
+// stepEvent logs an event of a running attempt. If arg returns nil, stepEvent logs nothing.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return
@@ -477,7 +475,7 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 
 // eventMaker turns entries of a run and of its nested runs into events for one reader.
 type eventMaker struct {
-	head  Event // the fields that all events share, and the time of the last one
+	head  Event // the fields that all events share, and the time of the last event
 	start time.Time
 	at    int64 // the time of the last event, in ns since start
 	run   *Run  // the outermost run of the last event's life
@@ -496,16 +494,15 @@ func (m *eventMaker) enter(r *Run) {
 	m.head.Time = m.start
 }
 
-// make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must hold the event that m made last,
-// or a copy of m.head: make does not write the fields that are the same in all events. The caller holds no locks, and make reads nothing
-// of the run that may still change.
+// make overwrites ev with the event of entry i of a block, under the given id. Before the call, ev must contain the event that m made last, or a
+// copy of m.head: make does not write the fields that are the same in all events. The caller holds no locks, and make reads no field of the run
+// that may still change.
 func (m *eventMaker) make(ev *Event, b *block, i int, id uint64) {
 	m.draft(ev, b, i, id)
 	ev.Payload = b.run.withOutput(ev.Payload)
 }
 
-// draft does what the method make does, but does not call the codec. The caller encodes the output in the payload afterwards, with
-// withOutput.
+// draft is make without the call of the codec. The caller encodes the output in the payload afterwards, with withOutput.
 func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 	e := &b.lines[i]
 	scope, arg := b.scope(i), any(nil)
@@ -609,8 +606,7 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 	return out
 }
 
-// completed completes the payload of node.completed. The node is terminal, so its word and record do not change any
-// more.
+// completed completes the payload of node.completed. The node is terminal, so its word and record do not change any more.
 func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
 	if rec := &r.records[ref]; rec.attempts > 0 { // a gate without attempts is completed by its signal
 		done.Duration = time.Duration(rec.end - rec.start)
@@ -642,7 +638,7 @@ func (r *Run) endedPayload() event.RunEnd {
 	return p
 }
 
-// traceID returns the option TraceID, or else the run's id in the form of a W3C trace id: the digits of a UUID.
+// traceID returns the option TraceID or, without the option, the run's id in the form of a W3C trace id: the digits of a UUID.
 func (r *Run) traceID() string {
 	r = r.outermost()
 	if known := r.trace.Load(); known != nil {
@@ -656,8 +652,8 @@ func (r *Run) traceID() string {
 	return id
 }
 
-// Heartbeat returns an event that says that the run is alive. It has no id, the log does not keep it, and Events does not
-// yield it. Hosts send it over a connection that must not be silent for long.
+// Heartbeat returns an event which reports that the run is alive. It has no id, is not in the log, and Events does not yield it. Hosts send it over
+// a connection that must not be silent for long.
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()
 	return Event{

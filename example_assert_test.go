@@ -10,7 +10,7 @@ import (
 
 var errDeclined = errors.New("card declined")
 
-// judged runs an order whose charge is declined at the first attempt, and prints the outcome of the assertions.
+// judged runs an order whose first attempt to charge is declined, and prints the results of the assertions.
 func judged(assertions ...kahn.Assertion) {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "charge", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}},
@@ -67,7 +67,7 @@ func ExampleAssertOutput() {
 	// node "charge": expected output 5 at "cents": 1200
 }
 
-// Assert takes a check of the host's own.
+// A host passes its own check to Assert.
 func ExampleAssert() {
 	judged(kahn.Assert("charge", "an earlier error", func(n kahn.NodeResult) error {
 		if !errors.Is(n.LastErr, errDeclined) {
@@ -78,7 +78,7 @@ func ExampleAssert() {
 	// Output: passed: 1
 }
 
-// Test mode also mocks compensations. A mocked node, such as charge here, would not be undone without a mock of its compensation.
+// In test mode only a mock of its compensation undoes a mocked node, such as charge here.
 func ExampleAssertCompensation() {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}},

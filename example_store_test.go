@@ -36,7 +36,7 @@ func ExampleRedrive_store() {
 	// completed <nil>
 }
 
-// A fork repeats a part of a run as a new run, here with a step that has changed.
+// A fork repeats a part of a run as a new run. Here a step has changed.
 func ExampleFork() {
 	var s store.Memory
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -70,8 +70,8 @@ func ExampleFork() {
 	// <nil>
 }
 
-// The store has the events of a run, with ids that continue over all its lives: here of the life that waits for an answer, and of the
-// life that gets it.
+// The store contains the events of a run, with ids that continue over all its lives. Here one life waits for an answer, and the next life gets
+// the answer.
 func ExampleStoreEvents() {
 	var s store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()
@@ -111,7 +111,7 @@ func ExampleStoreEvents() {
 	// 11 run.completed
 }
 
-// A process answers a gate while no process performs the run; the next life of the run takes the answer.
+// A process answers a gate while no process performs the run. The next life of the run takes the answer.
 func ExamplePrepareSignal() {
 	ctx, db := context.Background(), new(store.Memory)
 	g := new(kahn.Graph).Add(kahn.Node{ID: "approve", Kind: kahn.KindGate}, kahn.Node{ID: "ship", After: []string{"approve"}})
@@ -129,7 +129,7 @@ func ExamplePrepareSignal() {
 	}
 	posted, err := db.Post(ctx, "order-17", q)
 	fmt.Println(posted, err)
-	posted, err = db.Post(ctx, "order-17", q) // the message arrived twice
+	posted, err = db.Post(ctx, "order-17", q) // the message arrives twice
 	fmt.Println(posted, err)
 
 	perform()
@@ -189,8 +189,7 @@ func ExamplePrepareRedrive() {
 	// applied  <nil>
 }
 
-// A run waits when a new version of its graph replaces the old one. It continues with the new version and keeps the results
-// of unchanged nodes.
+// A run waits while a new version of its graph is deployed. It continues with the new version and keeps the results of unchanged nodes.
 func ExampleAdopt() {
 	var s store.Memory // use a persistent store in a program, such as store/sqlite
 	ctx := context.Background()

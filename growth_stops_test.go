@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestGrowthOfStops stops a run n times while n steps run, which return one after the other. A stop does not visit all nodes again if
-// everything is stopped already.
+// TestGrowthOfStops stops a run n times while n steps run, which return one after the other. If all nodes are already stopped, a stop does not
+// visit them again.
 func TestGrowthOfStops(t *testing.T) {
 	t.Parallel()
 	fan := func(n int) *kahn.Graph {
-		g := graph(after("Z", "n0")) // stopped, whatever the steps return
+		g := graph(after("Z", "n0")) // Z is stopped, regardless of the results of the steps
 		for i := range n {
 			g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
 		}
@@ -46,8 +46,8 @@ func TestGrowthOfStops(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		make  func(n int) *kahn.Graph
-		first asks // while all steps run
-		each  asks // in each step, before it returns; nil for nothing
+		first asks // calls while all steps run
+		each  asks // calls in each step, before it returns; may be nil
 		mode  kahn.StopMode
 	}{
 		{"the caller's context", fan, ends, nil, kahn.Interrupt},
@@ -95,14 +95,14 @@ func TestGrowthOfStops(t *testing.T) {
 	}
 }
 
-// TestGrowthOfManyLines has n nodes that need slots and tokens of several groups, and in some cases of a key. One of these is always taken,
-// so what each node lacks changes again and again, and with it the line in which all nodes wait.
+// TestGrowthOfManyLines has n nodes that need slots and tokens of several groups, and in some cases of a key. One of these is always taken. So
+// the slot or token that each node lacks changes repeatedly, and with it the line in which all nodes wait.
 func TestGrowthOfManyLines(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		groups []string
-		key    func(i int) string // of the waiting nodes
-		rate   kahn.Rate          // of the first group
+		key    func(i int) string // key of the waiting nodes
+		rate   kahn.Rate          // rate of the first group
 	}{
 		"two groups":                   {groups: []string{"g0", "g1"}},
 		"three groups":                 {groups: []string{"g0", "g1", "g2"}},
@@ -121,7 +121,7 @@ func TestGrowthOfManyLines(t *testing.T) {
 						g.Groups = append(g.Groups, kahn.Group{Name: name, Limit: 1})
 					}
 					g.Groups[0].Rate = row.rate
-					// Two chains of steps take what the nodes need, with a pause after each step: together they leave no gap.
+					// Two chains of steps alternately hold what the nodes need, with a pause after each step. Together the chains leave no gap.
 					for c, member := range []kahn.Node{{Groups: row.groups[:1]}, {Groups: row.groups[1:]}} {
 						if len(row.groups) == 1 && c == 1 {
 							member.Groups, member.Key = nil, "k"
@@ -161,8 +161,8 @@ func TestGrowthOfManyLines(t *testing.T) {
 	}
 }
 
-// TestGrowthOfHolds makes each of n nodes wait for a signal, while the nodes that have not begun are held back: with one slot, or when
-// each node fails once and is attempted again.
+// TestGrowthOfHolds lets each of n nodes wait for a signal, while nodes that have not begun are held back: with one slot, or when each node fails
+// once and is attempted again.
 func TestGrowthOfHolds(t *testing.T) {
 	t.Parallel()
 	for _, attempts := range []int{1, 2} {
@@ -203,8 +203,7 @@ func TestGrowthOfHolds(t *testing.T) {
 	}
 }
 
-// weighed is a store that counts what it is given to write, except the outputs of nodes: a map's output contains all its
-// items.
+// weighed is a store that counts the bytes that it writes, without the outputs of nodes: a map's output contains all its items.
 type weighed struct {
 	store.Memory
 	rows, bytes int64
@@ -225,8 +224,8 @@ func (s *weighed) Commit(ctx context.Context, l store.Lease, c store.Commit) (st
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestGrowthOfRedrives redrives one failed node among many completed ones. The work grows with the number of nodes, but the amount written
-// does not. The test counts bytes, so it runs alone.
+// TestGrowthOfRedrives redrives one failed node among many completed ones. The work grows with the number of nodes, but the number of written
+// bytes does not. The test counts bytes, so it does not run in parallel.
 func TestGrowthOfRedrives(t *testing.T) {
 	items := func(n int, sub *kahn.Graph) *kahn.Graph {
 		return graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}, Sub: sub}, after("Z", "M"))
@@ -278,7 +277,7 @@ func TestGrowthOfRedrives(t *testing.T) {
 			if written == [2]int64{} {
 				written = [2]int64{db.rows, db.bytes}
 			}
-			require.LessOrEqual(t, db.rows, written[0]+8, "%s: the rows that a redrive writes grow", name) // a few more if there are more transactions
+			require.LessOrEqual(t, db.rows, written[0]+8, "%s: the rows that a redrive writes grow", name) // a few more rows if there are more transactions
 			require.LessOrEqual(t, db.bytes, written[1]+1000, "%s: the bytes that a redrive writes grow", name)
 			return bytes
 		})

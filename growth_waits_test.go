@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestGrowthOfSignals answers n gates inside n nodes, or inside one, before the run resumes and while it does. The test counts objects,
-// so it runs alone.
+// TestGrowthOfSignals answers n gates inside n nodes, or inside one node, before and during the resumption of the run. The test counts objects,
+// so it does not run in parallel.
 func TestGrowthOfSignals(t *testing.T) {
 	nested := func(n int, node func(id string, sub *kahn.Graph) kahn.Node) (g *kahn.Graph, paths []string) {
 		g = &kahn.Graph{}
@@ -34,7 +34,7 @@ func TestGrowthOfSignals(t *testing.T) {
 			return nil, kahn.Suspend("token "+id, nil, nil)
 		}})}
 	}
-	var hold chan struct{} // expanded nodes return their graphs when it is closed
+	var hold chan struct{} // expanded nodes return their graphs when hold is closed
 	expanded := func(id string, sub *kahn.Graph) kahn.Node {
 		return kahn.Node{ID: id, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 			<-hold
@@ -46,7 +46,7 @@ func TestGrowthOfSignals(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		make func(n int) (*kahn.Graph, []string)
-		kept bool // the graphs are not known when the signals arrive
+		kept bool // whether the signals arrive before the graphs are known
 	}{
 		{"sub-graphs", func(n int) (*kahn.Graph, []string) { return nested(n, asks) }, false},
 		{"tokens", func(n int) (*kahn.Graph, []string) {
@@ -65,7 +65,7 @@ func TestGrowthOfSignals(t *testing.T) {
 			return graph(expanded("D", inner)), paths
 		}, true},
 	} {
-		for _, how := range []string{"before", "during"} { // the resumption
+		for _, how := range []string{"before", "during"} { // before or during the resumption
 			t.Run(row.name+" "+how, func(t *testing.T) {
 				least := 100
 				if how == "before" {
@@ -111,7 +111,7 @@ func TestGrowthOfSignals(t *testing.T) {
 					require.Equal(t, kahn.RunCompleted, res.Status)
 					checkEvents(t, g, res, rec.all())
 					if !row.kept && how == "during" {
-						return run.TreeSteps() // visits allocate nothing
+						return run.TreeSteps() // visits do not allocate
 					}
 					return objects
 				})
@@ -120,8 +120,8 @@ func TestGrowthOfSignals(t *testing.T) {
 	}
 }
 
-// TestGrowthOfNestedWaits makes many nested runs come to rest at gates, with a store and without, and answers them:
-// sub-graphs, items of maps, and steps that wait under their own tokens.
+// TestGrowthOfNestedWaits answers many nested runs that wait at gates, with a store and without: sub-graphs, items of maps, and steps that wait
+// under their own tokens.
 func TestGrowthOfNestedWaits(t *testing.T) {
 	t.Parallel()
 	asks := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -169,7 +169,7 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 	}
 }
 
-// TestGrowthOfLeaving leaves a run while steps run in many nested runs, which end one after the other.
+// TestGrowthOfLeaving leaves a run while steps run in many nested runs. The steps end one after the other.
 func TestGrowthOfLeaving(t *testing.T) {
 	t.Parallel()
 	grows(t, 30, func(n int) (steps int64) {
@@ -200,8 +200,8 @@ func TestGrowthOfLeaving(t *testing.T) {
 	})
 }
 
-// TestGrowthOfSignalIDs answers n gates with signals that have IDs, and repeats each signal. The test counts bytes that are allocated or
-// written to the store, so it runs alone.
+// TestGrowthOfSignalIDs answers n gates with signals that have IDs, and repeats each signal. The test counts bytes that are allocated or written
+// to the store, so it does not run in parallel.
 func TestGrowthOfSignalIDs(t *testing.T) {
 	decision := func(i int) kahn.Decision { return kahn.Decision{ID: fmt.Sprint("id", i), Value: i} }
 	each := func(t *testing.T, n int, run *kahn.Run) {
@@ -270,8 +270,7 @@ func TestGrowthOfSignalIDs(t *testing.T) {
 	}
 }
 
-// TestGrowthOfWhy asks about each of n nodes that wait for the same bound, which another node holds: the last one in the order of
-// declaration.
+// TestGrowthOfWhy calls Why for each of n nodes that wait for the same limit. The last node in declaration order holds the slot.
 func TestGrowthOfWhy(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -341,8 +340,8 @@ func TestGrowthOfWhy(t *testing.T) {
 	}
 }
 
-// TestQueuedOfManyPredecessors: the time at which an attempt became ready is found in time linear in the in-edges of its node,
-// even if no predecessor says when it ended.
+// TestQueuedOfManyPredecessors: finding the time at which an attempt became ready takes time linear in the in-edges of its node, even if no
+// predecessor has an end time.
 func TestQueuedOfManyPredecessors(t *testing.T) {
 	const n = 4000
 	g, ids := graph(), []string{}

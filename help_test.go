@@ -29,7 +29,7 @@ import (
 // isStatic reports whether a warning is about the graph, and so comes from Compile.
 func isStatic(warning error) bool { return errors.As(warning, new(*kahn.Problem)) }
 
-// checkEvents checks the events of an ended run against the rules of every stream.
+// checkEvents checks the events of an ended run by the rules for every run.
 func checkEvents(t testing.TB, g *kahn.Graph, res *kahn.Result, events []kahn.Event) {
 	t.Helper()
 	if err := kahntest.CheckEvents(g, res, events); err != nil {
@@ -78,12 +78,12 @@ func gate(id string, sources ...string) kahn.Node {
 	return kahn.Node{ID: id, Kind: kahn.KindGate, After: sources}
 }
 
-// subgraph is a sub-graph node.
+// subgraph returns a sub-graph node.
 func subgraph(id string, sub *kahn.Graph, sources ...string) kahn.Node {
 	return kahn.Node{ID: id, Sub: sub, After: sources}
 }
 
-// reload encodes a snapshot as JSON and decodes it, as in another process.
+// reload encodes a snapshot as JSON and decodes it, as if another process read it.
 func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	t.Helper()
 	data, err := json.Marshal(s)
@@ -97,7 +97,7 @@ func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	return back
 }
 
-// script returns a step that fails with the given errors, one for each attempt, and then completes.
+// script returns a step whose attempts fail with the given errors, one per attempt. The next attempt completes.
 func script(errs ...error) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if k := s.Attempt(); k <= len(errs) {
@@ -107,17 +107,17 @@ func script(errs ...error) kahn.StepFunc {
 	}
 }
 
-// always returns a step that fails every time, with the same error.
+// always returns a step that fails with err in every attempt.
 func always(err error) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return nil, err }
 }
 
-// random returns an option that makes every random number u.
+// random returns an option that makes every random number equal to u.
 func random(u float64) kahn.Option { return kahn.Random(func() float64 { return u }) }
 
 const ms = time.Millisecond
 
-// inBubble runs a subtest in fake time. The bubble also finds goroutines that outlive the test.
+// inBubble runs a subtest in fake time. The subtest fails if a goroutine outlives it.
 func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
@@ -131,14 +131,13 @@ type trial struct {
 	events []kahn.Event
 }
 
-// try executes a graph and checks its events against the rules of every stream.
+// try executes a graph and checks its events by the rules for every run.
 func try(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	return tryControlled(t, t.Context(), g, step, nil, opts...)
 }
 
-// tryControlled is try under a given context. If host is not nil, it is called with the run as soon as the run has
-// started.
+// tryControlled is try with a context. If host is not nil, it is called with the run as soon as the run has started.
 func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -152,7 +151,7 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 	}
 	res, err := run.Wait()
 	r := trial{res, t, err, rec.all()}
-	if !errors.Is(err, kahn.ErrStore) { // else its store did not answer
+	if !errors.Is(err, kahn.ErrStore) { // otherwise the store did not answer
 		var runErr *kahn.RunError
 		if (err == nil) != (res.Status == kahn.RunCompleted) || err != nil && (!errors.As(err, &runErr) || runErr.Status != res.Status) {
 			t.Errorf("status %v with error %v", res.Status, err)
@@ -162,7 +161,7 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 	return r
 }
 
-// expect compares the statuses of all nodes, given as "A:ok B:F", and of the run, given as "completed+d".
+// expect compares the statuses of all nodes, written as "A:ok B:F", and of the run, written as "completed+d".
 func (r trial) expect(nodes, run string) {
 	r.t.Helper()
 	var got []string
@@ -200,7 +199,7 @@ func (r trial) cause(id string, kind kahn.CauseKind) {
 	}
 }
 
-// find returns the events of one type and node, in order.
+// find returns the events of one type and one node, in order.
 func (r trial) find(kind event.Type, node string) (found []kahn.Event) {
 	for _, e := range r.events {
 		if e.Type == kind && e.Path == node {
@@ -210,7 +209,7 @@ func (r trial) find(kind event.Type, node string) (found []kahn.Event) {
 	return found
 }
 
-// count checks the number of events of one type and node.
+// count checks the number of events of one type and one node.
 func (r trial) count(kind event.Type, node string, n int) {
 	r.t.Helper()
 	if got := len(r.find(kind, node)); got != n {
@@ -218,7 +217,7 @@ func (r trial) count(kind event.Type, node string, n int) {
 	}
 }
 
-// at returns the time from the start of the run to the only event of one type and node.
+// at returns the time of the only event of one type and one node, from the start of the run.
 func (r trial) at(kind event.Type, node string) time.Duration {
 	r.t.Helper()
 	found := r.find(kind, node)
@@ -233,7 +232,7 @@ func (r trial) since(e kahn.Event) time.Duration { return e.Time.Sub(r.Start) }
 // graph builds a graph from the given nodes.
 func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
 
-// after returns a node that follows others and has no other properties.
+// after returns a node that follows the sources and does nothing else.
 func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
 
 // takes returns a step that completes with the node's id after d, unless it is stopped.
@@ -265,7 +264,7 @@ func untilStopped(ctx context.Context, _ *kahn.Step) (any, error) {
 // long reports whether long tests run at full length.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
-// size returns the extent of a search: usual, raced under the race detector, which is slow, or full in the long mode.
+// size returns the size of a search: usual, raced under the slow race detector, or full in the long mode.
 func size(usual, raced, full int) int {
 	switch {
 	case long():
@@ -307,7 +306,7 @@ func seeds(t *testing.T, n int) iter.Seq[uint64] {
 	}
 }
 
-// chainGraph returns n0 -> n1 -> n2 ... of n nodes.
+// chainGraph returns a chain of n nodes: n0, n1, n2 and so on.
 func chainGraph(n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {

@@ -14,33 +14,33 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest remaining
-// path first. Under a limit, a History helps as much as exact [Node.Estimate] values; without a limit it changes nothing. A History is an
-// option, or the field Learn of a [Runner]. Any number of runs and goroutines may share it. The zero value is an empty History. A History
-// encodes as JSON.
+// History learns from runs how long their nodes take. In a later run of the same workflow it uses these durations to start the ready node with
+// the longest remaining path first. In a run with a limit on concurrency, a History helps as much as exact [Node.Estimate] values; without a
+// limit it changes only what [Run.Forecast] and [Run.Estimate] return. A History is an option, or the field Learn of a [Runner]. Any number of
+// runs and goroutines may share it. The zero value is an empty History. A History encodes as JSON.
 //
-// Graph.Name distinguishes workflows. For each path of a node the History stores an exponentially weighted mean, in which the last duration
-// has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean
-// of the node's Kind in the workflow, and for an unknown Kind the mean of all nodes. An estimate that the graph declares, as Node.Estimate
-// or Map.Estimate, takes precedence. In a run with the option [Estimates] the History only learns.
+// A History distinguishes workflows by Graph.Name. For the path of each node it stores an exponentially weighted mean, in which the last duration
+// has the weight 1/4. The items of a map share one path, and so do the iterations of a loop. For an unknown path the estimate is the mean of the
+// node's Kind in the workflow, and for an unknown Kind the mean of all nodes. An estimate that the graph declares, as Node.Estimate or
+// Map.Estimate, takes precedence. In a run with the option [Estimates] the History learns, but its estimates are not used.
 //
-// When a run ends, the History learns how long the last attempts of its completed nodes took. A run uses the estimates that the History had
-// when the run started, also after another process has continued the run. See docs/engine.md.
+// When a run ends, the History learns the durations of the last attempts of the run's completed nodes. A run always uses the estimates that the
+// History had when the run started, even after another process has continued the run. See docs/engine.md.
 type History struct {
-	// Limit bounds the number of paths of all workflows together. If there are more, the History forgets the workflow about which it has
-	// not learned for the longest time. Of a single workflow with more paths it keeps the paths that it learned first. Zero means 100,000.
-	// Limit must not be changed once the History is in use, and is not part of the JSON.
+	// Limit is the largest number of paths in the History, of all workflows together. When the paths exceed Limit, the History forgets the
+	// workflow that was updated least recently. If a single workflow has more paths than Limit, the History keeps the paths that it learned
+	// first. Zero means 100,000. Limit must not be changed once the History is in use, and is not part of the JSON.
 	Limit int
 
 	mu        sync.Mutex // guards the fields below; never locked while a run's lock is held
 	workflows map[string]*list.Element
-	recent    list.List // of *workflow; the History has learned last about the workflow at the back
-	paths     int       // how many paths all workflows have together
+	recent    list.List // of *workflow; the workflow that was updated last is at the back
+	paths     int       // the number of paths of all workflows together
 }
 
 const defaultHistoryLimit = 100_000
 
-// workflow is what a History has learned about one workflow.
+// workflow contains what a History has learned about one workflow.
 type workflow struct {
 	name  string
 	nodes map[string]learnedNode // by path
@@ -65,7 +65,7 @@ type observation struct {
 	took       int64
 }
 
-// apply makes a run use the durations that h has learned, and report the durations of its nodes to h.
+// apply configures a run to use the durations that h has learned, and to report the durations of its nodes to h.
 func (h *History) apply(c *config) error {
 	if h == nil {
 		return fmt.Errorf("%w: nil History", ErrBadOption)
@@ -111,7 +111,7 @@ func (h *History) teach(name string, seen []observation) {
 	}
 }
 
-// workflow returns the workflow with this name, which it adds if necessary, and moves it to the back of the list.
+// workflow returns the workflow with this name, and moves it to the back of the list. If there is none, workflow adds it.
 func (h *History) workflow(name string) *workflow {
 	if e := h.workflows[name]; e != nil {
 		h.recent.MoveToBack(e)
@@ -125,7 +125,7 @@ func (h *History) workflow(name string) *workflow {
 	return w
 }
 
-// space makes room for one more path of w, and reports whether there is room.
+// space makes room for one more path of w. It reports whether there is room.
 func (h *History) space(w *workflow) bool {
 	limit := h.Limit
 	if limit == 0 {
@@ -139,7 +139,7 @@ func (h *History) space(w *workflow) bool {
 	return h.paths < limit
 }
 
-// estimates returns the estimates of a workflow; nil if the History has no paths of the workflow.
+// estimates returns the estimates of a workflow, or nil if the History contains no paths of the workflow.
 func (h *History) estimates(name string) *estimates {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -170,7 +170,7 @@ func (w *workflow) estimates() *estimates {
 	return x
 }
 
-// The method of returns the expected duration of a node that declares no Estimate.
+// of returns the expected duration of a node that declares no Estimate.
 func (x *estimates) of(path, kind string) int64 {
 	if took, ok := x.Paths[path]; ok {
 		return took
@@ -181,9 +181,9 @@ func (x *estimates) of(path, kind string) int64 {
 	return x.All
 }
 
-// historyFile is a History as JSON.
+// historyFile is the JSON form of a History.
 type historyFile struct {
-	Workflows []workflowFile `json:"workflows"` // the workflow about which the History learned last comes last
+	Workflows []workflowFile `json:"workflows"` // ordered by the last update, the latest at the end
 }
 
 type workflowFile struct {
@@ -191,9 +191,9 @@ type workflowFile struct {
 	Nodes map[string]learnedNode `json:"nodes"`
 }
 
-// MarshalJSON encodes what h has learned.
+// MarshalJSON encodes everything that h has learned.
 func (h *History) MarshalJSON() ([]byte, error) {
-	return json.Marshal(h.file()) // encoded without the lock, since runs wait for the lock when they end
+	return json.Marshal(h.file()) // encoded without the lock, since runs need the lock when they end
 }
 
 func (h *History) file() historyFile {
@@ -207,7 +207,7 @@ func (h *History) file() historyFile {
 	return file
 }
 
-// UnmarshalJSON replaces what h has learned by the encoded History, as far as the Limit allows. The error matches
+// UnmarshalJSON replaces everything that h has learned by the decoded History, as far as the Limit allows. It returns an error that matches
 // [ErrBadValue] if a mean is negative or a workflow occurs twice; h is then unchanged.
 func (h *History) UnmarshalJSON(data []byte) error {
 	var file historyFile
@@ -242,14 +242,13 @@ func (h *History) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// learnedPrefix returns the prefix that the paths of a run's nodes have in a History, without the numbers of items and
-// iterations.
+// learnedPrefix returns the prefix that the paths of a run's nodes have in a History. It contains no numbers of items or iterations.
 func (r *Run) learnedPrefix() string {
 	if r.outer == nil {
 		return ""
 	}
 	outer := r.outer.learnedPrefix()
-	if r.outer.items == nil { // if r.outer performs a map, outer already ends with the map's name
+	if r.outer.items == nil { // if r.outer performs a map, outer already ends with the name of the map
 		outer += r.outer.plan.names[r.within.ref]
 	}
 	switch {
@@ -291,9 +290,9 @@ func (r *Run) schedule() *machine.Schedule {
 
 // learning connects a run to its History.
 type learning struct {
-	known   *estimates  // the estimates that the run uses; nil for none
-	lessons []lesson    // durations from ended runs, which the History has not learned yet
-	news    atomic.Bool // lessons is not empty; written under the run's lock
+	known   *estimates  // the estimates that the run uses; nil if it uses none
+	lessons []lesson    // durations from ended runs that the History has not learned yet
+	news    atomic.Bool // whether lessons is not empty; written under the run's lock
 }
 
 // lesson is the duration of a node.
@@ -303,7 +302,7 @@ type lesson struct {
 	took int64
 }
 
-// estimates returns the estimates that the run uses; nil for none.
+// estimates returns the estimates that the run uses, or nil if it uses none.
 func (r *Run) estimates() *estimates {
 	if r.learning == nil {
 		return nil
@@ -311,8 +310,8 @@ func (r *Run) estimates() *estimates {
 	return r.learning.known
 }
 
-// noteLessons records, for teach, the durations of the nodes that completed since this process began or continued the run. The caller holds
-// the run's lock.
+// noteLessons records the durations of the nodes that completed since this process began or continued the run, so that teach can pass them to the
+// History. The caller holds the run's lock.
 //
 //go:noinline
 func (r *Run) noteLessons() {
@@ -325,12 +324,12 @@ func (r *Run) noteLessons() {
 	}
 	if before == 0 && len(root.learning.lessons) > 0 {
 		root.learning.news.Store(true)
-		root.timers++ // keeps Wait from returning before the History has learned
+		root.timers++ // makes Wait return only after the History has learned
 	}
 }
 
-// teach passes the recorded durations to the run's History, if there are any. r must be an outermost run. teach releases the run's lock
-// while it waits for the lock of the History, which other runs use, too.
+// teach passes the recorded durations to the run's History, if there are any. r must be an outermost run. teach releases the run's lock while it
+// waits for the lock of the History, which other runs also use.
 //
 //go:noinline
 func (r *Run) teach() {
@@ -357,7 +356,7 @@ func (r *Run) teach() {
 	r.release(r.now())
 }
 
-// lesson returns the duration of the last attempt of a node. ok is false if the History must not learn this duration.
+// lesson returns the duration of the last attempt of a node. ok is false if the History must not learn the duration.
 func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 	rec, p := &r.records[ref], &r.plan.net
 	if r.st.Word(ref).Status() != Completed || rec.attempts == 0 || rec.fallback || p.Is(ref, machine.FlagMocked|machine.FlagGate) || p.Is(ref, machine.FlagInline) && !p.Is(ref, machine.FlagComposite) {

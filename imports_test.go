@@ -19,8 +19,8 @@ import (
 
 const modulePath = "github.com/seed-c794f7ef/kahn"
 
-// below are the packages on which the root package builds, each with the packages among them that it imports. Otherwise
-// they import only internal packages of the module.
+// below lists the packages on which the root package builds. It maps each to the packages in this list that it imports. Apart from these, it
+// imports only internal packages of the module.
 var below = map[string][]string{
 	modulePath + "/reactive": nil,
 	modulePath + "/machine":  {modulePath + "/reactive"},
@@ -30,7 +30,7 @@ var below = map[string][]string{
 
 func isBelow(pkg string) bool { _, ok := below[pkg]; return ok }
 
-// notInMachine are packages that machine must not import: it has no clock, and calls no user code.
+// notInMachine lists packages that machine must not import: it has no clock and calls no user code.
 var notInMachine = []string{"context", "time"}
 
 // checkImport reports whether the package in dir, a slash-separated path from the root of the repository, may import
@@ -70,7 +70,7 @@ func checkImport(dir, imported string) error {
 	case dir == "inspector" && imported == modulePath+"/schedule": // the page shows schedules
 	case dir == "store/postgres/postgrestest" && imported == modulePath+"/store/postgres/localserver":
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
-		// The formats build on the definition, not the other way round.
+		// The formats import package definition, which does not import the formats.
 		if slices.Contains([]string{"definition/yaml", "definition/import"}, dir) && imported == modulePath+"/definition" || within(modulePath+"/definition/internal") {
 			return nil
 		}
@@ -81,13 +81,13 @@ func checkImport(dir, imported string) error {
 	return nil
 }
 
-// skipped reports whether a folder has no code of the library: a program that uses it, a hidden folder or data.
+// skipped reports whether a folder is not checked: a program that uses the library, a hidden folder, or data.
 func skipped(file, name string) bool {
 	hidden := file != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_"))
 	return hidden || name == "testdata" || name == "node_modules" || slices.Contains([]string{"examples", "bench", "cmd", "verify"}, file)
 }
 
-// TestImports checks that imports point one way: programs, sub-packages, root, internal.
+// TestImports checks that programs import sub-packages, sub-packages the root, and the root internal packages, and never the reverse.
 func TestImports(t *testing.T) {
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(file string, entry fs.DirEntry, err error) error {
@@ -215,8 +215,7 @@ func TestCheckImport(t *testing.T) {
 	}
 }
 
-// recovers are the functions outside internal/foreign that recover from panics, each with the reason why it does not use
-// foreign.Contain.
+// recovers lists the functions outside internal/foreign that recover from panics, with the reason why each does not use foreign.Contain.
 var recovers = map[string]string{
 	"run_worker.go perform":          "one deferred function for all attempts of a worker: a call by Contain costs 5 ns a node",
 	"reactive/depend.go call":        "it restores the tracker in the same deferred function",

@@ -21,45 +21,45 @@ import (
 // inbox holds the requests that were posted to the store for the run. The run's lock guards it, except the atomic
 // fields.
 //
-// To take a request is to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no
-// request waits, and until then it counts as a timer of the run. The answer to a request goes into the outbox in the same critical section
-// in which the request takes effect. A life of the run begins when a process begins or continues the run. The requests that wait at that
-// time are taken before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be
-// called under the run's lock. Stops are taken in the critical section in which the run begins: if a continued run were stopped earlier,
-// its cleanup nodes and its end node would not run. A run that is cancelled before it has ever begun ends at once.
+// To take a request means to perform it and to answer it. One goroutine at a time takes the requests, in their order. It returns when no request
+// is waiting, and until then it counts as a timer of the run. The answer to a request is put into the outbox in the same critical section in
+// which the request takes effect. A life of the run begins when a process begins or continues the run. The requests that are waiting at that time
+// are taken before any step is called. Signals are taken before the run begins, since the codec that decodes their values must not be called
+// under the run's lock. Stops are taken in the critical section in which the run begins: if a continued run were stopped earlier, its cleanup
+// nodes and its end node would not be performed. A run that is cancelled before it has ever begun ends at once.
 //
-// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value
-// needs may not have arrived. Later requests do not wait for the signal. But a store takes answers in the order of the requests, so it gets
-// the later answers only after the answer to the signal. Until then the record of the run contains the later answers, so that the next life
-// does not perform those requests again.
+// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: the key or the blob that the value needs
+// may not have arrived. Later requests do not wait for the signal. But a store accepts answers only in the order of the requests, so the later
+// answers are sent to the store after the answer to the signal. Until then the record of the run contains the later answers, so that the next
+// life does not perform those requests again.
 type inbox struct {
 	from    store.Inbox
-	waiting []store.PostedRequest // loaded, not yet taken
+	waiting []store.PostedRequest // loaded but not yet taken
 	loaded  uint64                // the number of the last request loaded
 	taken   uint64                // the number of the last request whose answer was put into an outbox
-	taking  bool                  // a goroutine takes requests or is about to, so no second one starts
+	taking  bool                  // whether a goroutine takes requests or is about to; then no second goroutine starts
 	idle    chan struct{}         // closed when the first goroutine that takes requests ends
-	more    atomic.Bool           // the store may have more requests
-	open    atomic.Bool           // the run is prepared, so its lock may be taken
-	stop    func()                // ends the watch; nil before the watch begins
-	retry   *time.Timer           // repeats a load after a failure of the store; nil if there was none
+	more    atomic.Bool           // whether the store may have more requests
+	open    atomic.Bool           // whether the run is prepared, so that its lock may be taken
+	stop    func()                // ends the watch; nil before the watch has begun
+	retry   *time.Timer           // repeats a load after a failure of the store; nil if no load has failed
 
-	aside  []store.PostedRequest // requests that could not be read, in their order
-	unread map[uint64]error      // by number: why a request could not be read, until the request is answered
-	passes int                   // how many rounds in a row met a request that could not be read
-	again  *time.Timer           // retries the requests in aside; nil if there are none
-	ahead  []aheadState          // the answers to requests behind an unanswered request, in their order
+	aside  []store.PostedRequest // the requests that could not be read, in their order
+	unread map[uint64]error      // maps the number of a request that could not be read to the reason, until the request is answered
+	passes int                   // the number of successive rounds in which a request could not be read
+	again  *time.Timer           // tries the requests in aside again; nil if there are none
+	ahead  []aheadState          // the answers to requests that follow an unanswered request, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that comes to rest while a request waits whose value the run's [Encoding] cannot read now.
-// The key or the blob that the value needs may be missing. The request waits in the store, and the process that continues the run tries
+// ErrUndecoded is matched by the error of a run that comes to rest while a request is waiting whose value the run's [Encoding] cannot read now.
+// The key or the blob that the value needs may be missing. The request stays in the store, and the next process that continues the run tries
 // again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
-// openInbox loads the requests that wait for an acquired run, and begins to watch for more.
+// openInbox loads the requests that are waiting for an acquired run, and begins to watch for more.
 func (r *Run) openInbox(stored *store.Run) (err error) {
 	from, ok := r.durable.store.(store.Inbox)
-	if !ok || r.cfg.idle { // the run only writes its first transaction
+	if !ok || r.cfg.idle { // this run only writes its first transaction
 		return nil
 	}
 	in := &inbox{from: from, loaded: stored.Taken, taken: stored.Taken, taking: true, idle: make(chan struct{})}
@@ -81,7 +81,7 @@ func (r *Run) openInbox(stored *store.Run) (err error) {
 	})
 }
 
-// load loads the requests whose numbers are above the argument after. The caller does not hold the run's lock.
+// load loads the requests whose numbers are greater than after. The caller does not hold the run's lock.
 func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
 	err = guarded(func() (err error) {
 		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
@@ -90,7 +90,7 @@ func (in *inbox) load(ctx context.Context, run string, after uint64) (list []sto
 	return list, err
 }
 
-// add appends a page of requests to the waiting ones.
+// add appends a page of requests to the waiting requests.
 func (in *inbox) add(page []store.PostedRequest) {
 	for _, q := range page {
 		if in.loaded = q.Number; !in.hasAnswer(q.Number) {
@@ -108,7 +108,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore sets in.ahead to the answers in the record of the run, which the store has not received as answers yet.
+// restore sets in.ahead to the answers in the record of the run. The store has not received these as answers yet.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return
@@ -117,10 +117,10 @@ func (in *inbox) restore(ahead []store.TakenRequest) {
 	in.waiting = slices.DeleteFunc(in.waiting, func(q store.PostedRequest) bool { return in.hasAnswer(q.Number) })
 }
 
-// holds reports whether there are answers that the store does not have yet.
+// holds reports whether there are answers that the store has not received yet.
 func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
 
-// answersAhead returns the answers that the store does not have yet.
+// answersAhead returns the answers that the store has not received yet.
 func (in *inbox) answersAhead() []store.TakenRequest {
 	if in == nil {
 		return nil
@@ -128,8 +128,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end adds to c, the commit that ends the run, the answers that the store does not have yet. Requests between these
-// answers could not be read. end refuses such requests, since a run that ends refuses all requests that still wait.
+// end adds the answers that the store has not received yet to c, the commit that ends the run. Between the numbers of these answers lie the
+// numbers of requests that could not be read. end refuses those requests, since a run that ends refuses all requests that are still waiting.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -140,8 +140,7 @@ func (in *inbox) end(c *store.Commit) {
 	in.ahead = nil
 }
 
-// unreadable returns the error of a run that comes to rest with requests that it could not read; nil if there are
-// none.
+// unreadable returns the error of a run that comes to rest with requests that it could not read, or nil if there are none.
 func (in *inbox) unreadable() error {
 	if in == nil || len(in.unread) == 0 {
 		return nil
@@ -153,7 +152,7 @@ func (in *inbox) unreadable() error {
 	return err
 }
 
-// isBusy reports whether a goroutine takes requests. While one does, the run does not end at rest.
+// isBusy reports whether a goroutine takes requests. Until it finishes, a run at rest does not end.
 func (in *inbox) isBusy() bool { return in != nil && in.taking }
 
 // close ends the watch. The caller does not hold the run's lock.
@@ -176,8 +175,8 @@ func (in *inbox) giveUp() {
 	}
 }
 
-// followInbox begins to take the requests of a prepared run. If the parameter now is set, the run begins at once, and
-// followInbox waits until the requests that have arrived are taken.
+// followInbox begins to take the requests of a prepared run. If now is set, the run begins at once, and followInbox waits until the requests that
+// have already arrived are taken.
 func (r *Run) followInbox(now bool) {
 	if r.durable == nil || r.durable.inbox == nil {
 		return
@@ -195,7 +194,7 @@ func (r *Run) followInbox(now bool) {
 	}
 }
 
-// wakeInbox begins to take requests, unless a goroutine already does.
+// wakeInbox starts a goroutine that takes requests, unless one is already running.
 func (r *Run) wakeInbox() {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -204,7 +203,7 @@ func (r *Run) wakeInbox() {
 	}
 }
 
-// mayTake reports whether the run can still write the answers to requests, and so may take requests.
+// mayTake reports whether the run can still write the answers to requests. If it cannot, it must not take requests.
 func (r *Run) mayTake() bool {
 	d := r.durable
 	return !d.given && d.failed == nil && !r.concluded()
@@ -217,7 +216,7 @@ func (r *Run) startTaking() {
 	go r.takeRequests()
 }
 
-// takeRequests takes requests until none waits.
+// takeRequests takes requests until none is waiting.
 func (r *Run) takeRequests() {
 	var q *store.PostedRequest
 	over := false
@@ -276,9 +275,9 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first waiting request is taken before the run begins. It returns true for a signal and, if the run has
-// never begun, for every request except the cancel of a node. It returns true even for the cancel of a node if a cancel of the run follows,
-// since the run then ends without having begun.
+// startsPending reports whether the first waiting request is taken before the run begins. For a continued run this holds only for a signal. For a
+// run that has never begun, it holds for every request except the cancel of a node; and even for the cancel of a node if a cancel of the run
+// follows, since the run then ends without having begun.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -292,8 +291,8 @@ func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives an ended run as the first waiting request says, or refuses this request. It takes only one request: after a refusal
-// the run stays due for the next redrive.
+// restoreAsked redrives an ended run as the first waiting request demands, or refuses this request. It takes only one request: if it refuses that
+// request, the run stays due, so the next redrive is taken later.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -316,7 +315,7 @@ func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 			return x, nil
 		}
 		if !slices.ContainsFunc([]error{ErrUnknownNode, ErrHandlers, ErrBadOption, ErrCompensation}, func(kind error) bool { return errors.Is(err, kind) }) {
-			return nil, err // the request waits for a process that can judge it
+			return nil, err // the request stays for a process that can judge it
 		}
 	}
 	d, answer := r.durable, store.TakenRequest{Number: q.Number, Refused: cmp.Or(errorText(err), "refused")}
@@ -340,25 +339,25 @@ func redrivingModes(what *store.Redriving) map[RedriveMode]*bool {
 		RepeatCompensations: &what.RepeatCompensations, CompensatedByHand: &what.CompensatedByHand}
 }
 
-// refuseRedrives refuses the redrives that wait for an ended run that is being redriven.
+// refuseRedrives refuses the redrives that are waiting for an ended run which is being redriven.
 func (r *Run) refuseRedrives() {
 	for in := r.durable.inbox; in.asksRedrive(); in.waiting = in.waiting[1:] {
 		r.durable.answerRequest(in.waiting[0].Number, r.redrivenBefore())
 	}
 }
 
-// redrivenBefore returns the error of a redrive that was posted before another redrive of the run began.
+// redrivenBefore returns the error for a redrive that was posted before another redrive of the run began.
 func (r *Run) redrivenBefore() error {
 	return fmt.Errorf("%w: run %s was redriven after the request was posted", ErrNotEnded, quoteID(r.ID()))
 }
 
-// stops reports whether a request cancels the run or one of its nodes, which needs no user code.
+// stops reports whether a request cancels the run or one of its nodes. Such a request needs no user code.
 func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops is called when the run begins. It takes the waiting stops and ends of awaited runs, up to the first request of another kind,
-// and starts a goroutine that takes that request and the later ones. The caller holds the run's lock.
+// takeStops is called when the run begins. It takes the waiting requests that stop something or report the end of an awaited run, up to the first
+// request of another kind. It starts a goroutine that takes that request and the later ones. The caller holds the run's lock.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
@@ -374,8 +373,8 @@ func (r *Run) takeStops(now int64) {
 	}
 }
 
-// repeatLoad loads the requests again after a pause, because the store has failed. If the store never answers, the run's lease expires, and
-// the repetition ends. The caller holds the run's lock.
+// repeatLoad loads the requests again after a pause, because the store has failed. If the store never answers, repeatLoad stops when the run's
+// lease expires. The caller holds the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		if in.retry != nil {
@@ -388,7 +387,7 @@ func (r *Run) repeatLoad() {
 	}
 }
 
-// perform performs a request. It calls user code; the caller does not hold the run's lock.
+// perform performs a request. It calls user code, so the caller must not hold the run's lock.
 func (r *Run) perform(q *store.PostedRequest) {
 	var err error
 	switch {
@@ -411,9 +410,9 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded delivers the end of another run to the node that awaits that run. If no node does, performEnded refuses the request. The
-// refusal loses nothing if the node is in a graph that is not known yet: when that node is restored, it asks the store about the awaited
-// run again, see awaitAgain. The caller holds the run's lock.
+// performEnded delivers the end of another run to the node that awaits that run. If no node awaits it, performEnded refuses the request. Nothing
+// is lost if the node is in a graph that is not known yet: when the node is restored, it asks the store about the awaited run again, see
+// awaitAgain. The caller holds the run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -427,7 +426,7 @@ func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	}
 	x.awaited = slices.DeleteFunc(x.awaited, func(a awaitedRun) bool { return a.Run == e.Run })
 	x.awaited = append(x.awaited, awaitedRun{e, at.records[ref].attempts})
-	delete(r.durable.awaits, q.Node) // the answer has ended the await
+	delete(r.durable.awaits, q.Node) // the answer ended the await
 	at.wake(now)
 	if r.tree != nil {
 		r.tree.touch(at)
@@ -444,8 +443,8 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// The method await adds to c, the commit with a node's record, the id of the run that the store must await for the node.
-// It adds nothing if the node awaits the same run as before, or still awaits none.
+// await adds the await of a node to c, the commit that contains the node's record. The store then reports to the node when the awaited run ends.
+// If the node awaits the same run as before, or still awaits no run, await adds nothing.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -464,8 +463,8 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// withdrawAwaits does nothing unless the commit ends this run. Then it adds to the commit an Await without a Run for each node that awaits
-// another run. Such an Await withdraws the node's await.
+// withdrawAwaits withdraws all awaits if the commit ends this run, and otherwise does nothing. For each node that awaits another run, it adds an
+// Await without a Run to the commit.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return
@@ -497,8 +496,8 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. If the node would accept an answer but the value cannot be read or written now, performSignal has no
-// effect, and read is false.
+// performSignal delivers a signal. If the node would accept an answer but the value cannot be read or written now, performSignal has no effect
+// and returns read as false.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
 	if s.Value, err = decodeValue(r.cfg.codec, q.Value); err == nil {
@@ -515,7 +514,7 @@ func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	return false, err
 }
 
-// setAside puts aside a request that could not be read, and reports why.
+// setAside puts a request that could not be read into the list aside, and reports the reason.
 func (r *Run) setAside(q *store.PostedRequest, err error) {
 	in := r.durable.inbox
 	err = fmt.Errorf("%w: request %s for %s waits: %w", ErrUndecoded, quoteID(q.ID), quoteID(q.Node), err)
@@ -532,7 +531,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 	in.unread[q.Number] = err
 	in.aside = append(in.aside, *q)
-	repeated := in.passes > 0 // the first failure is not reported here, since the run's error reports it if the run comes to rest
+	repeated := in.passes > 0 // the first failure is not reported here: the run's error reports it if the run comes to rest
 	if in.again == nil {
 		in.passes++
 		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
@@ -543,7 +542,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 }
 
-// takeAside tries the requests in aside again.
+// takeAside tries the requests in the list aside again.
 func (r *Run) takeAside() {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -558,14 +557,14 @@ func (r *Run) takeAside() {
 	}
 }
 
-// reply answers a request that has had no effect, because the run refused it or because it repeats a signal that the run has received.
+// reply answers a request that had no effect, because the run refused it or because it repeats a signal that the run has received.
 func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
 
-// answerRequest puts the answer to a request into the outbox. While an earlier request has no answer, the answer goes into the record of
-// the run instead. If the run is no longer written, answerRequest does nothing: the next life of the run takes the request. The caller
-// holds the run's lock.
+// answerRequest puts the answer to a request into the outbox. If an earlier request has no answer yet, the answer is put into the record of the
+// run instead. If the run is no longer written, answerRequest does nothing: the next life of the run takes the request. The caller holds the
+// run's lock.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
 	if d.failed != nil || in.hasAnswer(number) {
@@ -590,13 +589,13 @@ func (d *durable) answerRequest(number uint64, err error) {
 	}
 }
 
-// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may
-// store it with the Post of a [store.Inbox]; the process that performs the run applies it under the rules of [Run.Signal]. gate is the path
-// of the node or its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the
-// Decision has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
+// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store the
+// request with the Post of a [store.Inbox]. The process that performs the run applies the request by the rules of [Run.Signal]. gate is the path
+// of the node or its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the Encoding of the run. If the Decision
+// has no ID, PrepareSignal makes a unique one. A program that sets the ID may prepare and post the same request again.
 //
-// The run refuses a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request keeps
-// waiting, see [ErrUndecoded].
+// The run refuses such a request only because of the run's plan or the state of the node. If the run cannot decode the value, the request stays
+// in the store, see [ErrUndecoded].
 //
 // The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run or a
 // node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.
@@ -619,17 +618,17 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 	return q, q.Check()
 }
 
-// PrepareRedrive returns a request that redrives an ended durable run. Any process may store it with the Post of a [store.Inbox], without
-// the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins the
-// redrive under the rules of [Redrive]. The argument nodes has the paths of the nodes to redrive; if it is empty, all nodes that failed,
-// were aborted or were cancelled are redriven. The argument by says who asks. Of the options, only a [RedriveMode] matters.
+// PrepareRedrive returns a request that redrives an ended durable run. Any process may store the request with the Post of a [store.Inbox], even
+// without the graph. The next process that has the graph and performs the run, by [Runner.Serve] or by [Execute] with the run's [RunID], begins
+// the redrive by the rules of [Redrive]. nodes lists the paths of the nodes to redrive; if it is empty, all nodes that failed, were aborted or
+// were cancelled are redriven. by contains who requests the redrive. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
 // FindRequest returns the outcome. The run refuses the redrive if a path names no node or if nodes have handled failures, see [ErrHandlers]; the
-// refusal has the text of the error. The ID of the request is new; a program that sets an ID of its own may post the request again. Errors match
+// refusal contains the text of the error. The request gets a new ID. A program that sets its own ID may post the request again. Errors match
 // [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
@@ -652,11 +651,11 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 	return q, q.Check()
 }
 
-// wake is an entry in durable.alarms, the queue of those alarms that the next life of the run needs, too.
+// wake is an entry in durable.alarms, the queue of the alarms that the next life of the run also needs.
 type wake struct{ due.Entry }
 
-// afterAsStored is like the method after, but for an alarm that the next life of the run needs, too: the end of a
-// backoff or of a pause, or a deadline. The store records when the first such alarm is due.
+// afterAsStored is like after, but for an alarm that the next life of the run also needs: the end of a backoff or of a pause, or a deadline. The
+// store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {
@@ -666,8 +665,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt returns when a process must continue the run even if no signal arrives. That is at once if the run was left
-// while it had more to do than to wait.
+// wakeAt returns the time when a process must continue the run even if no signal arrives. If the run was left although it still had work, see
+// hasWork, this is the current time.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():
@@ -680,7 +679,7 @@ func (d *durable) wakeAt(root *Run) time.Time {
 	return root.timeAt(d.alarms.Due()).UTC().Round(0)
 }
 
-// hasWork reports whether the run, or one nested in it, has more to do than to wait.
+// hasWork reports whether the run, or a run nested in it, does more than wait for signals, backoffs and pauses.
 func (r *Run) hasWork() bool {
 	return r.st.HasWork(r.pausing()) || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork(c.pausing()) })
 }
@@ -695,7 +694,7 @@ func (r *Run) pausing() (n int) {
 	return n
 }
 
-// postSignal posts a signal for a run at rest.
+// postSignal posts a signal for a run at rest. The next life of the run takes it.
 func (r *Run) postSignal(ctx context.Context, s *signal) error {
 	if r.mailbox() == nil {
 		return ErrAtRest
@@ -716,7 +715,7 @@ func (r *Run) postSignal(ctx context.Context, s *signal) error {
 	return nil
 }
 
-// mailbox returns the store's inbox for requests to the next life of the run, or nil if the store has no inbox.
+// mailbox returns the store's inbox, or nil if the store has none. Requests in the inbox are for the next life of the run.
 func (r *Run) mailbox() store.Inbox {
 	if r.durable == nil {
 		return nil

@@ -26,11 +26,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// TestRandomLives leads random runs through their lives. The graphs have composites, gates, steps that suspend themselves, groups,
-// retries and cleanup nodes. The runs are signalled, left, shut down, stopped at any depth and resumed, from snapshots or from a
-// store, in any order. Whatever happens, a run ends in time after it was asked to, and then holds nothing, and its events are one
-// stream over all lives. With KAHN_SEED=<n> the test leads only the lives of seed n; with KAHN_LONG=1 it leads the lives of 150,000
-// seeds and begins at a fresh seed.
+// TestRandomLives leads random runs through several lives. The graphs have composites, gates, steps that suspend, groups, retries and cleanup
+// nodes. The runs are signalled, left, shut down, stopped at any depth and resumed, from snapshots or from a store, in any order. A run that was
+// asked to end must end in time and then hold no resources, and its events must form one stream over all lives. With KAHN_SEED=<n> the test
+// performs only seed n. With KAHN_LONG=1 it performs 150,000 seeds, from a new first seed.
 func TestRandomLives(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -48,7 +47,7 @@ func TestRandomLives(t *testing.T) {
 		count = 300
 	}
 	var seen livesSeen
-	for _, seed := range []uint64{36525, 43755, 474852948, expandedSeeds + 878, 4769752511} { // these found defects that no smaller seed found
+	for _, seed := range []uint64{36525, 43755, 474852948, expandedSeeds + 878, 4769752511} { // these seeds found defects that no smaller seed found
 		randomLives(t, seed, &seen)
 	}
 	begin := firstSeed(t)
@@ -77,15 +76,15 @@ func TestRandomLives(t *testing.T) {
 // expandedSeeds is the first seed whose graph has nodes that expand.
 const expandedSeeds = 1 << 32
 
-// livesSeen counts kinds of events, so that the test fails if it no longer covers them.
+// livesSeen counts kinds of events. If an event no longer occurs, the test fails.
 type livesSeen struct {
 	sync.Mutex
 	counts struct{ lives, resumed, left, interrupted, stopped, signalled, stored, terminal, killed int }
-	looks  map[kahn.WhyKind]int // if it is not nil, the runs are inspected, one at a time: see TestRandomLooks
+	looks  map[kahn.WhyKind]int // if not nil, the runs are inspected, one at a time: see TestRandomLooks
 }
 
-// store returns the store of a run. For a run that is inspected, the store takes time, so that there is something to
-// see.
+// store returns the store of a run. The store of a run that is inspected takes time for each call, so that an inspection can fall between two
+// calls.
 func (s *livesSeen) store() store.Store {
 	db := store.Store(new(store.Memory))
 	if s.looks == nil {
@@ -202,8 +201,8 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			if left := run.Leftovers(); left != "" && res.Status.Terminal() {
 				problem += ", left over: " + left
 			}
-			// An answer was posted while the run was at rest, or before a graph was known again. Its gate has timed out, or was aborted
-			// because another gate timed out: what is overdue settles first.
+			// An answer was posted while the run was at rest, or before a graph was known again. Its gate has timed out, or was aborted because
+			// another gate timed out: deadlines that have passed precede answers.
 			late := func(err error) bool {
 				return (stored || deep != nil) && (errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrTransition))
 			}
@@ -247,8 +246,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 	said = true
 }
 
-// randomActs does a few things to a run and then asks it to end; in the last life it stops the run. It returns a
-// description.
+// randomActs performs some random acts on a run and then asks it to end. In the last life it stops the run. It returns a description of the acts.
 func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, last bool, seen *livesSeen, deep *deepAnswers) string {
 	var acts []string
 	did := func(format string, args ...any) { acts = append(acts, fmt.Sprintf(format, args...)) }
@@ -275,7 +273,7 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 		}
 	}
 	most, longest := 8, 40
-	if deep != nil && len(deep.waiting) > 0 && rng.IntN(2) == 0 { // a life that ends before an expanded node has its graph again
+	if deep != nil && len(deep.waiting) > 0 && rng.IntN(2) == 0 { // this life ends before an expanded node has its graph again
 		most, longest = 3, 8
 	}
 	for range rng.IntN(most) {
@@ -321,7 +319,7 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 	}
 	switch how := rng.IntN(4); {
 	case last:
-		if rng.IntN(2) == 0 { // a stop comes while the run is being left
+		if rng.IntN(2) == 0 { // the stop comes while the run is being left
 			leave()
 			pause := time.Duration(1+rng.IntN(20)) * ms
 			did("%v", pause)
@@ -342,22 +340,22 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 	return strings.Join(acts, ", ")
 }
 
-// deepAnswers are answers for nodes that wait at any depth, including nodes that waited in the previous life. The graph of an expanded node
-// around them may not be known yet.
+// deepAnswers holds answers for nodes that wait at any depth, including nodes that waited in the previous life. If such a node is inside an
+// expanded node, that node's graph may not be known yet.
 type deepAnswers struct {
-	db      store.Store       // nil without one
-	waiting []string          // at the end of the previous life
-	ids     map[string]string // of the acknowledged answers, by path
+	db      store.Store       // nil without a store
+	waiting []string          // the paths of the nodes that waited at the end of the previous life
+	ids     map[string]string // the ids of acknowledged answers, by path
 }
 
-// answer gives an answer, and returns the path of its node; "" if no node took one.
+// answer gives an answer, and returns the path of its node, or "" if no node accepted an answer.
 func (x *deepAnswers) answer(rng *rand.Rand, run *kahn.Run, waits []kahn.Wait) string {
 	paths := slices.Clone(x.waiting)
 	for _, w := range waits {
 		paths = append(paths, w.Node)
 	}
 	select {
-	case <-run.Done(): // an answer would now wait in the store
+	case <-run.Done(): // an answer would now remain in the store
 		return ""
 	default:
 	}
@@ -373,7 +371,7 @@ func (x *deepAnswers) answer(rng *rand.Rand, run *kahn.Run, waits []kahn.Wait) s
 	return path
 }
 
-// missing returns the path of a node that waits although an answer to it was acknowledged and has not been used, and records the waiting nodes. A
+// missing returns the path of a node that waits although its answer was acknowledged and has not been used. It also records the waiting nodes. A
 // node may wait again if it, or a composite around it, is attempted again.
 func (x *deepAnswers) missing(s *kahn.Snapshot, events []kahn.Event) (lost string) {
 	if x == nil {
@@ -396,7 +394,7 @@ func (x *deepAnswers) missing(s *kahn.Snapshot, events []kahn.Event) (lost strin
 	return ""
 }
 
-// posted reports whether an answer waits in the store, because it came when the run was already at rest.
+// posted reports whether an answer is in the store because it came when the run was already at rest.
 func (x *deepAnswers) posted(id string) bool {
 	in, ok := x.db.(store.Inbox)
 	if !ok {
@@ -424,8 +422,8 @@ func before(events []kahn.Event, s *kahn.Snapshot) []kahn.Event {
 	return slices.DeleteFunc(events, func(e kahn.Event) bool { return e.ID > head.Last })
 }
 
-// livesEnd waits for a run that was asked to end. Attempts take up to 70 ms. Cleanup nodes take up to 170 ms each, run one after
-// the other at every depth, and may be attempted again.
+// livesEnd waits for a run that was asked to end. Attempts take up to 70 ms. Cleanup nodes take up to 170 ms each, run one after the other at
+// every depth, and may be attempted again.
 func livesEnd(run *kahn.Run) (res *kahn.Result, problem string) {
 	select {
 	case <-run.Done():
@@ -436,7 +434,7 @@ func livesEnd(run *kahn.Run) (res *kahn.Result, problem string) {
 	return res, ""
 }
 
-// whysOf says which kinds of answers a status may have.
+// whysOf maps each status to the kinds of reasons that Why may return.
 var whysOf = map[kahn.Status][]kahn.WhyKind{
 	kahn.Idle:      {kahn.WhyPending, kahn.WhyWaiting, kahn.WhyTier, kahn.WhyChecking, kahn.WhyHeld},
 	kahn.Waiting:   {kahn.WhyWaiting, kahn.WhyTier, kahn.WhyChecking, kahn.WhyHeld},
@@ -447,7 +445,7 @@ var whysOf = map[kahn.Status][]kahn.WhyKind{
 	kahn.Completed: {kahn.WhyEnded}, kahn.Failed: {kahn.WhyEnded}, kahn.Aborted: {kahn.WhyEnded}, kahn.Cancelled: {kahn.WhyEnded}, kahn.Skipped: {kahn.WhyEnded},
 }
 
-// looker compares what a run reports about itself, at a moment when nothing in it changes.
+// looker compares different reports of a run about itself, at a moment when nothing changes.
 type looker struct {
 	run      *kahn.Run
 	statuses map[string]kahn.Status
@@ -550,7 +548,7 @@ func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
 			}
 		}
 	}
-	now := time.Now() // in a run that was left, nothing falls due any more
+	now := time.Now() // in a run that was left, no timer fires any more
 	switch y.Kind {
 	case kahn.WhyWaiting:
 		if len(y.Nodes) == 0 {
@@ -624,9 +622,9 @@ func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Wh
 	}
 }
 
-// TestRandomLooks inspects random runs in the middle of their lives. Every node has one answer, which fits its status and the statuses
-// of the other nodes. A run that is inspected continues like any other. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds
-// and begins at a fresh seed.
+// TestRandomLooks inspects random runs in the middle of their lives. For every node Why returns one reason, which fits the statuses of this node
+// and of the other nodes. An inspection does not change how a run continues. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds, from a
+// new first seed.
 func TestRandomLooks(t *testing.T) {
 	count := uint64(250)
 	if long() {
@@ -635,7 +633,7 @@ func TestRandomLooks(t *testing.T) {
 		count = 150
 	}
 	seen := livesSeen{looks: map[kahn.WhyKind]int{}}
-	for _, seed := range []uint64{907, expandedSeeds + 1628, expandedSeeds + 3012} { // these found defects that no earlier seed found
+	for _, seed := range []uint64{907, expandedSeeds + 1628, expandedSeeds + 3012} { // these seeds found defects that no earlier seed found
 		randomLives(t, seed, &seen)
 	}
 	first := firstSeed(t)
@@ -653,8 +651,8 @@ func TestRandomLooks(t *testing.T) {
 	}
 }
 
-// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, and stops
-// them at a random moment. It checks the events, and that no goroutine, slot or timer remains.
+// TestRandomTrees runs random composites whose steps fail, are slow or ignore their context, under limits, and stops them at a random moment. It
+// checks the events, and that no goroutine, slot or timer remains.
 func TestRandomTrees(t *testing.T) {
 	n := uint64(300)
 	if testing.Short() {
@@ -673,7 +671,7 @@ func TestRandomTrees(t *testing.T) {
 				d := time.Duration(h.IntN(40)) * ms
 				switch h.IntN(12) {
 				case 0:
-					time.Sleep(d + 30*ms) // whatever its context says
+					time.Sleep(d + 30*ms) // ignores the end of the context
 					return nil, ctx.Err()
 				case 1, 2:
 					time.Sleep(d)

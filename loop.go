@@ -11,37 +11,37 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Loop performs a node's Sub repeatedly, each time in a fresh nested run. After each of these iterations a test decides
-// whether another follows; there is at least one iteration. The output of the last iteration is the output of the node.
+// Loop performs a node's Sub repeatedly, each time in a new nested run. After each of these iterations a test decides whether another iteration
+// follows; there is at least one iteration. The output of the last iteration is the output of the node.
 //
-// The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, from 1. From the
-// second iteration on, "previous" is the output of the previous iteration. If an iteration fails, the node fails, with
-// [CauseSubrun]. A retry begins again with the first iteration; OverallTimeout and Timeout bound all iterations together.
+// The root inputs of an iteration are the node's parameters and "iteration", the number of the iteration, counted from 1. From the second
+// iteration on, the input "previous" is the output of the previous iteration. If an iteration fails, the node fails with [CauseSubrun]. A retry
+// of the node begins with the first iteration. OverallTimeout and Timeout bound all iterations together.
 type Loop struct {
-	// The loop continues while While is true, or Until is false. Exactly one of While, Until and UntilExpr must be set.
-	// The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test
+	// While and Until are tests. The loop continues while While returns true, or until Until returns true. Exactly one of While, Until and
+	// UntilExpr must be set. The test sees all nodes of the ended iteration, and the iteration's root inputs. An error or a panic of the test
 	// fails the node with [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
-	// UntilExpr is an alternative to Until: an expression that the graph's Evaluator parses. The loop ends when [Truthy]
-	// returns true for the expression's value.
+	// UntilExpr is an alternative to Until: an expression that the graph's Evaluator parses. The loop ends when [Truthy] returns true for the
+	// value of the expression.
 	UntilExpr string
 	// MaxIterations is the largest number of iterations. It must be set.
 	MaxIterations int
-	// OnLimit says what happens when the bound is reached and the test asks for another iteration. Default: [LoopFail].
+	// OnLimit selects what happens when MaxIterations is reached and the test demands another iteration. Default: [LoopFail].
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
-	// Pause is how long the loop waits between two iterations; zero means not at all. A loop that pauses holds no slot, and the event
-	// node.paused reports the pause. Stops and timeouts end the pause at once. The time while no process performs the run counts: a resumed
-	// run waits only for the rest of the pause, and does not call the loop's test again.
+	// Pause is the time that the loop waits between two iterations; zero means that it does not wait. A loop that pauses holds no slot, and the
+	// event node.paused reports the pause. Stops and timeouts end the pause at once. Time in which no process performs the run also counts: a
+	// resumed run waits only for the rest of the pause, and does not call the loop's test again.
 	Pause time.Duration
 }
 
-// LoopLimit says what happens when a loop has reached its MaxIterations.
+// LoopLimit selects what happens when a loop has reached its MaxIterations.
 type LoopLimit uint8
 
-// What happens at the bound of a loop.
+// The values of LoopLimit.
 const (
 	LoopFail LoopLimit = iota // the loop fails with [CauseLoopLimit] and an error that matches [ErrLoopLimit]
 	LoopStop                  // the loop completes
@@ -51,7 +51,7 @@ const (
 
 var loopLimitNames = enum.Of[LoopLimit]("loop limit", "fail", "stop")
 
-// String returns "fail" or "stop".
+// String returns the name of l: "fail" or "stop".
 func (l LoopLimit) String() string { return loopLimitNames.Name(l) }
 
 // MarshalText encodes l as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -60,7 +60,7 @@ func (l LoopLimit) MarshalText() ([]byte, error) { return loopLimitNames.Text(l)
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (l *LoopLimit) UnmarshalText(text []byte) error { return loopLimitNames.Parse(l, text) }
 
-// ErrLoopLimit fails a loop that has reached its MaxIterations.
+// ErrLoopLimit is matched by the error of a loop that fails because it has reached its MaxIterations.
 var ErrLoopLimit = errors.New("loop limit reached")
 
 func (l *Loop) check(n *node, bad report) {
@@ -87,7 +87,7 @@ func (l *Loop) check(n *node, bad report) {
 	}
 }
 
-// again returns the loop's test, as a function that returns true if another iteration follows.
+// again returns the loop's test as a function that returns true if another iteration follows.
 func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 	switch {
 	case l.While != nil:
@@ -113,7 +113,7 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	return c
 }
 
-// iterations is the result of a loop's iterations before the current one.
+// iterations is the result of a loop's earlier iterations, without the current one.
 type iterations struct {
 	degraded int   // the number of the first degraded iteration; 0 for none
 	last     any   // the output of the last iteration
@@ -132,8 +132,8 @@ func (it iterations) with(c *Run, collect bool) iterations {
 	return it
 }
 
-// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If more is
-// true, another iteration follows, and soFar is the result of all iterations up to now.
+// ofIteration returns the conclusion of a loop after the run of an iteration has ended. If more is true, another iteration follows instead, and
+// soFar is the result of all iterations up to now.
 func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, more bool) {
 	r, ref, child := w.run, w.task.Ref, comp.child
 	n := r.plan.node(ref)
@@ -165,13 +165,13 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	return c, soFar, false
 }
 
-// iterate begins the next iteration of a loop, or the pause before it. If the loop must stop, it returns the conclusion of
-// the loop instead.
+// iterate begins the next iteration of a loop, or the pause before this iteration, and returns begun as true. If the loop must stop, iterate
+// returns the conclusion of the loop instead.
 func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun bool) {
 	r, ref, step := w.run, w.task.Ref, w.step
 	s := &r.st
 	s.Lock()
-	if r.current(ref) != step { // the attempt was abandoned; the method finish checks this, too
+	if r.current(ref) != step { // the attempt was abandoned; finish also checks this
 		s.Unlock()
 		return c, false
 	}
@@ -182,7 +182,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, false
 	}
 	w.now = r.now()
-	r.disarm(&r.extras[ref].grace) // the test has returned before the grace has passed
+	r.disarm(&r.extras[ref].grace) // the test returned within the grace
 	comp.before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
@@ -197,8 +197,8 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	return c, true
 }
 
-// stoppedFor returns why the run was stopped or, if it was not, the cause of a draining stop of the loop, which lets the
-// loop finish its iteration. It returns CauseNone if there is no such stop.
+// stoppedFor returns why the run was stopped or, if it was not stopped, the cause of a draining stop of the loop. A draining stop lets the loop
+// finish its iteration. If there is no such stop, stoppedFor returns CauseNone.
 func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
@@ -206,9 +206,9 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If only the loop itself was
-// stopped or has timed out, the failure that stoppedLoop returns is not final: the outcome becomes that of the stop or
-// the timeout when the node is settled. The caller holds the run's lock.
+// stoppedLoop returns the conclusion of a loop that must stop before its next iteration. If only the loop itself was stopped or has timed out,
+// the failure in this conclusion is not final: when the node is settled, the stop or the timeout decides the outcome. The caller holds the run's
+// lock.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -220,7 +220,7 @@ func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	return c
 }
 
-// nextIteration begins the next iteration of a loop, after a pause or at once. The caller holds the run's lock.
+// nextIteration begins the next iteration of a loop, at once or after a pause. The caller holds the run's lock.
 func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	next := r.iterationRun(step, p.next, comp.before.last)
 	for _, f := range p.failed {
@@ -234,13 +234,13 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 	r.beginChild(comp, next, now)
 }
 
-// pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop,
-// and a run that is not being left does not come to rest.
+// pause is the time between two iterations of a loop. In the State the loop is still running, so a stop reaches the loop. The run does not come
+// to rest during the pause, unless the run is being left.
 type pause struct {
 	next   int            // the number of the next iteration
-	due    int64          // when the iteration begins, in ns since the run's start
+	due    int64          // the time when the iteration begins, in ns since the run's start
 	failed []groupFailure // the groups whose members were stopped in this attempt of the loop
-	over   bool           // the pause was interrupted, and a worker concludes the loop
+	over   bool           // whether the pause was interrupted, so that a worker concludes the loop
 }
 
 // awaitIteration arms the alarm for the next iteration of a loop that pauses.
@@ -252,13 +252,13 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 		if step == nil || x.comp.pause != p || p.over {
 			return // the loop was stopped during the pause
 		}
-		r.wake(now) // a run that is being left may be at rest by now, as after a backoff
+		r.wake(now) // as after a backoff, a run that is being left may now be at rest
 		x.comp.pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})
 }
 
-// interruptPause ends the pause of a loop that must stop. A worker concludes the loop, as after an iteration.
+// interruptPause ends the pause of a loop that must stop. Then a worker concludes the loop, as after an iteration.
 func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	if p := x.comp.pause; !p.over {
 		p.over = true

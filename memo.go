@@ -22,27 +22,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Memo completes nodes that ask for it, see [Node.Memo], with the output of an earlier run in which the node had the same inputs, without
-// calling their steps. A Memo is an option, and any number of runs may share it. If several runs want the same output at the same time, one
-// of them asks the Cache and calls the step; the other runs wait for its node to end. A Memo keeps only outputs of completed nodes, until
-// these nodes are undone.
+// Memo completes a node with the output of an earlier run in which the node had the same inputs, without calling its step. A node requests this
+// with [Node.Memo]. A Memo is an option, and any number of runs may share it. If several runs need the same output at the same time, one of them
+// asks the Cache and calls the step; the other runs wait until this run's node ends. A Memo keeps only outputs of completed nodes, until these
+// nodes are undone.
 //
-// The inputs of a node are its Config, its parameters and what its predecessors delivered; for an item, its value. What the step has read
-// counts, too: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item moves to another
-// index, the output is still found. See docs/memo.md for the contents of a key; [Node.MemoKey] replaces the key.
+// The inputs of a node are its Config, its parameters, the values that its predecessors delivered and, for an item, its value. Other values count
+// as inputs if the step has read them: root inputs, the index of an item, results of earlier ancestors. If anything else changes, or an item
+// moves to another index, the output is still found. docs/memo.md describes the key; [Node.MemoKey] replaces it.
 //
-// A node whose output is found does not start. Its NodeResult has Memoized set, and Hit says which run made the output, and when. If the
-// inputs have no JSON form, or the Cache fails, the step is called and the node's log says why. The zero value keeps everything in memory.
+// A node whose output is found does not start. Its NodeResult has Memoized set, and Hit contains the run that made the output, and the time. If
+// the inputs have no JSON form, or the Cache fails, the step is called and the node's log contains the reason. The zero value keeps all outputs
+// in memory.
 type Memo struct {
-	// Cache stores outputs of nodes by key, a hex SHA-256. The data is a text with a checksum: if it is damaged, the output counts as not
-	// found, and the node's log has a warning. The goroutines of steps call Get and Put, with the steps' contexts. A nil Cache stands for a
-	// map in memory that grows with every output, and whose values the runs share without copying. See [store.DirCache] and package
-	// store/sqlite for persistent caches.
+	// Cache stores outputs of nodes by key, a SHA-256 in hex. The data is a text with a checksum. If the data is damaged, the output counts as
+	// not found, and the node's log contains a warning. The goroutines of steps call Get and Put, with the steps' contexts. A nil Cache means a
+	// map in memory, which grows with every output and whose values the runs share without copying. See [store.DirCache] and package store/sqlite
+	// for persistent caches.
 	Cache interface {
 		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
 		Put(ctx context.Context, key string, data []byte) error
 	}
-	// MaxAge bounds the age of a hit: an output that is as old as MaxAge or older is not a hit. Zero means any age.
+	// MaxAge bounds the age of a hit: an output whose age is MaxAge or more is not a hit. Zero means any age.
 	MaxAge time.Duration
 
 	mu      sync.Mutex // guards the fields below
@@ -50,11 +51,11 @@ type Memo struct {
 	flights map[string]*flight // by key
 }
 
-// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan. But
-// DoChan calls the function on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting. All
-// waiters would also get the error of that single call, whose run may have been cancelled or timed out.
+// The code does not use golang.org/x/sync/singleflight. A waiter must be able to leave when its context ends, which needs DoChan. But DoChan
+// calls the function on a separate goroutine. A panic of the function there ends the process, and after a Goexit all waiters wait forever. All
+// waiters would also get the error of a single call, whose run may have been cancelled or timed out.
 
-// Refresh makes the run call the steps of all nodes, even if its [Memo] has their outputs, and replace these outputs.
+// Refresh makes the run call the steps of all nodes, even if its [Memo] contains their outputs, and replace these outputs.
 func Refresh() Option {
 	return optionFunc(func(c *config) error {
 		c.refresh = true
@@ -62,18 +63,18 @@ func Refresh() Option {
 	})
 }
 
-// flight is the attempt of one node, the leader, to find an output or to produce it, for all attempts that want the
-// output at the same time.
+// flight is the attempt of one node, the leader, to find or to produce an output. All attempts that need the output at the same time share one
+// flight.
 type flight struct {
 	memo     *Memo
 	key      string
-	expanded chan struct{} // closed when the leader's step has returned a graph, whose nodes may want the slots of the waiting attempts
+	expanded chan struct{} // closed when the leader's step has returned a graph, whose nodes may need the slots of the waiting attempts
 	landed   chan struct{} // closed at the end of the flight; the fields below do not change afterwards
 	entry    memoEntry
-	reads    []string // what the step has read
+	reads    []string // the inputs that the step has read
 	of       string   // the key of the output
-	by       memoKey  // the part of the key that the leader knew before it called its step
-	ok       bool     // entry has an output
+	by       memoKey  // the part of the key that was known before the leader called its step
+	ok       bool     // whether entry contains an output
 }
 
 func (m *Memo) apply(c *config) error {
@@ -87,11 +88,11 @@ func (m *Memo) apply(c *config) error {
 	return nil
 }
 
-// errBoardAgain is the result of an attempt that gave up its slots while it waited for a flight, and got no output: the node takes slots
+// errBoardAgain is the result of an attempt that released its slots while it waited for a flight, and got no output. The node then takes slots
 // again and joins a flight again.
 var errBoardAgain = errors.New("the output that the node waited for did not come")
 
-// through performs an attempt of a memoized node: it finds the output, or calls perform.
+// through performs an attempt of a memoized node. It finds the output, or calls perform.
 func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	s := w.step
 	if _, d := s.resumption(); d != nil {
@@ -110,7 +111,7 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 		w.standAside()
 		expanded, yielded := f.expanded, false
 		if s.run.plan.net.Is(s.ref, machine.FlagInline) {
-			expanded = nil // the node is a composite, and holds no slots
+			expanded = nil // the node is a composite and holds no slots
 		}
 		for waiting := true; waiting; {
 			select {
@@ -136,7 +137,7 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	}
 }
 
-// memoOf returns the memo of a node; nil if the node's output is not kept.
+// memoOf returns the memo of a node, or nil if the node's output is not kept.
 func (r *Run) memoOf(ref machine.Ref) *Memo {
 	if m := r.cfg.memo; m != nil && r.plan.node(ref).Memo != "" && r.cfg.test == nil {
 		return m
@@ -144,7 +145,7 @@ func (r *Run) memoOf(ref machine.Ref) *Memo {
 	return nil
 }
 
-// beginReading makes an attempt record what its step reads.
+// beginReading makes an attempt record the inputs that its step reads.
 func (r *Run) beginReading(s *Step) {
 	s.flags |= stepMemo
 	r.st.Lock()
@@ -152,9 +153,9 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether it did. The nodes of the graph that the leader's
-// step has returned may want slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have to
-// start again to get its slots back. So such an attempt keeps its slots, and does not wait if slots are shared.
+// yieldSlots releases the slots of an attempt that waits for a flight, and reports whether the attempt may wait. The nodes of the graph that the
+// leader's step has returned may need slots that the leader's run shares with this run. An attempt that has started, such as a retry, would have
+// to start again to get its slots back. Such an attempt keeps its slots, and does not wait if slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
@@ -165,8 +166,8 @@ func (r *Run) yieldSlots(s *Step) bool {
 	return ok
 }
 
-// join returns the flight for a key, and whether the caller leads it. The caller asks the cache after join, and only if
-// it leads: otherwise several attempts could find that there is no output, and each would produce it.
+// join returns the flight for a key, and reports whether the caller leads it. The caller asks the cache only if it leads, and only after join.
+// Otherwise several attempts could find that there is no output, and each of them would produce it.
 func (m *Memo) join(key string) (*flight, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -181,8 +182,8 @@ func (m *Memo) join(key string) (*flight, bool) {
 	return f, true
 }
 
-// fly finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the step has
-// returned a graph, the flight goes on, as w.flight.
+// fly finds the output, or calls perform and stores the output. The flight ends even if the step panics or calls Goexit. If the step has returned
+// a graph, fly keeps the flight in w.flight instead of ending it.
 func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
@@ -194,7 +195,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 		found, err := m.find(s, k, f)
 		switch {
 		case err != nil:
-			f.land() // the waiting attempts continue, and each calls its own step
+			f.land() // the waiting attempts continue: each calls its own step
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
 			return perform()
 		case found:
@@ -206,7 +207,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	case res.inside:
 		close(f.expanded)
 		f.by, w.flight = k, f
-	case res.err == nil && s.Err() == nil: // an error is not kept, nor a value that was returned after the timeout
+	case res.err == nil && s.Err() == nil: // neither an error nor a value returned after the timeout is kept
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
@@ -215,7 +216,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	return res
 }
 
-// land ends a flight, once.
+// land ends a flight. It may be called more than once.
 func (f *flight) land() {
 	m := f.memo
 	m.mu.Lock()
@@ -234,7 +235,7 @@ func (w *worker) dropFlight() {
 	}
 }
 
-// board records the flight of a node that has been expanded. f may be nil. The caller holds the run's lock.
+// board records f as the flight of a node that has been expanded. f may be nil. The caller holds the run's lock.
 func (t *tree) board(at place, f *flight) {
 	switch {
 	case f == nil:
@@ -245,8 +246,8 @@ func (t *tree) board(at place, f *flight) {
 	t.flights[at] = f
 }
 
-// landFlight ends the flight of an expanded node that has ended, is attempted again, or is abandoned. If ok is false, the waiting attempts
-// do not get the output. The caller holds the run's lock.
+// landFlight ends the flight of an expanded node that has ended, is attempted again, or is abandoned. If ok is false, the waiting attempts do not
+// get the output. The caller holds the run's lock.
 func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	if r.tree == nil {
 		return
@@ -259,8 +260,8 @@ func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	}
 }
 
-// landFlights ends the flights that are left in a tree when its run ends. It is not inlined, because its map iterator would enlarge the
-// frame of conclude: see attemptAndFinish.
+// landFlights ends the remaining flights of a tree when its run ends. It must not be inlined, since its map iterator would enlarge the frame of
+// conclude: see attemptAndFinish.
 //
 //go:noinline
 func (t *tree) landFlights() {
@@ -272,9 +273,9 @@ func (t *tree) landFlights() {
 
 // memoKey is the part of an output's key that is known before the step is called.
 type memoKey struct {
-	base   string // the hash of all inputs except those that count only if the step reads them
+	base   string // the hash of all inputs, except inputs that count only if the step reads them
 	flight string // the hash of base and of the run's inputs, which the step may read
-	fixed  bool   // the key comes from Node.MemoKey, so what the step reads does not matter
+	fixed  bool   // whether the key comes from Node.MemoKey, so that the inputs that the step reads do not matter
 }
 
 // memoKey returns the part of the output's key that is known before the step is called.
@@ -325,8 +326,8 @@ func (s *Step) memoKey() (memoKey, error) {
 	return memoKey{base, flight, false}, nil
 }
 
-// inputsHash returns the hash of all inputs of the run, which it encodes once. It returns "" if an input has no JSON form;
-// the output of a step that reads such an input is not kept.
+// inputsHash returns the hash of all inputs of the run, which are encoded only once. It returns "" if an input has no JSON form; then the output
+// of a step that reads such an input is not kept.
 func (r *Run) inputsHash() string {
 	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // all other keys of this map are Refs
 	x := made.(*hashedInputs)
@@ -347,9 +348,9 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams returns the parameters that are in a node's key even if its step does not read them. What a node gets without declaring it is
-// in the key only if the step reads it: a node without in-edges and ports gets the inputs of the run, and an item of a map gets the inputs
-// of the map, including the list.
+// memoParams returns the parameters that are in a node's key even if its step does not read them. A parameter that the node gets without
+// declaring it is in the key only if the step reads it. A node without in-edges and ports gets the inputs of the run in this way, and an item of
+// a map gets the inputs of the map, including the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -364,14 +365,13 @@ func (r *Run) memoParams(s *Step) map[string]any {
 	return m
 }
 
-// memoPath returns the path of a node; for an item it returns the path of its map, so that an item may move to
-// another index.
+// memoPath returns the path that is in a node's key. For an item this is the path of its map, so that an item may move to another index.
 func (r *Run) memoPath(ref machine.Ref) string {
 	r, ref, _ = r.home(ref, 0)
 	return r.path(ref)
 }
 
-// with returns the key of the output of a step that has read these inputs.
+// with returns the key of the output of a step that has read the inputs in reads.
 func (k memoKey) with(s *Step, reads []string) (string, error) {
 	if len(reads) == 0 || k.fixed {
 		return k.base, nil
@@ -392,14 +392,14 @@ func memoHash(form map[string]any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// FileRef is a file as a value: its path, and the SHA-256 of its content, in hex. See [File].
+// FileRef represents a file as a value: the path, and the SHA-256 of the content in hex. See [File].
 type FileRef struct {
 	Path, SHA256 string
 }
 
-// File returns the file at path as a value, for inputs, parameters and outputs: a step that uses the value depends on the file's content.
-// Keys of a [Memo] contain only the digest, so they stay the same if the file is touched or moved. The codec [store.Blobs] keeps the
-// content beside the value, so that [FileRef.Restore] can restore the file in another process or after it was removed.
+// File returns the file at path as a value for inputs, parameters and outputs. A step that uses this value depends on the file's content. Keys of
+// a [Memo] contain only the digest, so they stay the same if the file is touched or moved. The codec [store.Blobs] stores the content beside the
+// value, so that [FileRef.Restore] can restore the file in another process, or after the file was removed.
 func File(path string) (FileRef, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -413,10 +413,10 @@ func File(path string) (FileRef, error) {
 	return FileRef{Path: path, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
 }
 
-// pathKey is the member of a FileRef's JSON that keys leave out.
+// pathKey is the member of a FileRef's JSON that keys omit.
 const pathKey = "$file"
 
-// fileJSON is the JSON form of a FileRef: its digest is a reference to a blob.
+// fileJSON is the JSON form of a FileRef. The digest is a reference to a blob.
 type fileJSON struct {
 	Path    string  `json:"$file"`
 	Content blobRef `json:"content"`
@@ -444,8 +444,7 @@ func (f *FileRef) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Content returns the content of the file. The error matches [ErrBadValue] if the content has changed since the value was
-// made.
+// Content returns the content of the file. The error matches [ErrBadValue] if the content has changed since the FileRef was made.
 func (f FileRef) Content() ([]byte, error) {
 	data, err := os.ReadFile(f.Path)
 	if err != nil {
@@ -461,11 +460,11 @@ func (f FileRef) check(data []byte) error {
 	return nil
 }
 
-// BlobKey returns the digest, under which [store.Blobs] keeps the content.
+// BlobKey returns the digest, which is the content's key in [store.Blobs].
 func (f FileRef) BlobKey() string { return f.SHA256 }
 
-// Restore writes the file with its content from the blobs if the file is missing or has changed. Restore replaces the whole file or, if it
-// fails, nothing.
+// Restore writes the file with its content from the blobs if the file is missing or has changed. It replaces the whole file; if it fails, it
+// changes nothing.
 func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
 		return nil
@@ -491,7 +490,7 @@ func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
 	return nil
 }
 
-// The kinds of inputs that a step may read. A kind that ends in a colon is followed by a name.
+// The kinds of inputs that a step may read. If a kind ends in a colon, a name follows.
 const (
 	readRoot     = "root:"
 	readParam    = "param:"
@@ -505,8 +504,8 @@ const (
 	readLoop     = "iteration"
 )
 
-// keyed reports whether the key under which the node's output is memoized always contains an input, whether the step reads the input or
-// not. Reads of such an input need no record.
+// keyed reports whether the key of the node's memoized output contains an input even if the step does not read it. Reads of such an input need
+// not be recorded.
 func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
 	switch kind {
@@ -529,7 +528,7 @@ func (s *Step) keyed(kind, name string) bool {
 	return false
 }
 
-// read records what the step of a memoized node reads.
+// read records that the step of a memoized node has read an input.
 func (s *Step) read(kind, name string) {
 	if s.flags&stepMemo == 0 || s.keyed(kind, name) {
 		return
@@ -548,13 +547,13 @@ func (s *Step) readsSoFar() []string {
 	return slices.Clone(s.run.extra(s.ref).reads)
 }
 
-// sights records which inputs from outside a memoized composite the nodes inside it read. Every such read passes through the runs nested in
-// the composite, which call note. A nil sights records nothing.
+// sights records the inputs from outside a memoized composite that the nodes inside it read. Every such read passes through the runs nested in
+// the composite, which call note. If sights is nil, nothing is recorded.
 type sights struct {
 	of      *Step // the attempt of the composite
 	mu      sync.Mutex
 	reads   []string
-	depends bool // the output depends on an answer from outside, or on its absence
+	depends bool // whether the output depends on an answer from outside, or on the absence of an answer
 }
 
 func (x *sights) note(kind, name string) {
@@ -568,14 +567,14 @@ func (x *sights) note(kind, name string) {
 	}
 }
 
-// seenBy records, for all composites around this run, that a step has read something from the outermost run.
+// seenBy records, for all composites around this run, that a step has read an input of the outermost run.
 func (r *Run) seenBy(kind string) {
 	for ; r.outer != nil; r = r.outer {
 		r.seen.note(kind, "")
 	}
 }
 
-// depends is called when a node begins to wait or is answered: from then on the outputs of the composites around it depend on more than
+// depends is called when a node begins to wait or is answered. From then on the outputs of the composites around the node depend on more than
 // their inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {
@@ -587,8 +586,8 @@ func (r *Run) depends() {
 	}
 }
 
-// keepWhole stores the output of a completed composite in the memo. It does not if a failure was handled inside, since a
-// hit would hide the failure, or if the output depends on an answer from outside.
+// keepWhole stores the output of a completed composite in the memo. It stores nothing if a failure was handled inside the composite, since a hit
+// would hide the failure. It also stores nothing if the output depends on an answer from outside.
 func (w *worker) keepWhole(c *conclusion, seen *sights) {
 	r, s := w.run, w.step
 	r.st.Lock()
@@ -602,23 +601,22 @@ func (w *worker) keepWhole(c *conclusion, seen *sights) {
 	}
 }
 
-// standAside lets other nodes begin while the worker waits for a flight: see single.alone.
+// standAside lets other nodes begin while the worker waits for a flight, see single.alone.
 func (w *worker) standAside() {
 	if w.alone {
 		w.run.control(func(int64) { w.evaluated() })
 	}
 }
 
-// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports; these parameters are in the node's key.
-// The result all reports whether the node also gets all inputs of the run.
+// ownParams returns the names of the parameters that a node declares by its edges, Params or Ports. These parameters are in the node's key. The
+// result all reports whether the node also gets all inputs of the run.
 func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
 	r, ref, _ = r.home(ref, 0)
 	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
 	return names, all
 }
 
-// reread returns the current value of an input. The argument read is the text under which the method read records that a step has read
-// the input.
+// reread returns the current value of an input. The argument is the text that read recorded for the input.
 func (s *Step) reread(read string) any {
 	kind, name, named := strings.Cut(read, ":")
 	if named {
@@ -672,12 +670,12 @@ func (s *Step) reread(read string) any {
 	return []any{v}
 }
 
-// memoEntry is what the memo stores under a key: an output or, under the base key, the sets of inputs that steps have read. From such a
-// set, memoKey.with makes the key under which the output is stored.
+// memoEntry is the value that the memo stores under a key. It contains an output or, under the base key, the sets of inputs that steps have read.
+// From such a set, memoKey.with makes the key under which the output is stored.
 type memoEntry struct {
 	reads [][]string
 	value any
-	has   bool   // value is an output
+	has   bool   // whether value is an output
 	run   string // the id of the run that called the step
 	at    time.Time
 }
@@ -686,11 +684,11 @@ func (e *memoEntry) hit() attemptResult {
 	return attemptResult{value: e.value, hit: &event.Hit{Run: e.run, At: e.at}}
 }
 
-// maxReads bounds how many sets of inputs are stored under a key. A look-up tries each set, so a step that reads other inputs each time
-// would make every look-up slower.
+// maxReads is the largest number of sets of inputs that are stored under a key. A look-up tries each set. So without this bound, a step that
+// reads other inputs each time would make every look-up slower.
 const maxReads = 16
 
-// find looks for the output under the base key, then under the key of each set of inputs that steps have read.
+// find looks for the output, first under the base key, then under the key of each set of inputs that steps have read.
 func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	first, err := m.get(s, k.base)
 	if err != nil {
@@ -719,8 +717,7 @@ func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 	return false, nil
 }
 
-// keep stores the output of a step, by the key and by what the step has read, and puts the output into f. f may be
-// nil.
+// keep stores the output of a step under the key that k and reads determine, and puts the output into f. f may be nil.
 func (m *Memo) keep(s *Step, k memoKey, reads []string, value any, f *flight) {
 	if err := m.keeps(s, k, reads, value, f); err != nil {
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))
@@ -761,8 +758,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos removes from the memo, before a node is undone, the outputs that this run has stored there for the node and for the
-// composites around the node: no later run may get them. If the Cache fails, the node is undone nevertheless, and its log has a warning.
+// forgetMemos removes from the memo, before a node is undone, the outputs that this run has stored for the node and for the composites around it:
+// no later run may get them. If the Cache fails, the node is undone nevertheless, and its log contains a warning.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {
@@ -778,12 +775,11 @@ func (s *Step) forgetMemos() {
 	}
 }
 
-// drop removes from the memo the output that this run has stored there for the node of the second argument. by is the Step that undoes
-// a node.
+// drop removes from the memo the output that this run has stored for the node of the Step of. The Step by undoes a node.
 func (m *Memo) drop(by, of *Step) error {
 	k, err := of.memoKey()
 	if err != nil {
-		return nil // without a key, no output was kept
+		return nil // if there is no key, no output was kept
 	}
 	first, err := m.get(by, k.base)
 	if err != nil {
@@ -811,7 +807,8 @@ func (m *Memo) drop(by, of *Step) error {
 	return nil
 }
 
-// get returns the entry for a key. It returns the zero entry if there is none, or if the entry is damaged, which the node's log reports.
+// get returns the entry for a key. If there is none, or if the entry is damaged, get returns the zero entry. A damaged entry is reported in the
+// node's log.
 func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	if m.Cache == nil {
 		m.mu.Lock()
@@ -847,7 +844,7 @@ func (m *Memo) put(s *Step, key string, e memoEntry) error {
 	return m.Cache.Put(s, key, data)
 }
 
-// entryJSON is the JSON form of an entry in a cache. The cached data is the checksum of this JSON, a newline, and the JSON.
+// entryJSON is the JSON form of an entry in a cache. The cached data consists of the checksum of this JSON, a newline, and the JSON.
 type entryJSON struct {
 	Reads [][]string      `json:"reads,omitempty"`
 	Run   string          `json:"run,omitempty"`
@@ -888,8 +885,7 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a node, or nil if its output came from its fallback after all. The caller holds the run's
-// lock.
+// hitOf returns the hit of a node, or nil if the output came from the node's fallback after all. The caller holds the run's lock.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit

@@ -13,15 +13,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an earlier one. Use
-// wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once for the run, before
-// anything starts; the function that it returns is called for every attempt.
+// Use wraps every attempt of every step in the given middleware. The first middleware is outermost, and a later Use wraps inside an earlier Use.
+// Use wraps the host's step function and the nodes' own Do, but not tests and fallbacks. Each middleware is called once for the run, before
+// anything starts. It returns a function, which is called for every attempt.
 //
-// The function that a middleware returns may pass a derived context to next; the Step then has this context, too. The function may return
-// without calling next, or change the results of next: what the function returns is the result of the attempt. The run is refused with
-// [ErrBadOption] if a middleware is nil, panics or returns nil.
+// The function that a middleware returns may pass a derived context to next; the Step then also has this context. The function may return without
+// calling next, or change the results of next: the result of the attempt is the result of the function. The run is refused with [ErrBadOption] if
+// a middleware is nil, panics or returns nil.
 //
-// Middleware does not see a node that was skipped or stopped before its first attempt: see [OnNode].
+// Middleware is not called for a node that was skipped or stopped before its first attempt: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
 	return optionFunc(func(c *config) error {
 		for _, m := range mw {
@@ -34,13 +34,13 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes. The observer is called once for every node that has ended. Unlike middleware, it also sees nodes that were
-// skipped or stopped before they started. The observer gets one result for each node, however often the node was retried.
+// OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped
+// before they started. It gets one result for each node, even if the node was retried.
 //
-// OnNode does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes at
-// once. So the observer is called like a sink of [OnEvent]: after the fact, in the order of events, on a goroutine of its
-// own, and with the same protection against panics. Cause.Origins has the origins known when the node ended; the Result
-// has all of them. Nodes inside a composite are observed, too; their ID is their path, as in [Event].
+// OnNode does not wrap attempts like Use, because a node without an attempt has nothing to wrap, and a cascade may end a million nodes at once.
+// So the observer is called like a sink of [OnEvent]: afterwards, in the order of events, on a separate goroutine, and with the same protection
+// against panics. Cause.Origins contains the origins known when the node ended; the Result contains all of them. Nodes inside a composite are
+// observed, too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {
@@ -51,7 +51,7 @@ func OnNode(observer func(NodeResult)) Option {
 	})
 }
 
-// wrap puts the middleware around the step function.
+// wrap applies the middleware to the step function.
 func (r *Run) wrap() error {
 	if len(r.cfg.middleware) == 0 {
 		return nil
@@ -83,16 +83,16 @@ func (r *Run) wrap() error {
 	return nil
 }
 
-// Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use
-// Around for what spans a run: a span of a trace, a log, a metric. ctx is the caller's context. If f returns a context, which must be
-// derived from ctx, the steps' contexts have its values. If the context that f returned ends before the caller's, the run does not stop.
-// Several Arounds nest, the first one outermost. The run is refused with [ErrBadOption] if f is nil.
+// Around calls f when the run begins. If f returns a function, Around calls that function with the Result when the run has ended. Use Around for
+// anything that spans a run: a span of a trace, a log, a metric. ctx is the caller's context. f may return a context derived from ctx; then the
+// steps' contexts contain its values. If that context ends before the caller's context, the run does not stop. Several Arounds nest, the first
+// one outermost. The run is refused with [ErrBadOption] if f is nil.
 //
-// f is called before anything is run, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While f
-// runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run
-// ends while f runs, the functions of later Arounds are not called; if the run ends before f is called, f is not called either. The
-// function that f returns is called on its own goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function as long as
-// CancelGrace, but at least for a second. The Result has a warning if either function panics, or if a function still runs after that time.
+// f is called before anything is performed, on the goroutine of [Start], or, for a run that had to wait, on a goroutine of the [Runner]. While f
+// runs, the run is pending and has no start time. f may inspect, signal, cancel and leave the run, but must not wait for it. If the run ends
+// while f runs, later Arounds are not called; if the run ends before f is called, f is not called either. The function that f returns is called
+// on a separate goroutine. [Run.Wait], [Execute] and [Runner.Shutdown] wait for this function for CancelGrace, but at least for a second. The
+// Result contains a warning if either function panics, or if a function still runs after that time.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -103,17 +103,17 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 	})
 }
 
-// surrounding holds the functions that Around's functions have returned.
+// surrounding contains the functions that Around's functions have returned.
 type surrounding struct {
 	ends   []func(*Result)
-	late   []error       // warnings of Around functions that were running when the run ended
-	done   chan struct{} // closed when all have returned
-	waited once.Once     // the grace is granted once
-	told   bool          // the Result has been returned; the run's resMu guards told
+	late   []error       // warnings about functions of Around that were still running when the run ended
+	done   chan struct{} // closed when all functions have returned
+	waited once.Once     // ensures that the grace is granted only once
+	told   bool          // whether the Result has been returned; guarded by the run's resMu
 }
 
-// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock,
-// and has not called open yet.
+// surround calls the functions of Around, unless the run has ended. A function may call Goexit. The caller does not hold the run's lock, and has
+// not yet called open.
 func (r *Run) surround() {
 	a := &surrounding{done: make(chan struct{})}
 	defer func() {
@@ -129,7 +129,7 @@ func (r *Run) surround() {
 			ctx, end := f(r.base, r)
 			if ctx != nil {
 				r.st.Lock()
-				if r.stage < stageRunning { // otherwise the run was stopped or left while f ran, and may be reading base
+				if r.stage < stageRunning { // otherwise the run was stopped or left while f ran, and other goroutines may read base
 					r.base = ctx
 				}
 				r.st.Unlock()
@@ -145,7 +145,7 @@ func (r *Run) surround() {
 	}
 }
 
-// isAhead reports whether the run has neither begun nor ended. Once it has returned true, callers of [Run.Wait] also wait for the functions
+// isAhead reports whether the run has neither begun nor ended. Once isAhead has returned true, callers of [Run.Wait] also wait for the functions
 // of Around.
 func (r *Run) isAhead(a *surrounding) bool {
 	r.st.Lock()
@@ -157,7 +157,7 @@ func (r *Run) isAhead(a *surrounding) bool {
 	return true
 }
 
-// warnOfAround adds a warning to the Result, or leaves it to endAround if the run has ended meanwhile.
+// warnOfAround adds a warning to the Result. If the run has ended meanwhile, warnOfAround leaves the warning to endAround.
 func (r *Run) warnOfAround(a *surrounding, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -168,8 +168,8 @@ func (r *Run) warnOfAround(a *surrounding, err error) {
 	r.warn(err)
 }
 
-// endAround waits for the end of the run and calls the functions that Around's functions have returned, the innermost first. If one of
-// them calls Goexit, the other functions are called nevertheless.
+// endAround waits for the end of the run and then calls the functions that Around's functions have returned, the innermost first. If one of them
+// calls Goexit, the other functions are still called.
 func (r *Run) endAround(a *surrounding) {
 	defer close(a.done)
 	var res *Result
@@ -203,7 +203,7 @@ func (r *Run) warnOfEnd(res *Result, err error) {
 
 var errStuckAround = errors.New("Around: still busy after the run's end and its grace")
 
-// awaitAround waits until endAround has called all functions. It waits only once, and no longer than the grace.
+// awaitAround waits until endAround has called all functions. It waits only once, and at most for the grace.
 func (r *Run) awaitAround(res *Result) {
 	a := r.span.Load()
 	if a == nil {
@@ -223,17 +223,17 @@ func (r *Run) awaitAround(res *Result) {
 	})
 }
 
-// Mux dispatches on the Kind of a node. Its Step method is the StepFunc of a host whose graphs are data:
+// Mux selects a step function by the Kind of a node. Its method Step is the StepFunc for a host whose graphs are data:
 //
 //	steps := kahn.Mux{"http": doHTTP, "sql": doSQL}
 //	kahn.Execute(ctx, g, steps.Step, kahn.Kinds(steps))
 //
-// With the option [Kinds] a run is refused if the graph has a node of a missing kind. Without the option such a node fails when it is
+// With the option [Kinds], a run is refused if the graph contains a node whose kind is missing. Without the option such a node fails when it is
 // performed.
 type Mux map[string]StepFunc
 
-// Step performs s with the function for its Kind. If the function is missing or nil, the node fails with an error
-// that matches [ErrUnknownKind] and is not retried.
+// Step performs s with the function for its Kind. If the function is missing or nil, the node fails with an error that matches [ErrUnknownKind],
+// and is not retried.
 func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
 	if fn := m[s.Kind()]; fn != nil {
 		return fn(ctx, s)
@@ -252,9 +252,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports the nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that the Mux
-// does not have. Each such field of a node is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does
-// not compile, Check returns the error of [Graph.Compile].
+// Check compiles the graph and reports nodes, also in nested graphs, whose Kind or CompensateBy.Kind needs a function that is not in the Mux.
+// Each such field of a node is a problem in the returned [*GraphError], and matches [ErrUnknownKind]. If the graph does not compile, Check
+// returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {
@@ -263,9 +263,9 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// Kinds says which kinds of nodes the run's step function can perform; a [Mux] lists its own. If a node at any depth needs this function
-// and has another kind, the run is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, nodes that
-// the engine performs, disabled nodes and mocked nodes need no kind. The run is refused with [ErrBadOption] if the argument is nil.
+// Kinds is an option that states which kinds of nodes the run's step function can perform; a [Mux] lists its own kinds. If a node at any depth
+// needs the step function and has another kind, the run is refused before anything runs, with the error of [Mux.Check]. A node needs no kind if
+// it has its own Do, is performed by the engine, is disabled or is mocked. The run is refused with [ErrBadOption] if of is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {
@@ -276,15 +276,15 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports the nodes that need the host's step function and whose kind is not among kinds. Mocked nodes do not need the
-// function. In test mode, the argument within is the double of the composite whose nested run performs the plan, if any.
+// checkKinds reports the nodes that need the host's step function and whose kind is not in kinds. Mocked nodes do not need the function. In test
+// mode, if the plan is performed by a composite's nested run, within is the double of the composite.
 func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		known[kind] = true
 	}
 	ps := problems{graph: p.name}
-	seen := map[*Plan]bool{} // a graph that is used in several places is visited once
+	seen := map[*Plan]bool{} // ensures that a graph which is used in several places is visited once
 	var look func(p *Plan, t *testMode, within *double, prefix string)
 	look = func(p *Plan, t *testMode, within *double, prefix string) {
 		needy := p.stepless
@@ -332,8 +332,8 @@ func unknownKind(kind string, kinds []string) error {
 	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
-// choose returns the names that a caller may have meant instead of an unknown one: the names of the nodes for which could returns true,
-// with the prefix, in the order of declaration.
+// choose returns the names that a caller may have meant instead of an unknown name. These are the names of the nodes for which could returns
+// true, with the prefix, in the order of declaration.
 func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxListed {
@@ -346,7 +346,7 @@ func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []stri
 	return names
 }
 
-// unknownNode returns the error for an id or a path that no node has.
+// unknownNode returns the error for an id or a path that names no node.
 func (p *Plan) unknownNode(path string) error {
 	prefix, rest := "", path
 	for {
@@ -359,7 +359,7 @@ func (p *Plan) unknownNode(path string) error {
 	}
 }
 
-// unknownOwn returns the error for an unknown id, for functions that take ids of the graph's own nodes but no paths.
+// unknownOwn returns the error for an unknown id. It is for functions that accept ids of the graph's own nodes, but no paths.
 func (p *Plan) unknownOwn(id string) error {
 	part, _, _ := strings.Cut(id, "/")
 	if r, ok := p.compositeOf(part); ok {
@@ -368,7 +368,7 @@ func (p *Plan) unknownOwn(id string) error {
 	return p.unknownNode(id)
 }
 
-// compositeOf returns the node with a Sub that a part of a path names: by its id, or by its id with the index of an item or the
+// compositeOf returns the node with a Sub that a part of a path names. The part is the node's id, possibly with the index of an item or the
 // number of an iteration.
 func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	r, ok := p.Ref(part)
@@ -378,9 +378,9 @@ func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	return r, ok && p.sub(r) != nil
 }
 
-// unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r of the
-// graph whose nodes have this prefix in their paths, and false if no run performs that graph. If r is noRef, status only reports whether a
-// run performs the graph.
+// unknownGate returns the error for a name under which no node waits or will wait. The function status returns the status of node r in the graph
+// whose nodes have this prefix in their paths, or false if no run performs that graph. If r is noRef, status only reports whether a run performs
+// the graph.
 func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason

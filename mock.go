@@ -17,58 +17,57 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when the run is
-// over. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies, retries and fallbacks.
+// TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when the run is over.
+// Everything else is as in any run: joins, guards, conditions, merges, required ports, policies, retries and fallbacks.
 //
-// Result.Test then has the outcome of each node and of each assertion. Execute does not return the failures of assertions: call the Err
-// of Result.Test. With Limit(1) two runs in test mode have the same events, except for run ids and times.
+// Result.Test then contains the outcome of each node and of each assertion. Execute does not return the failures of assertions; Err of
+// Result.Test returns them. With Limit(1), two runs in test mode have the same events, except for run ids and times.
 //
-// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path stands for the node in every
-// item and iteration. "M[]" stands for the items of a map M of steps. The run is refused with an error that matches [ErrUnknownNode] and
-// [ErrBadOption] if the graph has no node with one of the paths. But a step may expand into any graph, see [Expand], so a path that
-// begins with a step is not checked further.
+// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path here means the node in all items and
+// iterations. "M[]" means the items of a map M of steps. The run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption] if the
+// graph has no node with one of the paths. But a step may expand into any graph, see [Expand]: if a path leads into a step, the rest of the path
+// is not checked.
 type TestMode struct {
-	// Mocks replace nodes, by path. A mocked composite does not begin the nodes inside it. Contracts and the moderator do
-	// not judge the inputs and the output of a mock, and middleware is not called for a mock.
+	// Mocks replace nodes, by path. If a composite is mocked, the nodes inside it do not begin. Contracts and the moderator do not judge the
+	// inputs and the output of a mock, and middleware is not called for a mock.
 	Mocks map[string]Mock
-	// Unmock lists the paths of nodes that are real. The nodes inside such a node are real, too, unless they have mocks of their own. If a
-	// path is in Unmock and in Mocks, the node is real. A gate named here waits. Any other gate without a mock completes with the output
-	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is none of the gate's choices, the gate
-	// needs a mock; without one the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
+	// Unmock lists the paths of nodes that are performed as in any run, even if Mocks contains the same path. The nodes inside such a node are
+	// also performed, unless they have their own mocks. A gate in this list waits. Any other gate without a mock completes with the output
+	// {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the gate needs a
+	// mock; otherwise the run is refused with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
-	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node; its Value is not used. A
-	// mocked node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without
-	// a compensation. Middleware does not see mocked compensations.
+	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node; its Value is not used. A mocked
+	// node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without a compensation.
+	// Middleware is not called for mocked compensations.
 	Undos map[string]Mock
-	// OnMissing says what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and composites that are
-	// in neither are real; OnMissing applies to each node inside such a composite. Default: [MissingReal].
+	// OnMissing selects what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and composites that are in
+	// neither are performed; OnMissing applies to each node inside such a composite. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged, in this order, when the run is over or suspended. They do not change the outcome of the run.
 	Assertions []Assertion
 }
 
-// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with
-// a null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. For
-// a condition or a gate, the Value is the label of the branch. If this label is none of the choices of a [Gate], the run
-// is refused with a [*ChoiceError], which matches [ErrBadOption].
+// Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a null output. At most
+// one of the fields may be set. The rest of the graph sees the result as the result of a step. For a condition or a gate, the Value is the label
+// of the branch. If this label is not one of the choices of a [Gate], the run is refused with a [*ChoiceError], which matches [ErrBadOption].
 //
-// The node does not start: the event node.mocked takes the place of node.started. A mock without a Sequence is called
-// once, and its failure is not retried. A Sequence provides a mock for each attempt.
+// The node does not start: the event node.mocked replaces node.started. A mock without a Sequence is called once, and its failure is not retried.
+// A Sequence contains a mock for each attempt.
 type Mock struct {
 	Value any
 	// Err fails the node. [Skip] and the other errors with a meaning for steps have the same meaning here.
 	Err error
-	// Do is called in place of the step, with the step's parameters, context, timeouts and slots.
+	// Do is called instead of the step, with the step's parameters, context, timeouts and slots.
 	Do StepFunc
-	// Sequence has a mock for each attempt; the last one also serves all further attempts. The node's policy says whether
-	// there is another attempt, and when. A mock in a Sequence has no Sequence itself.
+	// Sequence contains a mock for each attempt; the last one is also used for all further attempts. The node's policy determines whether there
+	// is another attempt, and when. A mock in a Sequence must not have a Sequence itself.
 	Sequence []Mock
 }
 
-// OnMissing says what test mode does with a step that is neither mocked nor unmocked.
+// OnMissing selects what test mode does with a step that is neither in Mocks nor in Unmock.
 type OnMissing uint8
 
-// What happens to a step that is neither mocked nor unmocked.
+// The values of OnMissing.
 const (
 	MissingReal OnMissing = iota // the node is performed; the summary lists it as uncovered
 	MissingStub                  // the node completes with a null output
@@ -79,7 +78,7 @@ const (
 
 var missingNames = enum.Of[OnMissing]("on missing", "real", "stub", "fail")
 
-// String returns "real", "stub" or "fail".
+// String returns the name of m: "real", "stub" or "fail".
 func (m OnMissing) String() string { return missingNames.Name(m) }
 
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -88,11 +87,11 @@ func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
-// ErrNoMock is the error of a node that has no mock under [MissingFail]. Before a run, it reports a gate that needs a
-// mock because "approved" is none of its choices.
+// ErrNoMock is matched by the error of a node without a mock under [MissingFail]. It is also matched by the error that refuses a run with a gate
+// that needs a mock because "approved" is not one of its choices.
 var ErrNoMock = errors.New("no mock")
 
-// A gate without a mock completes in test mode as if it had been approved.
+// autoLabel is the answer to a gate that has no mock: test mode completes the gate as if it had been approved.
 const autoLabel = "approved"
 
 func autoOutput() any { return map[string]any{"approved": true, "auto": true} }
@@ -141,8 +140,8 @@ func (m Mock) validate() error {
 	return nil
 }
 
-// testMode is the test mode of one run and the runs nested in it. The plan of such a run is a copy in which nodes are
-// marked as mocked, so that other runs pay nothing for test mode.
+// testMode is the test mode of a run and of the runs nested in it. Each of these runs has a copy of its plan in which the mocked nodes are
+// marked, so that other runs pay nothing for test mode.
 type testMode struct {
 	TestMode
 	mu       sync.Mutex         // guards the fields below
@@ -151,8 +150,8 @@ type testMode struct {
 	unjudged *Result            // a copy without Test
 }
 
-// complete fills in the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So concurrent callers of
-// complete wait no longer than the grace, and then get the Result without Test.
+// complete sets the Test of a Result, once. Assertions are user code and may wait for the run that they judge. So other callers of complete wait
+// at most for the grace, and then get the Result without Test.
 func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	t.mu.Lock()
 	judged, first := t.judged, t.judged == nil
@@ -178,18 +177,18 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	}
 }
 
-// double says how test mode treats the node, or nodes, with one path.
+// double describes how test mode treats the node, or the nodes, with one path.
 type double struct {
 	path     string
 	role     string  // the outcome of the node if it is performed
-	mock     *Mock   // replaces the node; nil if nothing replaces it
-	undo     *Mock   // undoes the node; nil if its own compensation does
-	unmocked bool    // Unmock names the node, or a composite around it
-	itemOf   *double // the double of the map, if the nodes are its items
+	mock     *Mock   // replaces the node; nil if the node is not replaced
+	undo     *Mock   // undoes the node; nil if the node's own compensation undoes it
+	unmocked bool    // whether Unmock contains the node, or a composite around it
+	itemOf   *double // if the nodes are the items of a map: the double of the map
 	calls    atomic.Int64
 }
 
-// called counts an attempt. An attempt of an item counts for its map, too.
+// called counts an attempt. An attempt of an item is also counted for its map.
 func (d *double) called() {
 	d.calls.Add(1)
 	if d.itemOf != nil {
@@ -197,7 +196,7 @@ func (d *double) called() {
 	}
 }
 
-// inside returns the prefix of the paths of the nodes inside a composite.
+// inside returns the prefix of the paths of the nodes inside the composite.
 func (d *double) inside() string {
 	if d == nil {
 		return ""
@@ -205,8 +204,7 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// validate reports paths that name no node of p. p is the plan of the whole graph, since mocks may name nodes that a
-// trigger has pruned.
+// validate reports paths that name no node of p. p is the plan of the whole graph, since paths may name nodes that a trigger has pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
@@ -236,7 +234,7 @@ func (t *testMode) validate(p *Plan) error {
 	return errors.Join(unknown...)
 }
 
-// notUndone says why the node at a path cannot be undone; "" if it can be, or if the node is not known.
+// notUndone returns why the node at a path cannot be undone, or "" if it can be undone or if the node is not known.
 func (p *Plan) notUndone(path string) string {
 	r, ok := p.find(path)
 	if !ok {
@@ -263,7 +261,7 @@ func (p *Plan) notUndone(path string) string {
 	return ""
 }
 
-// has reports whether the plan has a node at path. numbered allows numbers in the paths of items.
+// has reports whether the plan contains a node at path. numbered permits numbers in the paths of items.
 func (p *Plan) has(path string, numbered bool) bool {
 	if _, ok := p.find(path); ok {
 		return true
@@ -290,8 +288,8 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan returns the test plan of a run of p. If within is nil, the run is the outermost one, otherwise a nested run of the composite
-// whose double is within.
+// plan returns the test plan of a run of p. If within is nil, this is the outermost run. Otherwise it is a nested run of the composite whose
+// double is within.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -318,8 +316,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// byStep reports whether the run's step function performs a node, or the items of a map, and whether the step function performs their
-// compensations. byStep does not look inside composites. t is nil outside test mode.
+// byStep reports whether the run's step function performs a node, or the items of a map. The result undo reports whether the step function
+// performs their compensations. byStep does not look inside composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
@@ -333,7 +331,7 @@ func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo boo
 	return own && d.mock == nil, undo && d.mock == nil && d.undo == nil
 }
 
-// inner returns the plan that a composite performs, or nil for other nodes.
+// inner returns the plan that a composite performs. For other nodes it returns nil.
 func (p *Plan) inner(r machine.Ref) *Plan {
 	if n := p.node(r); n.Map != nil && n.Sub != nil {
 		return p.items[r]
@@ -368,7 +366,7 @@ func (t *testMode) leftModerated(p *Plan, within *double) (left []machine.Ref) {
 	return left
 }
 
-// mockedUndo returns the mock that undoes a node in test mode, or nil if the node's own compensation does.
+// mockedUndo returns the mock that undoes a node in test mode, or nil if the node's own compensation undoes the node.
 func (r *Run) mockedUndo(ref machine.Ref) *Mock {
 	if r.cfg.test == nil {
 		return nil
@@ -392,7 +390,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// double returns how test mode treats a node. The first call for a node decides this.
+// double returns the double of a node. The first call for a node determines it.
 func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
@@ -431,8 +429,8 @@ func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	return d
 }
 
-// checkGates reports gates whose answer would be none of their choices. The answer is the value of the gate's mock, or
-// "approved" without a mock. The result of a mock's Do is checked when it is known.
+// checkGates reports gates whose answer would not be one of their choices. The answer is the value of the gate's mock, or "approved" without a
+// mock. The result of a mock's Do is checked later, when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
 		n, d := p.node(r), t.double(p, r, within)
@@ -487,23 +485,22 @@ func (r *Run) approve(ref machine.Ref) answer {
 	return a
 }
 
-// The outcomes of a [TestNode]: how test mode treated the node.
+// The outcomes of a [TestNode]. They describe how test mode treated the node.
 const (
 	TestNotReached  = "not_reached" // the node was stopped or failed before it could be performed
 	TestMocked      = "mocked"      // a mock or a stub replaced the node
-	TestReal        = "real"        // the node was performed as in any run, because Unmock names it or it needs no mock
-	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names the node: see OnMissing
+	TestReal        = "real"        // the node was performed as in any run, because Unmock names it or because it needs no mock
+	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names the node, see OnMissing
 	TestAuto        = "auto"        // the node is a gate that test mode approved
 	TestSkipped     = "skipped"     // the node was skipped without being performed
 )
 
-// TestSummary is the summary of a run in test mode. The summary of any other run is nil, and its methods treat nil as
-// the zero value.
+// TestSummary is the summary of a run in test mode. Any other run has the summary nil, which the methods treat like the zero value.
 type TestSummary struct {
-	// Nodes are all nodes in the order of declaration. A composite that began is followed by the nodes inside it. All instances of a node,
-	// in items and iterations, count as one.
+	// Nodes lists all nodes in the order of declaration. After a composite that began, it lists the nodes inside the composite. All instances of
+	// a node, in items and iterations, are one element.
 	Nodes []TestNode
-	// Passed and Failed count assertions.
+	// Passed and Failed are the numbers of assertions that passed and failed.
 	Passed, Failed int
 	// Failures are the failed assertions, each an [*Assertion] with its Err, in the order of TestMode.Assertions.
 	Failures []error
@@ -515,8 +512,8 @@ type TestSummary struct {
 type TestNode struct {
 	Path    string
 	Outcome string // one of the constants above
-	// Calls counts the attempts of the node, or of its mock, in all items and iterations. For a map of steps it counts the attempts of
-	// the items.
+	// Calls is the number of attempts of the node, or of its mock, in all items and iterations. For a map of steps, this is the number of
+	// attempts of its items.
 	Calls int
 }
 
@@ -529,10 +526,10 @@ func (s *TestSummary) Node(path string) (TestNode, bool) {
 	return s.Nodes[i], true
 }
 
-// Err joins the failures. It returns nil if there are none.
+// Err joins the failures, or returns nil if there are none.
 func (s *TestSummary) Err() error { return errors.Join(orZero(s).Failures...) }
 
-// summarize judges a run that is over. It calls assertions, which are user code, so the caller holds no lock.
+// summarize judges a run that is over. It calls assertions, which are user code, so the caller must not hold a lock.
 func (t *testMode) summarize(s *TestSummary, res *Result) {
 	at := map[*double]int{}
 	var visit func(res *Result)
@@ -573,14 +570,14 @@ func (d *double) outcome(n *NodeResult) string {
 	return TestNotReached
 }
 
-// Assertion says what is expected of a node in test mode: see [TestMode]. The node need not have run. Node may name one item, as
-// in "M[2]"; if a path has several instances, each of them must meet the expectation.
+// Assertion is an expectation about a node in test mode: see [TestMode]. The node need not have run. Node may name one item, as in "M[2]". If a
+// path has several instances, each of them must meet the expectation.
 //
 // [TestSummary].Failures contains the assertions that failed, as errors.
 type Assertion struct {
 	// Node is the path of the node, and Want describes the expectation.
 	Node, Want string
-	// Err describes the actual result of an assertion that failed.
+	// Err describes the actual result if the assertion failed.
 	Err error
 
 	check func(n NodeResult, calls int) error
@@ -614,8 +611,7 @@ func AssertSkip(node string, want machine.SkipKind) Assertion {
 	}}
 }
 
-// AssertError expects that the node ended with an error that matches want, by errors.Is. If want is nil, it expects no
-// error.
+// AssertError expects that the node ended with an error that matches want, by errors.Is. If want is nil, the node must have no error.
 func AssertError(node string, want error) Assertion {
 	text := "no error"
 	if want != nil {
@@ -629,8 +625,7 @@ func AssertError(node string, want error) Assertion {
 	}}
 }
 
-// AssertCalls expects this number of attempts of the node, or of its mock, in all items and iterations: see
-// [TestNode].Calls.
+// AssertCalls expects this number of attempts of the node, or of its mock, in all items and iterations. See [TestNode].Calls.
 func AssertCalls(node string, want int) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("%d calls", want), check: func(_ NodeResult, calls int) error {
 		if calls == want {
@@ -653,8 +648,8 @@ func AssertCompensation(node string, want Compensation) Assertion {
 	}}
 }
 
-// AssertOutput expects a value, of exactly this type, at a place in the output of a completed node. The place is a path
-// of keys, fields and indices, separated by dots, as in "items.0.name". An empty place is the whole output.
+// AssertOutput expects a value, of exactly this type, at a place in the output of a completed node. place is a path of keys, fields and indices,
+// separated by dots, as in "items.0.name". An empty place means the whole output.
 func AssertOutput(node, place string, want any) Assertion {
 	text := fmt.Sprintf("output %s", valueText(want))
 	if place != "" {
@@ -725,9 +720,9 @@ func at(value any, place string) (any, error) {
 	return value, nil
 }
 
-// judge judges an assertion and records the outcome in s.
+// judge judges an assertion and records in s whether it passed.
 func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
-	err := ErrGoexit // the error of an assertion whose check does not return
+	err := ErrGoexit // the error if the assertion's check does not return
 	defer func() {
 		if err == nil {
 			s.Passed++
@@ -740,7 +735,7 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 	err = t.hold(a, res)
 }
 
-// hold checks one assertion against the result. It calls user code: the assertion's check.
+// hold checks one assertion against the result. It calls the assertion's check, which is user code.
 func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.Node)
 	if len(nodes) == 0 { // the composite around the node did not begin
@@ -758,7 +753,7 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes at a path. If the path has the number of an item, it returns this item, else all items.
+// instances returns the nodes at a path. If the path contains the number of an item, this is only the item; otherwise all items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}

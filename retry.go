@@ -12,37 +12,36 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value stands for the
-// policy of the graph's Defaults or, if that is zero too, for the run's policy. If both are zero, there is a single attempt, since
-// repeating an unknown side effect is worse than reporting a failure.
+// Retry is a retry policy: the number of attempts of a node's step, and the delays between them. The zero value means the policy of the graph's
+// Defaults or, if they have none, the run's policy. If there is none either, there is a single attempt, since repeating an unknown side effect is
+// worse than reporting a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), randomized by Jitter.
 //
-// As an option, a Retry is the policy of the run: it applies to nodes without a policy, if the Defaults of their graph have
-// none.
+// As an option, a Retry is the policy of the run. It applies to nodes without a policy if the Defaults of their graph have none.
 type Retry struct {
-	// MaxAttempts is the total number of attempts, including the first. Zero means 1; [Plan.Warnings] reports a policy that sets only
-	// other fields.
+	// MaxAttempts is the total number of attempts, including the first. Zero means 1. [Plan.Warnings] reports a policy that sets only other
+	// fields.
 	MaxAttempts int
-	// InitialDelay is the delay after the first attempt. Zero means 500 ms, a negative value no delay.
+	// InitialDelay is the delay after the first attempt. Zero means 500 ms, and a negative value means no delay.
 	InitialDelay time.Duration
 	// Multiplier is the factor from one delay to the next. Zero means 2.
 	Multiplier float64
-	// MaxDelay caps the delay before jitter. Zero means 8 s, or InitialDelay if that is longer; a negative value means no cap.
+	// MaxDelay is the longest delay, before jitter. Zero means 8 s, or InitialDelay if that is longer. A negative value means no bound.
 	// [Plan.Warnings] reports a MaxDelay that is shorter than InitialDelay.
 	MaxDelay time.Duration
-	// Jitter spreads the delays of nodes that failed together. Default: [JitterHalf].
+	// Jitter randomizes the delays, so that nodes that failed together are retried at different times. Default: [JitterHalf].
 	Jitter Jitter
 	// RetryOn lists the causes of failures that are retried. It may contain [CauseTimeout], [CauseStepError], [CauseRateLimit],
-	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means none. The failure
-	// of a nested run counts as a step error.
+	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means that no failure is
+	// retried. The failure of a nested run counts as a step error.
 	RetryOn []CauseKind
-	// MaxRetryAfter bounds the wait that a [RateLimited] error may ask for; if the error asks for a longer wait, the node fails at once.
-	// Zero means 5 min.
+	// MaxRetryAfter is the longest wait that a [RateLimited] error may demand; if the error demands a longer wait, the node fails at once. Zero
+	// means 5 min.
 	MaxRetryAfter time.Duration
 }
 
-// Jitter says how a delay d is randomized, with U drawn uniformly from [0, 1).
+// Jitter determines how a delay d is randomized, with U drawn uniformly from [0, 1).
 type Jitter uint8
 
 // The jitters. Half and full are the "equal" and "full" jitter of Brooker, Exponential Backoff And Jitter (2015).
@@ -57,7 +56,7 @@ const (
 
 var jitterNames = enum.Of[Jitter]("jitter", "", "half", "none", "full")
 
-// String returns "half", "none" or "full", or "" for the zero value.
+// String returns the name of j: "half", "none" or "full", or "" for the zero value.
 func (j Jitter) String() string { return jitterNames.Name(j) }
 
 // MarshalText encodes j as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -66,7 +65,7 @@ func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitterNames.Parse(j, text) }
 
-// noRetryOr returns n if it is not zero. Otherwise the node failed outside an attempt, and noRetryOr returns why a failure with this cause
+// noRetryOr returns n if it is not zero. If n is zero, the node failed outside an attempt, and noRetryOr returns why a failure with this cause
 // was not retried.
 func noRetryOr(n event.NoRetry, kind CauseKind) event.NoRetry {
 	switch {
@@ -85,18 +84,18 @@ const (
 	defaultMaxRetryAfter = 5 * time.Minute
 )
 
-// retryable are the causes that a policy may list. retriedByDefault are the causes that a nil RetryOn retries.
+// retryable are the causes that a policy may list. retriedByDefault are the causes that are retried if RetryOn is nil.
 const (
 	retryable        = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
 	retriedByDefault = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
 )
 
-// RetryJittered returns a policy of n attempts, with delays that begin at 500 ms and double up to 8 s, and with half jitter.
+// RetryJittered returns a policy of n attempts. The delays begin at 500 ms and double up to 8 s, with half jitter.
 func RetryJittered(n int) Retry {
 	return Retry{MaxAttempts: n, InitialDelay: defaultInitialDelay, MaxDelay: defaultMaxDelay, Jitter: JitterHalf}
 }
 
-// RetryStandard returns a policy of three attempts, with delays of 1 s and 2 s, without jitter. If MaxAttempts is raised, further delays
+// RetryStandard returns a policy of three attempts, with delays of 1 s and 2 s, without jitter. If the caller raises MaxAttempts, further delays
 // double up to 30 s.
 func RetryStandard() Retry {
 	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
@@ -114,7 +113,7 @@ func (r Retry) equal(o Retry) bool {
 		(r.RetryOn == nil) == (o.RetryOn == nil) && slices.Equal(r.RetryOn, o.RetryOn)
 }
 
-// withDefaults fills in the unset fields. In its result only RetryOn may be zero.
+// withDefaults sets the unset fields. In its result only RetryOn may be zero.
 func (r Retry) withDefaults() Retry {
 	if r.MaxAttempts == 0 {
 		r.MaxAttempts = 1
@@ -137,8 +136,8 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
-// bound returns how long to wait for a backoff that began before the run was continued: the remaining time, which is the argument rest, but
-// at most the longest delay that the policy permits.
+// bound returns how long to wait in a backoff that began before the run was continued. This is the remaining time, rest, but at most the longest
+// delay that the policy permits.
 func (r Retry) bound(rest time.Duration) time.Duration {
 	if r.MaxDelay < 0 {
 		return rest
@@ -160,7 +159,7 @@ func (r Retry) causes() (set machine.CauseSet) {
 	return set
 }
 
-// validate returns an error that says what is wrong with the policy, or nil.
+// validate returns an error that describes what is wrong with the policy, or nil.
 func (r Retry) validate() (field string, err error) {
 	switch {
 	case r.MaxAttempts < 0:
@@ -181,8 +180,8 @@ func (r Retry) validate() (field string, err error) {
 	return "", nil
 }
 
-// slip describes a probable mistake in a valid policy; text is empty if there is none. A policy that has only an empty RetryOn is not a
-// mistake: it replaces the default policy.
+// slip describes a probable mistake in a valid policy, or returns an empty text. If only RetryOn is set, to an empty list, this is not a mistake:
+// such a policy replaces the default policy.
 func (r Retry) slip() (field, text string) {
 	if len(r.RetryOn) == 0 {
 		r.RetryOn = nil
@@ -198,8 +197,7 @@ func (r Retry) slip() (field, text string) {
 	return "", ""
 }
 
-// lacksUnit reports whether a duration in a graph is so short that its unit was probably forgotten, as in 30 for
-// 30*time.Second.
+// lacksUnit reports whether a duration in a graph is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
 func lacksUnit(d time.Duration) bool { return 0 < d && d < time.Microsecond }
 
 // warnOfRetry adds a warning about the policy of a node or, if id is empty, about the default policy of the graph.
@@ -216,8 +214,8 @@ func (c *compiler) warnOfRetry(id string, r Retry) {
 	}
 }
 
-// delay returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The unset fields of the policy must have their
-// defaults, see withDefaults. delay is a pure function; its arithmetic saturates instead of overflowing.
+// delay returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The unset fields of the policy must have been set by
+// withDefaults. delay is a pure function. Its arithmetic saturates instead of overflowing.
 func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
@@ -238,11 +236,11 @@ func (r Retry) delay(k int, u float64) time.Duration {
 	return time.Duration(d)
 }
 
-// Next decides what follows after a failed attempt, counted from 1. If another attempt follows, Next returns the delay before that attempt;
-// otherwise refused says why no attempt follows. The cause is what [CauseOf] returns for err, or [CauseTimeout] and the like if something
-// else ended the attempt. The jitter uses u, which is drawn from [0, 1). Unset fields of the policy have their defaults. Next is a pure
-// function, and runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and
-// the run, or if the node or the run is being stopped.
+// Next decides whether another attempt follows a failed attempt, counted from 1. If so, it returns the delay before that attempt; otherwise
+// refused is the reason. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if something other than the step ended
+// the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their defaults. Next is a pure function,
+// and runs follow the same rules. In addition, a run does not retry if the wait cannot end before the deadlines of the node and the run, or if
+// the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -255,8 +253,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// next does the work of Next for a policy whose unset fields have their defaults. The error must be one that may be retried; hint is the
-// wait that the error asks for, or 0.
+// next decides what Next decides, for a policy whose unset fields have their defaults. It does not check whether the error may be
+// retried. hint is the wait that the error demands, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:
@@ -271,23 +269,23 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 	return max(r.delay(attempt, u), hint), 0
 }
 
-// Rate bounds how often attempts start: Starts in each interval Per, counting retries. A Rate is a token bucket: a token arrives every
-// Per/Starts, the bucket holds at most Burst tokens and is full when a process begins or continues the run, and each attempt takes a token
+// Rate bounds how often attempts start: Starts in each interval Per, including retries. A Rate is a token bucket: a token arrives every
+// Per/Starts, and the bucket contains at most Burst tokens. It is full when a process begins or continues the run. Each attempt takes a token
 // when it starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate bounds nothing.
 //
-// An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. Meanwhile only the clocks
-// of OverallTimeout and of the run's [Timeout] run. Nodes that do not call a step take no token: gates, triggers, conditions with a Test,
-// composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped,
-// cleanup nodes and the end node take no token either, so that the run ends soon.
+// An attempt that waits for a token holds no slot and no token, like an attempt that waits for a slot of [Limit]. During the wait only
+// OverallTimeout and the run's [Timeout] continue. Nodes that do not call a step take no token: gates, triggers, conditions with a Test,
+// composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped, cleanup
+// nodes and the end node also take no token, so that the run ends soon.
 //
 // As an option, a Rate bounds the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate
 // is not positive or its burst is too large to count.
 type Rate struct {
-	// Starts is how many attempts may start in each interval.
+	// Starts is the number of attempts that may start in each interval.
 	Starts int
 	// Per is the length of the interval.
 	Per time.Duration
-	// Burst is how many tokens can be saved up. Zero means 1: attempts start evenly spaced.
+	// Burst is the largest number of tokens in the bucket. Zero means 1: attempts start evenly spaced.
 	Burst int
 }
 
@@ -317,18 +315,18 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// count returns the rate in the form that buckets use.
+// count returns the rate as the bucket package represents it.
 func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }
 
-// retryOf returns the policy of a node, or the run's default; zero if there is none.
+// retryOf returns the policy of a node or, if it has none, the run's default. The policy is zero if there is neither.
 func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 	if p.net.Is(ref, factOnce) {
 		return Retry{}
 	}
 	if policy := p.node(ref).Retry; policy.MaxAttempts != 0 || p.net.Is(ref, machine.FlagComposite) {
-		return policy // defaults apply to the nodes inside a composite, not to the composite
+		return policy // defaults apply to the nodes inside a composite, not to the composite itself
 	}
 	return byDefault
 }

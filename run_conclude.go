@@ -14,32 +14,32 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// conclusion is what the result of an attempt means for its node.
+// conclusion is the consequence of an attempt's result for the node.
 type conclusion struct {
 	machine.Outcome
-	value    any    // of a completed node
-	err      error  // of a node that has not completed
-	warning  error  // about a condition whose answer is none of its choices
-	answer   string // of a condition, if it differs from the labels of the branches taken
+	value    any    // the output of a completed node
+	err      error  // the error of a node that has not completed
+	warning  error  // about a condition whose answer is not one of its choices
+	answer   string // the answer of a condition, if it differs from the labels of the branches taken
 	skip     string
-	suspend  *suspendError // the wait that the step has asked for
+	suspend  *suspendError // the wait that the step has requested
 	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
-	hint     time.Duration // the wait that a RateLimited error asks for, or 0
-	noRetry  event.NoRetry // why the failure is not retried; zero if that is not decided yet, or if the attempt has not failed
+	hint     time.Duration // the wait that a RateLimited error demands, or 0
+	noRetry  event.NoRetry // why the failure is not retried; zero if this is not decided yet, or if the attempt has not failed
 	abortRun bool
-	harmless bool       // the attempt has had no effect
-	fallback bool       // the value is the fallback's
-	hit      *event.Hit // the value comes from another run; else nil
+	harmless bool       // whether the attempt has had no effect
+	fallback bool       // whether the fallback produced the value
+	hit      *event.Hit // set if the value comes from another run; otherwise nil
 }
 
-// conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels.
+// conclude makes the conclusion of a result as far as this is possible without the lock. It calls user code for labels.
 func (w *worker) conclude(res attemptResult) conclusion {
 	w.kept = [2]json.RawMessage{}
 	return w.concludeKept(res)
 }
 
-// concludeKept does the work of conclude for an output that the codec may have written already.
+// concludeKept is conclude for an output that the codec may already have encoded.
 func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
@@ -79,7 +79,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 	return w.failure(res)
 }
 
-// takeBranches adds to the conclusion of a condition the branches that its value takes. It calls user code.
+// takeBranches adds the branches that the value of a condition takes to the condition's conclusion. It calls user code.
 func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	n := p.node(ref)
 	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
@@ -99,10 +99,10 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	return nil
 }
 
-// noMatchError marks the error of a condition that has no branch for its answer.
+// noMatchError wraps the error of a condition that has no branch for its answer.
 type noMatchError struct{ error }
 
-// noBranches returns the result of a condition for an error from takeBranches.
+// noBranches returns the result of a condition for which takeBranches has returned this error.
 func noBranches(err error) attemptResult {
 	if e, is := err.(*noMatchError); is {
 		return attemptResult{err: e.error, kind: CauseNoBranchMatch}
@@ -153,10 +153,9 @@ func (w *worker) failure(res attemptResult) conclusion {
 	return c
 }
 
-// CauseOf classifies the error of an attempt, as a run does. It returns [CauseRateLimit] for [RateLimited], [CauseTimeout] for an error
-// that wraps [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for
-// [ErrGoexit], and [CauseStepError] for any other error. It returns [CauseNone] for nil and for [Skip], [Suspend] and [Expand], which are
-// not failures.
+// CauseOf classifies the error of an attempt, as a run does. It returns [CauseRateLimit] for [RateLimited], [CauseTimeout] for an error that
+// wraps [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for [ErrGoexit], and
+// [CauseStepError] for any other error. It returns [CauseNone] for nil, and for [Skip], [Suspend] and [Expand], since these are not failures.
 func CauseOf(err error) CauseKind {
 	if kind := causeOfEnd(err); err == nil || kind != CauseNone {
 		return kind
@@ -171,7 +170,7 @@ func CauseOf(err error) CauseKind {
 	return facts.cause()
 }
 
-// causeOfEnd returns CausePanic or CauseGoexit for the error of a step that ended without returning, else CauseNone.
+// causeOfEnd returns CausePanic or CauseGoexit for the error of a step that ended without returning. Otherwise it returns CauseNone.
 func causeOfEnd(err error) CauseKind {
 	if _, is := err.(*PanicError); is {
 		return CausePanic
@@ -182,7 +181,7 @@ func causeOfEnd(err error) CauseKind {
 	return CauseNone
 }
 
-// cause returns the kind of an error that is a failure.
+// cause returns the kind of an error. The error is a failure.
 func (f *errorFacts) cause() CauseKind {
 	switch {
 	case f.rate != nil:
@@ -193,7 +192,7 @@ func (f *errorFacts) cause() CauseKind {
 	return CauseStepError
 }
 
-// hint returns the wait that the error asks for.
+// hint returns the wait that the error demands.
 func (f *errorFacts) hint() time.Duration {
 	if f.rate == nil {
 		return 0
@@ -201,8 +200,8 @@ func (f *errorFacts) hint() time.Duration {
 	return max(f.rate.after, 0)
 }
 
-// draw draws the random number for the delay before another attempt, if one may follow. It is called before it is known whether the failure
-// is retried. The source is user code, so the caller does not hold the lock.
+// draw draws the random number for the delay before another attempt, if another attempt may follow. It is called before it is known whether the
+// failure is retried. The source is user code, so the caller must not hold the lock.
 func (w *worker) draw(res attemptResult, c *conclusion) {
 	most, counted := w.run.plan.retryOf(w.task.Ref, w.run.cfg.defaultRetry).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
@@ -218,20 +217,20 @@ func (w *worker) draw(res attemptResult, c *conclusion) {
 	}
 }
 
-// random draws from the run's source. It clamps the numbers of a host's source to [0, 1].
+// random draws a number from the run's source. It clamps numbers of the host's source to [0, 1].
 func (r *Run) random() float64 {
 	if r.cfg.random == nil {
 		return rand.Float64()
 	}
-	if u := r.cfg.random(); u >= 0 { // the comparison is false for NaN
+	if u := r.cfg.random(); u >= 0 { // false for NaN
 		return min(u, 1)
 	}
 	return 0
 }
 
-// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was asked to
-// stop, and whether another attempt follows. Another attempt follows if the failure is retried, or if leaving the run interrupted the
-// attempt.
+// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was requested to stop,
+// and whether another attempt follows. Another attempt follows if the failure is retried, or if the attempt was interrupted because the run is
+// being left.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {
@@ -258,7 +257,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		c.noRetry = event.NoRetryAbandoned
 	}
 	if c.suspend != nil || c.expand != nil {
-		if r.st.Word(ref).Is(machine.WordDraining) { // the node may finish, but not wait or begin nested runs
+		if r.st.Word(ref).Is(machine.WordDraining) { // the node may finish, but must not wait or begin nested runs
 			r.st.StopDrained(ref)
 			stopping = true
 		}
@@ -314,7 +313,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 	token := r.st.Token(ref)
 	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
-		if r.st.Current(token, Retrying) == nil { // otherwise the node was stopped during its backoff, or is retried already
+		if r.st.Current(token, Retrying) == nil { // otherwise the node was stopped during its backoff, or was already retried
 			r.endBackoff(token, x, now)
 		}
 	})
@@ -323,19 +322,19 @@ func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 // endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready, x.Sleeps = now, false
-	r.wake(now) // a run that is being left may be at rest by now, while its store is still writing
+	r.wake(now) // a run that is being left may now be at rest, while its store is still writing
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)
 	}
 }
 
-// timeoutAfter returns the error of a node whose timeout has passed. The step's error is rendered only on request, since that calls user
+// timeoutAfter returns the error of a node whose timeout has passed. The text of the step's error is made only on request, since that calls user
 // code and the caller of timeoutAfter holds the lock.
 func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
 
 type lateError struct {
 	after time.Duration
-	err   error // the step's error, may be nil
+	err   error // the step's error; may be nil
 }
 
 func (e *lateError) Error() string {
@@ -348,7 +347,7 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted returns the number of the attempt for the node's retry policy, which does not count attempts that were cut short.
+// attemptsCounted returns the number of the attempt for the node's retry policy. Attempts that were interrupted do not count.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
 		return int(step.attempt - x.Cut)
@@ -356,8 +355,8 @@ func (r *Run) attemptsCounted(step *Step) int {
 	return int(step.attempt)
 }
 
-// grantRetry returns the delay after which a failure is retried, or why it is not retried. It does not permit a delay that reaches the
-// node's or the run's deadline.
+// grantRetry returns the delay after which a failure is retried, or the reason why it is not retried. A failure is not retried if the delay
+// reaches the node's or the run's deadline.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused event.NoRetry) {
 	ref := step.ref
 	n, policy := r.plan.node(ref), r.plan.retryOf(ref, r.cfg.defaultRetry)
@@ -380,7 +379,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	return delay, 0
 }
 
-// settle makes a node terminal with the conclusion of its attempt, and reacts to its failure. The caller holds the run's lock.
+// settle makes a node terminal with the conclusion of its attempt, and reacts to a failure. The caller holds the run's lock.
 func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
@@ -431,7 +430,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 }
 
-// warnOfAnswer adds a warning about a condition whose answer matches no edge, once for each node of the graph.
+// warnOfAnswer adds a warning about a condition whose answer matches no edge. It adds only one warning for each node of the graph.
 func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	x, branches := r.outermost().remark(), r.plan.routers[r.plan.net.Router(ref)]
 	if x.warned[branches] {
@@ -445,7 +444,7 @@ func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
-// react applies the consequences of a node's failure beyond its descendants: it stops the node's group or the run.
+// react applies the consequences of a node's failure that do not concern its descendants: it stops the node's group or the run.
 func (r *Run) react(ref machine.Ref, abortRun bool) {
 	if ref == r.plan.end || r.isLost() {
 		return
@@ -467,11 +466,11 @@ type verdict struct {
 	status   RunStatus
 	degraded bool
 	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
-	failed   int       // how many nodes have status failed, without the end node
+	failed   int       // the number of nodes with status failed, without the end node
 }
 
-// EndVerdict, if the end node returns it, replaces the status that kahn computed for the run. It can make a cancelled run failed, but not
-// completed. If the end node returns any other value, the computed status stays, and the value is the run's output.
+// EndVerdict, if the end node returns it, replaces the computed status of the run. It can turn a cancelled run into a failed one, but not into a
+// completed one. If the end node returns any other value, the computed status stays, and the value is the run's output.
 type EndVerdict struct {
 	// Status is RunCompleted or RunFailed. The zero value keeps the computed status.
 	Status RunStatus
@@ -508,13 +507,13 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 		v.judgeEnd(s, end, endOutput)
 	}
 	if v.status == RunCompleted || v.status == RunCancelled && v.cause.StopStatus() == Aborted {
-		v.cause = CauseNone // the stop came too late to change the outcome
+		v.cause = CauseNone // the stop came too late to affect the outcome
 	}
 	return v
 }
 
-// endStopped reports whether the stop of the run has also stopped its end node. A stop reaches the end node only if the run was pending
-// when it was stopped, in this process or before the run was continued.
+// endStopped reports whether the stop of the run also stopped its end node. A stop reaches the end node only if the run was pending when it was
+// stopped, in this process or before the run was continued.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)
 	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
@@ -533,7 +532,7 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 		return
 	}
 	if said.Status == RunCompleted && v.status != RunCompleted {
-		// The end node has accepted the unhandled failures; only handled failures degrade the run.
+		// The end node has accepted the unhandled failures, so only handled failures degrade the run.
 		v.degraded = s.HandledFailures()
 	}
 	if said.Status != RunCompleted {
@@ -542,14 +541,14 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 	v.status = said.Status
 }
 
-// wantsFallback reports whether the node's fallback should be called. The fallback is not called for a stopped node, after the node's
-// overall timeout, or if the node's inputs were refused.
+// wantsFallback reports whether the node's fallback must be called. It is not called for a stopped node, after the node's overall timeout, or if
+// the node's inputs were refused.
 func (r *Run) wantsFallback(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
 
-// beginFallback continues the failed attempt with the node's fallback, which gets its own Step and so its own context. It does so in the
+// beginFallback continues the failed attempt with the node's fallback. The fallback gets its own Step and so its own context. It begins in the
 // critical section in which the attempt ended, so that no stop and no timeout is lost in between.
 func (w *worker) beginFallback(failed conclusion) {
 	r, old := w.run, w.step
@@ -563,7 +562,7 @@ func (w *worker) beginFallback(failed conclusion) {
 	r.armTimeouts(r.plan.node(old.ref), step, true, w.now)
 }
 
-// fallback performs the fallback that has begun.
+// fallback performs the fallback that beginFallback has begun.
 func (w *worker) fallback() bool {
 	r, ref, failed := w.run, w.task.Ref, w.failed
 	w.phase = phaseUser
@@ -582,7 +581,7 @@ func (w *worker) fallback() bool {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {
-			c.noRetry = failed.noRetry // noRetry says why the fallback was called
+			c.noRetry = failed.noRetry // noRetry is the reason why the fallback was called
 		}
 	}
 	w.phase = phaseEngine
@@ -615,21 +614,20 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// defaultMaxCrashes is the bound without the option MaxCrashes.
+// defaultMaxCrashes applies without the option MaxCrashes.
 const defaultMaxCrashes = 3
 
-// MaxCrashes bounds how often in a row the process may die during attempts of one node. If it dies one more time, the node fails with
-// [CauseCrashed] when the run continues, so that a step cannot take its process down forever. This failure is not retried; catch edges,
-// error boundaries, ContinueOnFail and Fallback apply to it, and the process may die in the Fallback as often again. Only a [Durable] run
-// counts crashes. If a process stops performing the run because the store does not answer, that counts as a crash for the attempts in
-// flight. An attempt that ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound of one node.
-// Default: 3.
+// MaxCrashes sets how many successive times the process may die during attempts of one node. If it dies one more time, the node fails with
+// [CauseCrashed] when the run continues, so that a step cannot crash its process forever. This failure is not retried; catch edges, error
+// boundaries, ContinueOnFail and Fallback apply to it, and the process may die in the Fallback the same number of times. Only a [Durable] run
+// counts crashes. If a process stops performing the run because the store does not answer, this counts as a crash for the attempts in progress.
+// An attempt that ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound for one node. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
 
-// doomed returns why a node must fail when the run continues: the process has died too often during the node's attempts, or the store has
-// refused the node's output. It returns nil if the node need not fail.
+// doomed returns why a node must fail when the run continues: the process has died too often during the node's attempts, or the store has refused
+// the node's output. It returns nil if the node need not fail.
 func (r *Run) doomed(ref machine.Ref) error {
 	x := r.extras[ref]
 	switch {
@@ -646,7 +644,7 @@ func (r *Run) doomed(ref machine.Ref) error {
 	return fmt.Errorf("%w: %d", ErrCrashed, x.Crashes)
 }
 
-// mostCrashes returns how often in a row the process may die during attempts of a node; negative means no bound.
+// mostCrashes returns how many successive times the process may die during attempts of a node. Negative means no bound.
 func (r *Run) mostCrashes(ref machine.Ref) int {
 	if n := r.plan.node(ref).MaxCrashes; n != 0 {
 		return n
@@ -654,8 +652,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called. The Fallback is not called if the refused output is that of the Fallback,
-// or if the process has died in the Fallback more often than the bound permits.
+// saves reports whether the Fallback of a doomed node is called. It is not called if it produced the refused output, or if the process has died
+// in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most
@@ -673,8 +671,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes when the run continues, before anything else happens. A node for which saves reports true begins an
-// attempt that calls only its Fallback.
+// endDoomed ends the doomed nodes when the run continues, before anything else happens. For a node for which saves reports true, endDoomed begins
+// an attempt that calls only the Fallback.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run
@@ -693,8 +691,8 @@ func (h *held) endDoomed(now int64) {
 	})
 }
 
-// resultOfDoom returns the result of an attempt of a doomed node, whose step is not called: the error for which the node is doomed. The
-// node's Fallback is called after it.
+// resultOfDoom returns the result of an attempt of a doomed node, whose step is not called. The result is the error for which the node is doomed.
+// Afterwards the node's Fallback is called.
 func (r *Run) resultOfDoom(ref machine.Ref) attemptResult {
 	r.st.Lock()
 	defer r.st.Unlock()

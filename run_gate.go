@@ -14,18 +14,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// answer is the effect of a signal on a node. It is computed without the lock, since labels may be user code.
+// answer is the effect of a signal on a node. It is computed without the lock, since labels may come from user code.
 type answer struct {
 	machine.Outcome           // the outcome of a gate
-	decision        *Decision // the signal; nil if there is none
+	decision        *Decision // the signal; nil if there was none
 	value           any       // the output of a completed gate
 	said            string    // the answer, see conclusion.answer
 	err             error
-	text            json.RawMessage // the value of the signal as the codec has written it; nil if the codec has not written it
+	text            json.RawMessage // the encoded value of the signal; nil if the codec has not encoded it
 }
 
-// answer computes the effect of a signal, whose value the codec may have written already. It returns an error if the value is not one of
-// the choices of a gate.
+// answer computes the effect of a signal. The codec may already have encoded its value. answer returns an error if the value is not one of the
+// choices of a gate.
 func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
@@ -38,15 +38,15 @@ func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answe
 	return a, nil
 }
 
-// gateOutcome returns the outcome of a gate with a given answer, even if the answer is not one of the choices.
+// gateOutcome returns the outcome of a gate for a given answer, even if the answer is not one of the choices.
 func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answer {
 	w := worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}, kept: [2]json.RawMessage{text}}
 	c := w.concludeKept(attemptResult{value: value})
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err, text: w.kept[0]}
 }
 
-// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome
-// must not call user code, and need not: a string is its own label, every codec can write it, and contracts check only values from outside.
+// labelOutcome returns the outcome of a gate that the run itself answers with a label. The caller holds the run's lock, so labelOutcome must not
+// call user code. It need not: a string is its own label, every codec can encode it, and contracts check only values from outside.
 func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {
@@ -58,9 +58,9 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer}
 }
 
-// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, nil without a store. The error is errNotKept
-// if the graph of an expanded node has become known meanwhile: the nodes that wait inside the expanded node are now in its nested run, so
-// the caller must try again.
+// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, or nil without a store. The error is errNotKept if
+// the graph of an expanded node has become known meanwhile. The nodes that wait inside the expanded node are then in its nested run, so the
+// caller must try again.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -112,10 +112,10 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // the result if control does not call the function, because the run has ended meanwhile
+	err = errNotKept // the result if the run has ended meanwhile, so that control does not call the function
 	r.control(func(now int64) {
 		var repeated bool
-		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was faster
+		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was first
 			return
 		}
 		if err = deliver(now); err != nil {
@@ -131,8 +131,8 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	return in, err
 }
 
-// judgeSignal returns the error that a signal would get, without sending it. If known is false, the signal is for a node in a graph that is
-// not known.
+// judgeSignal returns the error for a signal without delivering the signal. If known is false, the signal is for a node in a graph that is not
+// known.
 func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen int) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -155,9 +155,8 @@ type pendingGate struct {
 	kept *keptNode
 }
 
-// findPending returns the node that a signal answers. For a signal that repeats an earlier signal, it returns the transaction of the
-// earlier signal and no node; with an error it returns neither. The error errNotKept means that the run has begun. The caller holds the
-// run's lock.
+// findPending returns the node that a signal answers. For a signal that repeats an earlier signal, it returns no node but the transaction of the
+// earlier signal; with an error it returns neither. The error errNotKept means that the run has begun. The caller holds the run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -187,8 +186,8 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
-// signalPending does the work of trySignal for a restored run that is still pending. It adds the answer to Run.from, the state from which
-// the run continues. The run delivers the answer when it begins, or when it ends without having begun.
+// signalPending is trySignal for a restored run that is still pending. It adds the answer to Run.from, the state from which the run continues.
+// The run delivers the answer when it begins, or when it ends without having begun.
 func (r *Run) signalPending(s *signal) (*writing, error) {
 	r.st.Lock()
 	at, written, err := r.findPending(s)
@@ -208,7 +207,7 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	}
 	r.st.Lock()
 	defer r.st.Unlock()
-	if at, written, err = r.findPending(s); at == nil { // another caller was faster, or the run has begun
+	if at, written, err = r.findPending(s); at == nil { // another caller was first, or the run has begun
 		return written, err
 	}
 	if s.unsent {
@@ -229,7 +228,7 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	return written, nil
 }
 
-// pendingWrite returns the transaction that writes all changes so far; nil if all are written.
+// pendingWrite returns the transaction that writes all changes so far, or nil if all changes are written.
 func (r *Run) pendingWrite() *writing {
 	switch d := r.durable; {
 	case d == nil:
@@ -242,8 +241,7 @@ func (r *Run) pendingWrite() *writing {
 	return nil
 }
 
-// gateOf returns the node that a signal names. The second result is false if there is no such node, or if the node is neither a gate
-// nor suspended.
+// gateOf returns the node that a signal names. The second result is false if there is no such node, or if it is neither a gate nor suspended.
 func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true
@@ -252,7 +250,7 @@ func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	return ref, ok && (r.plan.net.Is(ref, machine.FlagGate) || r.st.Word(ref).Status() == Suspended)
 }
 
-// noGate returns the error of a signal for which gateOf finds no node. It looks at many nodes.
+// noGate returns the error of a signal for which gateOf finds no node. It visits many nodes.
 func (r *Run) noGate(gate string) error {
 	if at, lost := r.locate(gate); lost == nil && !at.run.isEndedInside() {
 		if x := at.run.extras[at.ref]; x != nil && x.decision != nil {
@@ -267,8 +265,8 @@ func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node in a nested run, and whether there is such a run. The argument prefix is the prefix of the
-// nested run's paths, relative to this run.
+// statusInside returns the status of a node in a nested run. It reports whether there is such a run. prefix is the prefix of the nested run's
+// paths, relative to this run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -287,7 +285,7 @@ func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs 
 	return r.st.Word(ref).Status(), true
 }
 
-// refusal returns an error if the node takes no signal. The caller holds the run's lock.
+// refusal returns an error if the node accepts no signal. The caller holds the run's lock.
 func (r *Run) refusal(ref machine.Ref) error {
 	if r.isLost() {
 		return r.durable.failed
@@ -307,12 +305,12 @@ func (r *Run) refusal(ref machine.Ref) error {
 	return nil
 }
 
-// answeredAlready returns the error for a second answer. The text is the same whether or not the run was restored between the answers.
+// answeredAlready returns the error for a second answer. Its text is the same whether or not the run was restored between the answers.
 func answeredAlready(path string) error {
 	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
 }
 
-// endedUnanswered returns the error for an answer to a gate, or to a step that has waited, if the node has ended.
+// endedUnanswered returns the error for an answer to a gate, or to a step that has waited, if the node has already ended.
 func endedUnanswered(path string, status Status) error {
 	if status == Completed {
 		return answeredAlready(path)
@@ -371,8 +369,8 @@ func (r *Run) refusesSignal(name string) error {
 	return at.noGate(gate)
 }
 
-// signalled records the signal that has answered a node, and logs the signal's event. The caller then applies the consequences and at once
-// calls flushSignalled, so that no other event comes in between in the log or in a store.
+// signalled records the signal that has answered a node, and logs the signal's event. The caller then applies the consequences and immediately
+// calls flushSignalled, so that in the log and in a store no other event lies between them.
 func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d
@@ -390,7 +388,7 @@ func (r *Run) flushSignalled(now int64) {
 	}
 }
 
-// reachGate settles a gate that the run has reached if the gate has been answered, and makes the gate wait otherwise.
+// reachGate is called when the run has reached a gate. If the gate was already answered, reachGate settles it; otherwise the gate waits.
 func (r *Run) reachGate(ref machine.Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)
@@ -413,14 +411,14 @@ func (r *Run) reachGate(ref machine.Ref, now int64) {
 	}
 }
 
-// ErrGateOutlasts warns that the deadline of a gate lies beyond the end of the run's [Timeout], which ends the run first.
+// ErrGateOutlasts is matched by the warning that the deadline of a gate lies after the run's [Timeout], which ends the run first.
 var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's Timeout")
 
-// mostOutlasting bounds the warnings about gates that outlast the run.
+// mostOutlasting is the largest number of warnings about gates that outlast the run.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result, once for each declared gate, if the run ends before the gate's deadline. The times are on the
-// run's clock.
+// warnOfGate adds a warning to the Result if the run ends before the gate's deadline. It adds one warning for each declared gate. The times are
+// on the run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {
@@ -491,7 +489,7 @@ func (r *Run) settleGate(ref machine.Ref, a answer, now int64) {
 	}
 }
 
-// earlySignals accepts the signals of a run that starts anew. Each signal must be for a gate.
+// earlySignals accepts the signals of a run that starts from the beginning. Each signal must be for a gate.
 func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil
@@ -523,7 +521,7 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answers computes the effects of the signals. The caller does not hold the run's lock, since labels may be user code. refused are the
+// answers computes the effects of the signals. The caller does not hold the run's lock, since labels may come from user code. refused are the
 // errors of signals whose values are not among the choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
@@ -538,8 +536,8 @@ func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref
 	return answers, refused
 }
 
-// waiter returns the run in which a node waits, and the node's name in that run. The argument gate is the node's path or token, and r must
-// be an outermost run. waiter follows the parts of the path instead of searching all runs.
+// waiter returns the run in which a node waits, and the node's name in that run. gate is the node's path or token. r must be an outermost run.
+// waiter follows the parts of the path instead of searching all runs.
 func (r *Run) waiter(gate string) (*Run, string) {
 	if r.tree == nil || r.waitsUnder(gate) {
 		return r, gate
@@ -569,7 +567,7 @@ func (r *Run) waiter(gate string) (*Run, string) {
 	return r, gate
 }
 
-// itemsOf returns the run of a map's items if name names a waiting item. The item has the same name in that run.
+// itemsOf returns the run of a map's items if name is the name of a waiting item. The item has the same name in that run.
 func (r *Run) itemsOf(name string) *Run {
 	i := strings.LastIndexByte(name, '[')
 	if i < 0 {

@@ -11,26 +11,25 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// order is the policy by which the workers of a run take tasks. In a run with one slot the policy leaves nothing to chance. A policy has no
-// state of its own. The caller of its methods holds the run's lock.
+// order is the policy by which the workers of a run take tasks. In a run with one slot the policy determines the order completely. A policy has
+// no state. The caller of its methods holds the run's lock.
 type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
-	// next returns the next task of a worker, and whether single.alone counts the worker while it performs the task. In the same critical
-	// section next also reaches the gates and begins the composites that come before the task, so that nothing else can change the order in
-	// which nested runs begin.
+	// next returns the next task of a worker, and reports whether single.alone counts the worker while it performs the task. In the same critical
+	// section next also reaches the gates and begins the composites that precede the task, so that nothing else can change the order in which
+	// nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// onlyGates is called after the worker has begun the task that next returned, if only gates are left to take.
+	// onlyGates is called after the worker has begun the task that next returned, if only gates remain to be taken.
 	onlyGates(r *Run, now int64)
-	// announce lets the State announce work, unless a worker or an attempt is in progress during which nothing may begin. Its end is
-	// followed by a call of dispatch.
+	// announce lets the State announce work. It does not if there is a worker or an attempt during which nothing may begin. When this worker or
+	// attempt ends, dispatch is called.
 	announce(r *Run)
 	// slotlessDue reports whether a task without a slot is being evaluated, or will begin next, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
 }
 
-// order returns the run's current order. The order may change once: when the first node of the run is expanded, the
-// run becomes a tree.
+// order returns the run's current order. The order may change once: when the first node of the run is expanded, the run becomes a tree.
 func (r *Run) order() order {
 	switch {
 	case r.single == nil:
@@ -65,8 +64,8 @@ func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	return t, false, false
 }
 
-// onlyGates reaches all gates that are left to take, in the critical section in which the worker has begun its task. If they were left for
-// later, this worker and others would race to reach them.
+// onlyGates reaches all remaining gates in the critical section in which the worker has begun its task. Otherwise this worker and others would
+// compete later to reach them.
 func (freeOrder) onlyGates(r *Run, now int64) {
 	for r.st.OnlyGates() {
 		g, ok := r.st.NextGate()
@@ -86,26 +85,26 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //   - Timers of equal time fire in any order. So a worker that reports a result, or a timer that fires, first rings all due alarms under
 //     the lock: alarms of equal time in the order in which they were armed, and all of them before the result of a step that returns at
 //     that time.
-//   - Composites, checks and gates that an alarm makes due need no slot. They come before the result of a step that returns at the time
-//     of the alarm: that result is put off until nothing comes before it.
-//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned: otherwise the order of the two
-//     would be random.
-//   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that need one. When an
-//     item of a map waits, the next item may begin; so gates in items are reached at once, too, if the map has a limit. Other gates that
+//   - Composites, checks and gates that an alarm makes due need no slot. They precede the result of a step that returns at the time of
+//     the alarm: the result is put off until nothing precedes it.
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned. Otherwise the order of the two
+//     events would be random.
+//   - A gate that has its answer is reached at once: its successors may need no slot, and then precede nodes that need one. When an
+//     item of a map waits, the next item may begin. So if the map has a limit, gates in items are also reached at once. Other gates that
 //     will wait are reached when nothing else can start.
 //   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
 //
 // The run's lock guards all fields except next.
 type single struct {
-	alone       int          // how many workers evaluate something without a slot
-	unwritten   int          // how many tasks will be evaluated without a slot when the store has written their cause: see Run.awaitsWrite
-	next        atomic.Int64 // when the first alarm of the bell is due, readable without the lock
+	alone       int          // the number of workers that evaluate something without a slot
+	unwritten   int          // the number of tasks that will be evaluated without a slot when the store has written their cause: see Run.awaitsWrite
+	next        atomic.Int64 // when the first alarm of the bell is due; readable without the lock
 	interrupted *Step        // the last interrupted attempt that held the slot, or nil
-	rang        int64        // when an alarm last rang
-	off         []*putOff    // results that were put off
+	rang        int64        // when an alarm rang last
+	off         []*putOff    // the results that were put off
 }
 
-// slotOrder is the order of a run with one slot and without nested runs. Gates come in the order of their nodes. While a worker evaluates a
+// slotOrder is the order of a run with one slot and without nested runs. Gates follow in the order of their nodes. While a worker evaluates a
 // task without a slot, no other task begins.
 type slotOrder struct{ freeOrder }
 
@@ -131,7 +130,7 @@ func (slotOrder) slotlessDue(r *Run) bool {
 	return r.single.alone > 0 || r.single.unwritten > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
-// evaluated is called after the worker has evaluated a task alone, so that other workers can continue.
+// evaluated is called after the worker has evaluated a task alone. Other workers can then continue.
 func (w *worker) evaluated() {
 	if w.alone {
 		w.alone = false
@@ -139,8 +138,8 @@ func (w *worker) evaluated() {
 	}
 }
 
-// halts reports whether nothing may begin now, because a worker evaluates a task alone, because such a task waits for a write of the store,
-// or because an interrupted attempt has not returned.
+// halts reports whether nothing may begin now, because a worker evaluates a task alone, because such a task waits for a write of the store, or
+// because an interrupted attempt has not returned.
 func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.unwritten > 0 || q.interrupts()) }
 
 // interrupts reports whether an interrupted attempt has not returned.
@@ -148,12 +147,12 @@ func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
 }
 
-// needsNoSlot reports whether a node is performed without a slot. In a run with one slot no other task begins meanwhile.
+// needsNoSlot reports whether a node is performed without a slot. In a run with one slot, no other task begins while the node is performed.
 func (r *Run) needsNoSlot(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }
 
-// putOff is a result that was put off, with its worker. The run still counts this worker.
+// putOff is a result that was put off, together with its worker. The run still counts this worker.
 type putOff struct {
 	worker worker
 	c      conclusion
@@ -161,17 +160,17 @@ type putOff struct {
 	goOn   bool
 }
 
-// putsOff reports whether the result of an attempt that holds the slot and has returned at the given time must wait.
+// putsOff reports whether a result must wait. Its attempt holds the slot and has returned at the given time.
 func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
 
-// slotlessDue calls slotlessDue of the run's order, unless the run has lost its store: such a run begins nothing. It does not count tasks
-// that cannot begin because an interrupted attempt has not returned.
+// slotlessDue calls slotlessDue of the run's order. It returns false if the run has lost its store, since such a run begins nothing. It ignores
+// tasks that cannot begin because an interrupted attempt has not returned.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
-// putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout, since the
-// attempt has returned in time, however long the evaluations before its result take.
+// putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout, since the attempt
+// has returned in time, no matter how long the evaluations before its result take.
 func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)
@@ -181,7 +180,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	return false
 }
 
-// takeUp settles the results that were put off, once nothing comes before them. The caller holds the run's lock.
+// takeUp settles the results that were put off, as soon as nothing precedes them. The caller holds the run's lock.
 func (r *Run) takeUp() {
 	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
 		for _, x := range q.off {
@@ -215,7 +214,8 @@ func (q *single) note(r *Run) {
 	q.next.Store(first)
 }
 
-// isDue reports whether an alarm may be due now. At [math.MaxInt64], the value of next without alarms, it may report true without an alarm.
+// isDue reports whether an alarm may be due now. At [math.MaxInt64], the value of next without alarms, it may report true even if there is no
+// alarm.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the due alarms of a run with one slot. The caller holds the run's lock.
@@ -230,7 +230,7 @@ func (r *Run) ringDue(now int64) {
 		q.rang = now
 		if a.timer == nil || a.timer.Stop() {
 			a.run.timers--
-		} // a timer that has fired finds nothing left to do
+		} // a timer that fires later finds no due alarm
 		a.run.rung(a, now)
 		if r.tree != nil {
 			r.tree.touch(a.run)
@@ -260,21 +260,21 @@ func (r *Run) reachEarly(now int64) {
 	}, func(ref machine.Ref) { r.reachGate(ref, now) })
 }
 
-// turn is the place of a run among the runs that wait for a slot. It is the place of the run's best ready node, by priority, then by the
-// longest remaining path to the end of the outermost run, then by declaration, as if the graphs were one. In a tree with one slot, a
+// turn is the position of a run among the runs that wait for a slot. It is the position of the run's best ready node, by priority, then by the
+// longest remaining path to the end of the outermost run, then by declaration, as if the graphs were a single graph. In a tree with one slot, a
 // check or an inline node counts as a node of priority 0 without a path.
 type turn struct {
-	index    int  // in the queue, plus one; 0 if the run is not in the queue
-	gated    bool // the run is in tree.gated
-	slotless bool // in a tree with one slot: its best node needs no slot
-	lends    bool // the run is in an item of a map with a limit; while the item waits, the map has the item's slot back
+	index    int  // the index in the queue, plus one; 0 if the run is not in the queue
+	gated    bool // whether the run is in tree.gated
+	slotless bool // in a tree with one slot: whether the run's best node needs no slot
+	lends    bool // whether the run is in an item of a map with a limit; while the item waits, its slot of the map is free
 	priority int
 	rank     int64
-	order    []int32 // the places of the composites around the run, each followed by the number of the nested run in the composite
-	node     int32   // the place of the best ready node
+	order    []int32 // the positions of the composites around the run, each followed by the number of the nested run in the composite
+	node     int32   // the position of the best ready node
 }
 
-// placeInTree returns the order of the run's turn, nil for an outermost run.
+// placeInTree returns the order of the run's turn, or nil for an outermost run.
 func (r *Run) placeInTree() []int32 {
 	if r.turn == nil {
 		return nil
@@ -293,7 +293,7 @@ func (t *tree) pass(now int64) {
 		case len(t.gated) == 0:
 			return
 		}
-		// No other task comes before the gate, so it is reached at once.
+		// No other task precedes the gate, so it is reached at once.
 		r := t.gated[0]
 		t.gated = t.gated[1:]
 		r.turn.gated = false
@@ -305,13 +305,12 @@ func (t *tree) pass(now int64) {
 	}
 }
 
-// hasTurn reports whether the run has the first task of a tree with one slot.
+// hasTurn reports whether the first task of a tree with one slot belongs to the run.
 func (t *tree) hasTurn(r *Run) bool {
 	return !t.root.single.halts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
-// treeOrder is the order of a tree with one slot: a worker takes the first task of the whole tree, if that task belongs to its run, see
-// tree.
+// treeOrder is the order of a tree with one slot. A worker takes the first task of the whole tree if this task belongs to its run, see tree.
 type treeOrder struct{}
 
 func (treeOrder) arrived(r *Run) { r.tree.coming = false }
@@ -325,7 +324,7 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 		}
 		task, ok = s.Next()
 		switch {
-		case ok && task.Gate: // Next hands out a gate only if no other task of the run can start
+		case ok && task.Gate: // Next returns a gate only if no other task of the run can start
 			r.reachGate(task.Ref, now)
 		case ok && !task.Check && r.beginsInside(task.Ref):
 			r.beginInside(task, now)
@@ -339,7 +338,7 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 	}
 }
 
-func (treeOrder) onlyGates(*Run, int64) {} // the tree reaches gates when no other task comes before them
+func (treeOrder) onlyGates(*Run, int64) {} // the tree reaches gates when no other task precedes them
 
 func (treeOrder) announce(*Run) {} // the tree announces, see pass
 
@@ -348,7 +347,7 @@ func (treeOrder) slotlessDue(r *Run) bool {
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
-// queue updates the run's place among the runs that wait for a slot, or with one slot for any task.
+// queue updates the run's position among the runs that wait for a slot or, with one slot, for any task.
 func (t *tree) queue(r *Run) {
 	s := &r.st
 	wants := s.WantsSlot()
@@ -375,7 +374,7 @@ func (t *tree) queue(r *Run) {
 	}
 }
 
-// update computes the place of the run's best ready node.
+// update computes the position of the run's best ready node.
 func (x *turn) update(r *Run) {
 	s := &r.st
 	if first, ok := s.FirstInline(); ok && r.tree.limit == 1 {
@@ -389,7 +388,7 @@ func (x *turn) update(r *Run) {
 	}
 }
 
-// grants reports whether the best ready node of the run may have a slot: a slot is free, and no other run comes first.
+// grants reports whether the best ready node of the run may have a slot. This holds if a slot is free and no other run precedes this one.
 func (r *Run) grants() bool {
 	t := r.tree
 	if t.Used >= t.limit {
@@ -421,7 +420,7 @@ func (x *turn) before(y *turn) bool {
 	return cmp.Or(slices.Compare(x.order[:both], y.order[:both]), cmp.Compare(x.at(both), y.at(both))) < 0
 }
 
-// at returns the place of the composite at this depth of nesting, or of the node itself.
+// at returns the position of the composite at this depth of nesting, or of the node itself.
 func (x *turn) at(depth int) int32 {
 	if depth < len(x.order) {
 		return x.order[depth]

@@ -10,13 +10,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and cleanup nodes and
-// the end node still run. Cancelling a run that has ended does nothing. A [Request] records who asks, and why. Only the first call that
-// stops the run is recorded, even if it has no Request.
+// Cancel stops the run: nodes that have not started are cancelled at once, the contexts of running steps are cancelled, and cleanup nodes and the
+// end node are still performed. Cancelling a run that has ended does nothing. A [Request] records who requests the stop, and why. Only the
+// Request of the first call that stops the run is recorded; if that call has no Request, none is recorded.
 //
-// If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the
-// run cancels it. The error matches [ErrAtRest] if the store takes no requests, [ErrStore] if the store fails, and [ErrFinished] if another
-// process has continued and ended the run. Cancel returns nil for a run that this process still performs or has ended.
+// If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the run
+// cancels it. The error matches [ErrAtRest] if the store accepts no requests, [ErrStore] if the store fails, and [ErrFinished] if another process
+// has continued and ended the run. Cancel returns nil for a run that this process still performs or has ended.
 func (r *Run) Cancel(by ...Request) error {
 	q := asked(by)
 	if r.control(func(int64) { r.cancel(q) }) || !r.isAtRest() {
@@ -28,13 +28,13 @@ func (r *Run) Cancel(by ...Request) error {
 func (r *Run) cancel(q Request) {
 	r.cancelled, r.requests = true, max(r.requests, 1)
 	r.ask(q)
-	r.outdate() // stores the request, even if another cause has stopped the run before
+	r.outdate() // stores the request, even if another cause has already stopped the run
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
-// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted, and the run fails with err, or with
-// [ErrAborted] if err is nil. A [Request] records who asks, and why, as for Cancel. AbortAll returns [ErrAtRest] if the run is at rest,
-// since stores do not keep such requests; use Cancel to stop such a run.
+// AbortAll stops the run like Cancel, but because of a failure that the host has found: nodes are aborted, and the run fails with err, or with
+// [ErrAborted] if err is nil. A [Request] records who requests the stop, and why, as for Cancel. AbortAll returns [ErrAtRest] if the run is at
+// rest, since stores do not keep such requests; use Cancel to stop such a run.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -45,7 +45,7 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 			return
 		}
 		r.ask(q)
-		r.outdate() // stores the request, even if another cause has stopped the run before
+		r.outdate() // stores the request, even if another cause has already stopped the run
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	})
 	if !called && r.isAtRest() {
@@ -54,17 +54,16 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	return nil
 }
 
-// isAtRest reports whether this process no longer performs the run although the run has not ended, so that another process may continue
-// the run.
+// isAtRest reports whether this process no longer performs the run although the run has not ended. Then another process may continue the run.
 func (r *Run) isAtRest() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.isPutAway() && !r.isLost()
 }
 
-// CancelNode asks one node to stop. Its dependents are aborted after it has stopped. The error matches [ErrUnknownNode] if there is no such
-// node, and [ErrFinished] if the run has ended. It matches [ErrTransition] if the node is terminal or the end node, or if the run is
-// pending. If the run is at rest, CancelNode posts the request in the run's store or returns [ErrAtRest], like [Run.Signal].
+// CancelNode stops one node. Its dependents are aborted after it has stopped. The error matches [ErrUnknownNode] if there is no such node, and
+// [ErrFinished] if the run has ended. It matches [ErrTransition] if the node is terminal or the end node, or if the run is pending. If the run is
+// at rest, CancelNode posts the request in the run's store or returns [ErrAtRest], like [Run.Signal].
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -81,8 +80,8 @@ func (r *Run) CancelNode(id string) error {
 	return r.post(context.Background(), store.Request{Kind: store.KindCancelNode, Node: id})
 }
 
-// judgeCancelAtRest returns why the node cannot be cancelled in a run that has ended. It returns nil if the run is at rest and the request
-// should be posted.
+// judgeCancelAtRest returns why the node cannot be cancelled in a run that has ended. It returns nil if the run is at rest, so that the caller
+// may post the request.
 func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -156,14 +155,14 @@ func (r *Run) control(f func(now int64)) bool {
 	return true
 }
 
-// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. The first stop decides the
-// cause of the run; a later one can only stop more nodes.
+// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. The first stop determines the cause of the
+// run; a later one can only stop more nodes.
 func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
 	}
 	r.rouse(r.now())
-	r.outdate() // stores the stop, so that the run is stopped, too, if another process continues it
+	r.outdate() // stores the stop, so that the run is also stopped if another process continues it
 	if !r.noteStop(kind, origin, cause, manner) {
 		return
 	}
@@ -192,7 +191,7 @@ func (r *Run) rouse(now int64) {
 }
 
 // noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If it does not, the caller does
-// nothing more: many nodes may fail and each ask for the same stop, and only the first such request should cost a visit of the nodes.
+// nothing more: many nodes may fail and each request the same stop, and only the first request should visit the nodes.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -219,8 +218,8 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, it bounds the checks and lets nodes
-// start that were held because a node is suspended.
+// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, it bounds the checks. There it also lets
+// nodes start that were held because a node is suspended.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -246,7 +245,7 @@ func (r *Run) boundWaits() {
 	}
 }
 
-// boundWait bounds the wait of a node in a stopped run, if it is a waiting cleanup node.
+// boundWait bounds the wait of a node in a stopped run, if the node is a waiting cleanup node.
 func (r *Run) boundWait(ref machine.Ref) {
 	x := r.extras[ref]
 	if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
@@ -258,7 +257,7 @@ func (r *Run) boundWait(ref machine.Ref) {
 	}
 }
 
-// callerCause returns why a caller's context has ended. It calls user code, so the caller does not hold the run's lock.
+// callerCause returns why a caller's context has ended. It calls user code, so the caller must not hold the run's lock.
 func callerCause(ctx context.Context) *stopCause {
 	cause := &stopCause{bounded(context.Cause(ctx)), context.Canceled}
 	if ctx.Err() == context.DeadlineExceeded {
@@ -267,8 +266,8 @@ func callerCause(ctx context.Context) *stopCause {
 	return cause
 }
 
-// endForContext ends an outermost run because its caller's context has ended: it leaves a durable run without the option
-// CancelWithContext, and cancels any other run.
+// endForContext ends an outermost run because its caller's context has ended. It leaves a durable run without the option CancelWithContext, and
+// cancels any other run.
 func (r *Run) endForContext(cause *stopCause, now int64) {
 	if r.isLeftByCaller() {
 		r.leaveForContext(cause, now)
@@ -284,7 +283,7 @@ func (r *Run) isLeftByCaller() bool { return r.cfg.store != nil && !r.cfg.ctxCan
 // callerLeft returns the error of a run that was left because its caller's context ended.
 func callerLeft(cause *stopCause) error { return fmt.Errorf("%w: %w", ErrLeft, cause.err) }
 
-// stopError returns the error of the stop with this kind of cause, or nil.
+// stopError returns the error of the stop with this kind of cause, or nil if there was no such stop.
 func (r *Run) stopError(kind CauseKind) error {
 	if cause := r.stopCauses[kind]; cause != nil {
 		return cause.err
@@ -292,9 +291,9 @@ func (r *Run) stopError(kind CauseKind) error {
 	return nil
 }
 
-// collectStops arms the grace of the attempts that are asked to stop. The records of their nodes, with the cause of the stop, go into the
-// same transaction as the event that caused the stop, so that these nodes are stopped, too, if the process crashes and another one
-// continues the run. The attempts' contexts end when the lock is released.
+// collectStops arms the grace of the attempts that must stop. The records of their nodes, with the cause of the stop, go into the same
+// transaction as the event that caused the stop. So these nodes are also stopped if the process crashes and another process continues the run.
+// The attempts' contexts are cancelled when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
 		r.armCheck(ref, false)
@@ -307,7 +306,7 @@ func (r *Run) collectStops() {
 		}
 		x := r.extra(t.Ref)
 		cause := r.causeOf(t.Ref)
-		if x.timedOut == timeoutNone { // otherwise the timeout of the attempt has stopped it already
+		if x.timedOut == timeoutNone { // otherwise the timeout of the attempt has already stopped it
 			r.disarmAttempt(t.Ref)
 			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
@@ -315,7 +314,7 @@ func (r *Run) collectStops() {
 	}
 }
 
-// causeOf returns the cause of a node's stop, as the node's context reports it.
+// causeOf returns the cause of a node's stop, which the node's context reports.
 func (r *Run) causeOf(ref machine.Ref) *stopCause {
 	switch kind := r.st.Word(ref).Kind(); kind {
 	case CauseSuperseded:
@@ -334,7 +333,7 @@ type stopOrder struct {
 	cause *stopCause
 }
 
-// endings returns the attempts whose contexts must end.
+// endings returns the attempts whose contexts must be cancelled.
 func (r *Run) endings() []stopOrder {
 	r.collectStops()
 	ending := r.ending
@@ -349,8 +348,8 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt bounds the time of an attempt after it was asked to stop: it arms the grace, or stops the nested runs that perform the attempt,
-// which arm the grace of their own attempts.
+// halt bounds the time of an attempt that must stop. It arms the grace, or stops the nested runs that perform the attempt, which arm the grace of
+// their own attempts.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -362,13 +361,13 @@ func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// stopFor stops a nested run with the cause of its composite's stop.
+// stopFor stops a nested run with the cause for which its composite is stopped.
 func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManner) {
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // any other cause is that of a single node, but the nested run needs the cause of a whole run
+	default: // any other cause stops a single node, but the nested run needs a cause that stops a whole run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
@@ -378,7 +377,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.tree.touch(r)
 }
 
-// drainChildren passes a draining stop on to the nested runs.
+// drainChildren applies a draining stop to the nested runs.
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []machine.Ref
 	for ref, x := range r.extras {
@@ -404,17 +403,17 @@ func (r *Run) drainChild(ref machine.Ref, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// The functions below implement Group.CancelOnFailure. A graph declares a group; nodes of its sub-graphs that name the group are members,
-// too, at every depth. A map is a member itself; its items are not.
+// The functions below implement Group.CancelOnFailure. A graph declares a group. Nodes of its sub-graphs that name the group are also members, at
+// every depth. A map is a member itself; its items are not.
 
-// groupFailure records that a member of a group has failed permanently, so that members that have not begun never begin.
+// groupFailure records that a member of a group has failed permanently, so that members that have not begun must not begin.
 type groupFailure struct {
 	Group string `json:"group"`
-	Node  string `json:"node"` // its path
+	Node  string `json:"node"` // the path of the failed member
 }
 
-// groupFailures are the failures of groups that stop their members, one for each group, in the order of failure. The list only grows, since
-// a snapshot may share the list.
+// groupFailures are the failures for which groups stop their members, one for each group, in the order of failure. The list only grows, since a
+// snapshot may share it.
 type groupFailures struct {
 	list   []groupFailure
 	byName map[string]groupFailure
@@ -436,7 +435,7 @@ func (x *groupFailures) all() []groupFailure {
 	return x.list
 }
 
-// of returns the failure of a group.
+// of returns the failure of a group. It reports whether there is one.
 func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	if x != nil {
 		f, failed = x.byName[group]
@@ -444,7 +443,7 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// with adds a failure. added is false if the group had failed before.
+// with adds a failure. added is false if the group had already failed.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}
@@ -461,7 +460,7 @@ func (f groupFailure) err() error {
 	return fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(f.Node), quoteID(f.Group))
 }
 
-// groupNamed returns the group with this name, or nil if the plan neither declares it nor has nodes that name it.
+// groupNamed returns the group with this name, or nil if the plan neither declares it nor contains nodes that name it.
 func (p *Plan) groupNamed(name string) *group {
 	if i, ok := p.groupIndex[name]; ok {
 		return &p.groups[i]
@@ -474,7 +473,7 @@ func (p *Plan) declaresGroup(name string) bool {
 	return g != nil && !g.inherited
 }
 
-// cancelsOnFailure reports whether the group with this name has CancelOnFailure. The group is declared by this graph or one around it.
+// cancelsOnFailure reports whether the group with this name has CancelOnFailure. The group is declared by this graph or by a graph around it.
 func (r *Run) cancelsOnFailure(name string) bool {
 	for ; r != nil; r = r.outer {
 		if g := r.plan.groupNamed(name); g != nil && !g.inherited {
@@ -496,9 +495,9 @@ func (r *Run) membersFailed(ref machine.Ref) {
 	}
 }
 
-// groupFailed stops the unfinished members of a group because a node of this run, or a node in one of its composites, has failed
-// permanently. If a composite around the node may be attempted again, groupFailed stops only members inside that composite; the composite
-// reports the failure when it is terminal itself.
+// groupFailed stops the unfinished members of a group because a node of this run, or a node in one of its composites, has failed permanently. If
+// a composite around the node may be attempted again, groupFailed stops only members inside that composite; the composite reports the failure
+// when it is itself terminal.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
 		return
@@ -507,13 +506,13 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 		r = r.outer
 	}
 	failed, added := r.failedGroups.with(f)
-	if r.failedGroups = failed; added { // otherwise the group has failed before, and all its members were stopped then
+	if r.failedGroups = failed; added { // otherwise the group has already failed, and all its members were stopped then
 		r.outdate()
 		r.stopMembers(at, f)
 	}
 }
 
-// groupsFailedInside reports the group failures inside a terminal composite. These failures were held back in case the composite would be
+// groupsFailedInside reports the group failures inside a terminal composite. They were not reported earlier, since the composite might have been
 // attempted again.
 func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	for _, f := range c.failedGroups.all() {
@@ -529,7 +528,7 @@ func (r *Run) mayAttemptAgain(step *Step) bool {
 	return r.st.MayRetry(step.ref) && r.attemptsCounted(step) < r.plan.retryOf(step.ref, r.cfg.defaultRetry).MaxAttempts && x.timedOut != timeoutOverall
 }
 
-// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, except composites around the failed node.
+// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, but not composites around the failed node.
 func (r *Run) stopMembers(at place, f groupFailure) {
 	around, origin := at.in(r), noRef
 	if at.run == r && r.st.Word(at.ref).Status() == Failed {
@@ -539,7 +538,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 		r.st.CountVisits(len(g.members))
 		for _, m := range g.members {
 			if r.st.Word(m).Status().Terminal() || r.plan.net.Is(m, machine.FlagCleanup) || m == around {
-				continue // no failure stops a cleanup node or the end node
+				continue // a failure stops neither cleanup nodes nor the end node
 			}
 			r.stopMember(m, origin, f.err())
 		}
@@ -575,7 +574,7 @@ func (r *Run) childrenNaming(group string) (list []*Run) {
 	return list
 }
 
-// lend records that a node has been expanded into a graph that names a group of a graph around it.
+// lend records that a node has been expanded into a graph that names a group. A graph around it declares the group.
 func (r *Run) lend(group string, ref machine.Ref) {
 	for {
 		if r.lends == nil {
@@ -592,7 +591,7 @@ func (r *Run) lend(group string, ref machine.Ref) {
 	}
 }
 
-// in returns p's node if it is a node of r, or the node of r that contains it; noRef if there is none.
+// in returns p's node if it is a node of r, or the node of r that contains p's node. It returns noRef if there is none.
 func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {
@@ -641,7 +640,7 @@ func (r *Run) stopLateMembers() {
 	}
 }
 
-// interruptUndos interrupts the running compensations in some runs of a tree that is being left.
+// interruptUndos interrupts the running compensations in the given runs of a tree that is being left.
 func interruptUndos(runs []*Run, cause *stopCause) {
 	for _, r := range runs {
 		if r.undo == nil {
@@ -670,8 +669,7 @@ func (r *Run) failUndos(runs []*Run, err error) {
 	}
 }
 
-// setUndosBack puts the compensations of a run that is left without its store, and of the runs nested in it, back to the states in the
-// store.
+// setUndosBack resets the compensations of a run that is left without its store, and of the runs nested in it, to the states in the store.
 func (r *Run) setUndosBack() {
 	if r.undo != nil {
 		r.undo.failed, r.undo.reported = nil, nil
@@ -708,8 +706,8 @@ func (r *Run) restUndos() {
 	}
 }
 
-// abortUndos ends the running compensations, on the second request to stop the run, and reports whether there were any. Compensations that
-// have not begun fail when their turn comes.
+// abortUndos ends the running compensations, on the second request to stop the run. It reports whether there were any. Compensations that have
+// not begun fail when it is their turn.
 func (r *Run) abortUndos(err error) bool {
 	if r.requests++; r.requests < 2 {
 		return false
@@ -719,14 +717,14 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// The undos inside a composite whose attempt has failed are listed in the run around the composite, even while that run undoes no
-	// nodes of its own.
+	// The undos inside a composite whose attempt has failed are listed in the run around the composite, even while that run undoes none of its
+	// own nodes.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true
 }
 
-// endUndos ends the running compensations of some runs of the tree. Compensations that have not begun fail when their turn comes.
+// endUndos ends the running compensations of the given runs of the tree. Compensations that have not begun fail when it is their turn.
 func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 	r.undo.abort = stop
 	for _, of := range runs {
@@ -736,7 +734,7 @@ func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 				continue
 			}
 			u.leave()
-			u.run.st.ContinueUndo(u.ref) // the node has its turn at once, and its undo fails
+			u.run.st.ContinueUndo(u.ref) // it is the node's turn at once, and its undo fails
 			if r.tree != nil {
 				r.tree.touch(u.run)
 			}

@@ -19,8 +19,8 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest: disarmAll then also disarms the
-// overall timeouts and the deadlines of waits of nodes that have not ended, and ends the backoffs of compensations.
+// disarmAll disarms the alarms of the nodes when the run ends. If rests is true, the run ends at rest. Then disarmAll also disarms the overall
+// timeouts and the deadlines of waits of nodes that have not ended, and ends the backoffs of compensations.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
 		r.disarmNode(ref)
@@ -34,16 +34,16 @@ func (r *Run) disarmAll(rests bool) {
 	}
 }
 
-// bell rings the alarms of a run and its nested runs with one timer. The timer may fire before any alarm is due, since disarming an alarm
-// does not reset the timer. A run that a Coordinator drives has a bell only if the run has one slot. The run's lock guards the bell.
+// bell rings the alarms of a run and its nested runs with one timer. The timer may fire before any alarm is due, since the timer is not reset
+// when an alarm is disarmed. If a Coordinator drives a run, the run has a bell only if it has one slot. The run's lock guards the bell.
 type bell struct {
 	alarms due.Queue[*alarm] // the armed alarms
 	timer  *time.Timer
-	fires  int64 // when the timer fires, in ns since the run's start; [math.MaxInt64] if it has fired
-	coming int   // calls of ring that are scheduled or running
+	fires  int64 // when the timer fires, in ns since the run's start; [math.MaxInt64] if it has already fired
+	coming int   // the number of calls of ring that are scheduled or running
 }
 
-// bellOfAll returns the bell of the outermost run. If there is none, bellOfAll makes one.
+// bellOfAll returns the bell of the outermost run. If there is none, bellOfAll creates one.
 func (r *Run) bellOfAll() *bell {
 	root := r.outermost()
 	if root.bell == nil {
@@ -52,8 +52,7 @@ func (r *Run) bellOfAll() *bell {
 	return root.bell
 }
 
-// wind makes the timer fire when the first alarm is due. The run must be the outermost one and have a bell. The caller holds the run's
-// lock.
+// wind sets the timer to fire when the first alarm is due. The run must be the outermost run and have a bell. The caller holds the run's lock.
 func (r *Run) wind(now int64) {
 	b := r.bell
 	first := b.alarms.Due()
@@ -92,7 +91,7 @@ func (r *Run) ring() {
 	r.release(now)
 }
 
-// silence stops the timer, which is not needed any more. It returns false while a call of ring is scheduled or running.
+// silence stops the timer, which is no longer needed. It returns false while a call of ring is scheduled or running.
 func (b *bell) silence() bool {
 	if b == nil || b.timer == nil {
 		return true
@@ -104,21 +103,21 @@ func (b *bell) silence() bool {
 	return b.coming == 0
 }
 
-// alarm is an armed callback. The embedded Entry is the alarm's place in the bell; the field Due of the Entry is when the alarm rings, in
-// ns since the run's start.
+// alarm is an armed callback. The embedded Entry is the alarm's entry in the bell. Its field Due is the time when the alarm rings, in ns since
+// the run's start.
 type alarm struct {
 	due.Entry
 	run    *Run
 	ring   func(now int64) // nil for the Timeout of an attempt
-	step   *Step           // for the Timeout of an attempt: the Step of that attempt; else nil
+	step   *Step           // for the Timeout of an attempt: the Step of that attempt; otherwise nil
 	lasts  time.Duration   // the attempt's Timeout
-	timer  timer           // for a run that a Coordinator drives; else nil
-	stored *wake           // nil if the store need not know the alarm
-	over   bool            // the alarm has rung or was disarmed
+	timer  timer           // for a run that a Coordinator drives; otherwise nil
+	stored *wake           // nil if the store need not record the alarm
+	over   bool            // whether the alarm has rung or was disarmed
 }
 
-// after arms an alarm that calls f after the duration d, with the run's lock held, unless the alarm is disarmed before. The run does not
-// end while an alarm is armed.
+// after arms an alarm that calls f after the duration d, with the run's lock held, unless the alarm is disarmed earlier. The run does not end
+// while an alarm is armed.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	a := &alarm{run: r, ring: f}
 	now := r.now()
@@ -170,8 +169,8 @@ func (r *Run) end(a *alarm) {
 	}
 }
 
-// disarm stops the alarm *t, if there is one, and sets *t to nil. Under a Coordinator, the alarm's timer may already have fired. Then the
-// timer's callback still runs, but ignores the alarm, which is over. The callback does not touch *t, which may hold the next alarm by then.
+// disarm stops the alarm *t, if there is one, and sets *t to nil. Under a Coordinator, the alarm's timer may already have fired. Then the timer's
+// callback still runs, but ignores the alarm, which is over. The callback does not use *t, which may already be the next alarm.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
@@ -205,9 +204,9 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a served run that has nothing to do for longer than config.restAfter, and reports whether it has left the run. The run
-// continues, here or in another process, when its first alarm is due. doze is called after every change of the run or of a nested run. The
-// caller holds the run's lock.
+// doze leaves a served run that has nothing to do for longer than config.restAfter. It reports whether it has left the run. The run continues,
+// here or in another process, when its first alarm is due. doze is called after every change of the run or of a nested run. The caller holds the
+// run's lock.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -217,7 +216,7 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // how many alarms are armed; if the store does not know all of them, the run stays: an unknown alarm belongs to an attempt, or would begin anew
+	armed := 0 // the number of armed alarms; the run is not left if the store does not know all of them: an unknown alarm belongs to an attempt, or would begin again
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
@@ -234,8 +233,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs only wait. For HasWork, a composite whose nested run is not at rest is at work.
-// onlyWaits passes such composites to HasWork as waiting ones, since it looks into the nested runs itself.
+// onlyWaits reports whether the run and its nested runs only wait. For HasWork, a composite with a nested run that is not at rest has work. But
+// onlyWaits inspects the nested runs itself. So it passes such composites to HasWork as waiting composites.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -253,8 +252,8 @@ func (r *Run) onlyWaits() bool {
 	return !r.st.HasWork(waits)
 }
 
-// awaitToken arms the alarm for the next token that a node of the run, or of a nested run, waits for. The caller holds the run's lock and
-// is about to release it.
+// awaitToken arms the alarm for the next token that a node of the run, or of a nested run, waits for. The caller holds the run's lock and is
+// about to release it.
 func (r *Run) awaitToken(now int64) {
 	due, ok := r.st.NextToken()
 	switch {
@@ -267,14 +266,14 @@ func (r *Run) awaitToken(now int64) {
 		return
 	}
 	r.tokenAt = due
-	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set when this alarm has rung; the next token is due later than tokenAt, so awaitToken then arms a new alarm
+	r.tokenDue = r.after(time.Duration(due-now), func(now int64) { // tokenDue stays set after this alarm has rung; the next token is due later than tokenAt, so awaitToken then arms a new alarm
 		r.st.Advance(max(now, due))
 	})
 }
 
 func (r *Run) armGrace(step *Step, x *extra) {
 	if x.grace != nil {
-		return // the step was interrupted before, and is being stopped now
+		return // the step was interrupted earlier, and is now being stopped
 	}
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)
@@ -304,8 +303,8 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	}
 }
 
-// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the attempt waits for room in the outbox, its
-// Timeout does not run. The nested run gets the remaining time.
+// unspent is the remaining Timeout of an attempt whose step has returned a graph. While the attempt waits for room in the outbox, its Timeout is
+// suspended. The nested run gets the remaining time.
 type unspent struct {
 	left  int64
 	lasts time.Duration // 0 without a Timeout
@@ -339,7 +338,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	}
 }
 
-// timeOut ends an attempt that has taken too long. The late result of its step will be dropped.
+// timeOut ends an attempt that has taken too long. If its step returns later, the result is dropped.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
@@ -348,7 +347,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	r.wake(now) // needed if the node is a loop that pauses: a run that is being left may be at rest by now, with its last record still to be written
+	r.wake(now) // needed if the node is a loop that pauses: a run that is being left may now be at rest, before its last record is written
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
@@ -357,7 +356,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	r.ending = append(r.ending, stopOrder{step, &stopCause{ErrTimeout, context.DeadlineExceeded}})
 }
 
-// overallTimeOut ends a node whose attempts have taken too long in all.
+// overallTimeOut ends a node whose attempts together have taken too long.
 func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, now int64) {
 	if step := r.current(ref); step != nil {
 		r.timeOut(step, x, timeoutOverall, timeout, now)
@@ -378,8 +377,8 @@ func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, n
 	r.react(ref, false)
 }
 
-// abandon gives up on an attempt that ignores its context: the node ends, and its slot becomes free. The attempt's late result will be
-// dropped, because the node's record no longer names the attempt's Step.
+// abandon ends an attempt whose step ignores its context: the node ends, and its slot becomes free. The late result of the step will be dropped,
+// because the node's record no longer names the attempt's Step.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
 	if r.current(ref) != step || r.records[ref].returned {
@@ -393,7 +392,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		r.drop(step, now)
 		return
 	}
-	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew when the run continues; this attempt is gone by then
+	left := r.cutShort(step, x, &c) && r.leaving // then the node begins again when the run continues; by then this attempt no longer exists
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
@@ -419,20 +418,20 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 	x = r.tree.root.remark()
 	x.abandonedInside = append(x.abandonedInside, r.path(ref))
-	for c := r; c.outer != nil; c = c.outer { // another attempt of any composite around r would overlap with the abandoned one
+	for c := r; c.outer != nil; c = c.outer { // another attempt of a composite around r would overlap with the abandoned attempt
 		c.outer.extra(c.within.ref).behind = true
 	}
 }
 
-// armCheck makes the run give up on a check that does not return in time. If cleanup is set, the check may take CleanupTimeout. Otherwise
-// its node was stopped or the run is being left, and the check may take CancelGrace. armCheck uses a timer instead of an alarm, since the
-// timer must fire even after everything else has ended.
+// armCheck makes the run abandon a check that does not return in time. If cleanup is set, the check may take CleanupTimeout. Otherwise its node
+// was stopped or the run is being left, and the check may take CancelGrace. armCheck uses a timer instead of an alarm, since the timer must fire
+// even after everything else has ended.
 func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
 	}
-	if e.grace != nil && e.grace.Stop() { // the check of a cleanup node is itself stopped now
+	if e.grace != nil && e.grace.Stop() { // the check of a cleanup node is now itself stopped
 		r.timers--
 	}
 	d := r.cfg.cancelGrace
@@ -464,8 +463,8 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// abandonCheck gives up on a check that does not return; a late result will be dropped. If the node was stopped, it has ended. If the time
-// of a cleanup node's check is over, the caller settles the check as timed out. Otherwise the run is being left: the node still needs its
+// abandonCheck abandons a check that does not return; a late result will be dropped. If the node was stopped, it has already ended. If the time
+// of a cleanup node's check has passed, the caller settles the check as timed out. Otherwise the run is being left: the node still needs its
 // check, but no worker begins one now.
 func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	e.abandoned = true
@@ -493,8 +492,8 @@ func (r *Run) disarmNode(ref machine.Ref) {
 // timer is a [time.Timer] or a manualTimer.
 type timer interface{ Stop() bool }
 
-// startTimer makes f be called after the duration d: on a goroutine of its own or, under a Coordinator, when the Coordinator's clock
-// reaches that time. The caller holds the run's lock.
+// startTimer makes f be called after the duration d: on a separate goroutine or, under a Coordinator, when the Coordinator's clock reaches that
+// time. The caller holds the run's lock.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
 		t := &manualTimer{of: h, f: f}
@@ -504,7 +503,7 @@ func (r *Run) startTimer(d time.Duration, f func()) timer {
 	return time.AfterFunc(d, f)
 }
 
-// wallClock returns the current time. Under a Coordinator that is the time of the Coordinator's clock.
+// wallClock returns the current time. Under a Coordinator this is the time of the Coordinator's clock.
 func (r *Run) wallClock() time.Time {
 	if r.manual != nil {
 		return r.timeAt(r.now())
@@ -512,9 +511,9 @@ func (r *Run) wallClock() time.Time {
 	return time.Now()
 }
 
-// RetryNow ends the backoff of a node: its next attempt is ready at once. path is as for [Run.Node]. RetryNow returns a [*PathError] if
-// path names no node. The error matches [ErrTransition] if the node is not backing off, [ErrFinished] if the run has ended, and [ErrAtRest]
-// if the run is at rest.
+// RetryNow ends the backoff of a node: its next attempt is ready at once. path is as for [Run.Node]. RetryNow returns a [*PathError] if path
+// names no node. The error matches [ErrTransition] if the node is not in a backoff, [ErrFinished] if the run has ended, and [ErrAtRest] if the
+// run is at rest.
 func (r *Run) RetryNow(path string) error {
 	var lost *PathError
 	err := ErrFinished

@@ -45,7 +45,7 @@ func TestTimersOfStoppedMembers(t *testing.T) {
 	}
 }
 
-// TestAlarmsOfOneSlot: in a run with one slot, an alarm that a node no longer needs does not ring, and is not kept.
+// TestAlarmsOfOneSlot: in a run with one slot, an alarm that a node no longer needs does not fire, and is removed.
 func TestAlarmsOfOneSlot(t *testing.T) {
 	inBubble(t, "timeouts of what ended in time", func(t *testing.T) {
 		var left *kahn.Run
@@ -63,7 +63,7 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 		if took := r.at(event.NodeFailed, "D") - r.at(event.NodeStarted, "D"); took != 15*ms {
 			t.Errorf("D failed %v after its start", took)
 		}
-		if took := time.Since(begin); took != 40*ms { // D's failure ends the run, not the Timeout of an attempt that has ended in time
+		if took := time.Since(begin); took != 40*ms { // the run ends with D's failure, not with the Timeout of an attempt that ended in time
 			t.Errorf("the run took %v", took)
 		}
 		if text := left.Leftovers(); text != "" {
@@ -72,7 +72,7 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 	})
 }
 
-// TestTimersOfLeftRuns: a run that was left keeps no timer and no worker, even if one of its nodes backs off.
+// TestTimersOfLeftRuns: a run that was left has no timer and no worker, even if one of its nodes backs off.
 func TestTimersOfLeftRuns(t *testing.T) {
 	inBubble(t, "a step completes, and another has failed", func(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "A", Do: takes(500 * ms)}, after("B", "A"),

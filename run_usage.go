@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Usage is what steps have used, by names that the host chooses, for example tokens, machine seconds or cents. See [Step.Use].
+// Usage is the consumption of steps, by names that the host chooses, for example tokens, machine seconds or cents. See [Step.Use].
 type Usage map[string]float64
 
 // The names under which [Step.Tokens] adds tokens to the usage.
@@ -25,10 +25,9 @@ const (
 // ErrBudget is matched by the error of a run that its [Budget] has stopped.
 var ErrBudget = errors.New("over budget")
 
-// Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps
-// [ErrBudget] and the error of check. [Step.Use] calls check after each amount that it adds. So calls of check from concurrent steps
-// overlap. The argument is the usage of the run so far, including the time before the run was last continued, in a map that check may keep
-// and change.
+// Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps [ErrBudget] and
+// the error of check. [Step.Use] calls check after each amount that it adds. So calls of check from concurrent steps overlap. The argument of
+// check is the usage of the run so far, including the time before the run was last continued, in a map that check may keep and change.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -39,17 +38,17 @@ func Budget(check func(Usage) error) Option {
 	})
 }
 
-// maxUsageName bounds the length of a usage name in bytes; maxUsageNames bounds how many names a run may use.
+// maxUsageName is the greatest length of a usage name in bytes. maxUsageNames is the largest number of names in a run.
 const (
 	maxUsageName  = 100
 	maxUsageNames = 100
 )
 
-// Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node,
-// for the composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a
-// store it is written when the attempt ends; if the process dies during the attempt, the attempt's amounts are lost. The amount must not be
-// negative. The name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. Use ignores any other
-// amount or name, and logs a warning for the node. After the attempt has ended Use does nothing.
+// Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node, for the
+// composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. In a durable run it
+// is written when the attempt ends; if the process dies during the attempt, the attempt's amounts are lost. The amount must not be negative. The
+// name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. Use ignores any other amount or name, and logs
+// a warning for the node. After the attempt has ended, Use does nothing.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
 		if to, is := s.reporter().(interface {
@@ -62,7 +61,7 @@ func (s *Step) Use(name string, amount float64) {
 	s.run.use(s.known(), name, amount)
 }
 
-// Tokens adds to the tokens that the node has used. It calls [Step.Use] with the names [UsageInputTokens] and [UsageOutputTokens].
+// Tokens adds to the numbers of tokens that the node has used. It calls [Step.Use] with the names [UsageInputTokens] and [UsageOutputTokens].
 func (s *Step) Tokens(input, output int) {
 	if s.given() != nil {
 		s.reporter().Tokens(input, output)
@@ -72,8 +71,8 @@ func (s *Step) Tokens(input, output int) {
 	s.run.use(s.known(), UsageOutputTokens, float64(output))
 }
 
-// Usage returns what the run has used so far, including running attempts and the time before the run was last continued, in a map that the
-// caller owns; nil if nothing was used.
+// Usage returns the usage of the run so far, including running attempts and the time before the run was last continued. The caller owns the map.
+// It is nil if nothing was used.
 func (r *Run) Usage() Usage {
 	r = r.outermost()
 	r.st.Lock()
@@ -84,8 +83,8 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns what the steps of the run have used, by name, including the time before the run was last continued; nil if nothing was
-// used. For a nested run it returns the usage of the outermost run.
+// Usage returns the usage of the run's steps, by name, including the time before the run was last continued. It returns nil if nothing was used.
+// For a nested run it returns the usage of the outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
 		return nil
@@ -93,7 +92,7 @@ func (r *Result) Usage() Usage {
 	return r.run.Usage()
 }
 
-// Usage returns what the run had used in ended attempts when the snapshot was taken, by name; nil if nothing was used.
+// Usage returns the usage of the run in attempts that had ended when the snapshot was taken, by name. It returns nil if nothing was used.
 func (s *Snapshot) Usage() Usage {
 	if s == nil {
 		return nil
@@ -105,7 +104,7 @@ func (s *Snapshot) Usage() Usage {
 	return sum
 }
 
-// UsageByKind returns what the steps have used in ended attempts, by the kinds of their nodes.
+// UsageByKind returns the usage of the steps in ended attempts, by the kinds of their nodes.
 func (r *Result) UsageByKind() map[string]Usage {
 	if !r.hasRun() {
 		return nil
@@ -127,14 +126,14 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 	return to
 }
 
-// runUsage is the usage of a run. The field live includes running attempts. The field "by" is the usage of ended attempts, by the kinds of
-// their nodes; only this field is stored. So an attempt that is repeated after a crash counts once.
+// runUsage is the usage of a run. The field live includes running attempts. The field by is the usage of ended attempts, by the kinds of their
+// nodes; only this field is stored. So an attempt that is repeated after a crash counts only once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage
 }
 
-// ended returns what was used in ended attempts, in a new map.
+// ended returns the usage in ended attempts, in a new map.
 func (x *runUsage) ended() (sum Usage) {
 	for _, used := range x.by {
 		sum = plus(sum, used)
@@ -142,13 +141,13 @@ func (x *runUsage) ended() (sum Usage) {
 	return sum
 }
 
-// spent is what a node has used in ended attempts. It is immutable.
+// spent is the usage of a node in ended attempts. It is immutable.
 type spent struct {
 	Own    Usage `json:"own,omitempty"`
-	Inside Usage `json:"inside,omitempty"` // by the nodes inside a composite
+	Inside Usage `json:"inside,omitempty"` // usage of the nodes inside a composite
 }
 
-// all returns what a node and the nodes inside it have used; nil if nothing was used.
+// all returns the usage of a node and of the nodes inside it, or nil if nothing was used.
 func (s *spent) all() Usage {
 	if s == nil {
 		return nil
@@ -156,7 +155,7 @@ func (s *spent) all() Usage {
 	return plus(s.Own, s.Inside)
 }
 
-// own returns what a node has used without the nodes inside it.
+// own returns the usage of a node without the nodes inside it.
 func (s *spent) own() Usage {
 	if s == nil {
 		return nil
@@ -226,7 +225,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 	}
 }
 
-// usage returns the usage of the run. If there is none, usage makes an empty one. The caller holds the run's lock.
+// usage returns the usage of the run. If there is none, usage creates an empty one. The caller holds the run's lock.
 func (r *Run) usage() *runUsage {
 	x := r.remark()
 	if x.usage == nil {
@@ -235,8 +234,8 @@ func (r *Run) usage() *runUsage {
 	return x.usage
 }
 
-// fold adds the usage of an attempt to the node, to the composites around the node and to the run, and adds the labels that the attempt has
-// set to the run's. It is called when the attempt ends, so that usage and labels are stored together with the attempt's end. The caller
+// fold adds the usage of an attempt to the usage of the node, of the composites around it, and of the run. It also copies the attempt's labels
+// into the run's labels. It is called when the attempt ends, so that usage and labels are stored together with the attempt's end. The caller
 // holds the run's lock.
 func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]
@@ -269,7 +268,7 @@ func (r *Run) fold(ref machine.Ref) {
 	r.outdate() // the record of the run contains the sums, so it must be written again
 }
 
-// usages returns what the run has used by kind, for a snapshot. The caller holds the run's lock.
+// usages returns the usage of the run by kind, for a snapshot. The caller holds the run's lock.
 func (r *Run) usages() map[string]Usage {
 	if x := r.remarked().usage; x != nil && len(x.by) > 0 {
 		return cloneUsages(x.by)
@@ -277,14 +276,14 @@ func (r *Run) usages() map[string]Usage {
 	return nil
 }
 
-// restoreUsage restores the usage that the run had before it was continued.
+// restoreUsage restores the usage from before the run was continued.
 func (r *Run) restoreUsage(by map[string]Usage) {
 	for kind, used := range by {
 		total := r.usage()
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		d.stale = true // a former version wrote the usage only into the run's record, so the next transaction also stores the sums of all kinds
+		d.stale = true // an older version wrote the usage only into the run's record, so the next transaction also stores the sums of all kinds
 	}
 }
 
@@ -308,19 +307,20 @@ func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
 	r.fold(ref)
 }
 
-// maxSetLabels bounds how many labels the steps of a run may set; maxLabelText bounds the length of a name or a value in bytes.
+// maxSetLabels is the largest number of labels that the steps of a run may set. maxLabelText is the greatest length of a name or a value in
+// bytes.
 const (
 	maxSetLabels = 100
 	maxLabelText = 1000
 )
 
-// SetLabel sets a label of the run, like [Describe] at the run's start. It replaces an earlier label with this name. [store.Admin] lists
-// runs by their labels. Over a store the label is written in the commit that records the end of the attempt, however the attempt ends; if
-// the process dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels.
-// A run on Temporal keeps the label in its history, and sets no search attribute.
+// SetLabel sets a label of the run, like [Describe] at the run's start. It replaces an earlier label with this name. [store.Admin] lists runs by
+// their labels. In a durable run, the label is written in the commit that records the end of the attempt, however the attempt ends; if the
+// process dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A run on
+// Temporal keeps the label in its history, and sets no search attribute.
 //
-// The error matches [ErrBadValue] if the name or the value is not UTF-8 or is longer than 1,000 bytes, or if steps have set 100 other
-// labels already. After the attempt has ended SetLabel does nothing.
+// The error matches [ErrBadValue] if the name or the value is not UTF-8 or is longer than 1,000 bytes, or if steps have already set 100 other
+// labels. After the attempt has ended, SetLabel does nothing.
 func (s *Step) SetLabel(name, value string) error {
 	for _, text := range []string{name, value} {
 		if !utf8.ValidString(text) || len(text) > maxLabelText {
@@ -360,7 +360,7 @@ func (r *Run) setLabel(s *Step, name, value string) error {
 	return nil
 }
 
-// addLabels adds labels to the run's, and replaces those with the same names. The caller holds the run's lock.
+// addLabels adds labels to the run's labels, and replaces labels with the same names. The caller holds the run's lock.
 func (r *Run) addLabels(labels map[string]string) {
 	x := r.remark()
 	set := make(map[string]string, len(x.labels)+len(labels)) // a new map, since a commit may be encoding the old one
@@ -373,7 +373,7 @@ func (r *Run) addLabels(labels map[string]string) {
 	}
 }
 
-// labels returns the labels of the run: those that the host gave, and those that steps have set. The caller holds the run's lock.
+// labels returns the labels of the run: the host's labels, and the labels that steps have set. The caller holds the run's lock.
 func (r *Run) labels() map[string]string {
 	var given map[string]string
 	if r.cfg.spec != nil {
@@ -389,7 +389,7 @@ func (r *Run) labels() map[string]string {
 	return all
 }
 
-// Labels returns the labels of the run, see [Describe] and [Step.SetLabel], in a map that the caller owns; nil if there are none.
+// Labels returns the labels of the run, see [Describe] and [Step.SetLabel], or nil if there are none. The caller owns the map.
 func (r *Run) Labels() map[string]string {
 	r = r.outermost()
 	r.st.Lock()

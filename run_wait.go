@@ -18,8 +18,8 @@ import (
 )
 
 // waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. An event
-// run.status.changed names only those waiting nodes that no earlier such event has named. So all these events together name each wait at
-// most once.
+// run.status.changed names only those waiting nodes that no earlier such event has named. So all these events together name each wait at most
+// once.
 type waits struct {
 	total int
 	began []place // the nodes that began to wait after the last such event; some of them may no longer wait
@@ -27,11 +27,11 @@ type waits struct {
 	answered takenSignals
 
 	kept   []*keptWaits         // the waits inside expanded nodes, in the order in which keep has added them
-	keptAt map[place]*keptWaits // the entries of kept whose graphs are not known, by their nodes
+	keptAt map[place]*keptWaits // maps a node to its entry in kept; only entries whose graphs are not known
 	lent   []*keptWaits         // the entries of kept for which owned is false
 	names  keptNodes
-	found  int   // how many graphs have become known
-	steps  int64 // how many kept nodes were visited
+	found  int   // the number of graphs that have become known
+	steps  int64 // the number of visits to kept nodes
 }
 
 // waiters returns the waits of the outermost run.
@@ -63,15 +63,16 @@ func (r *Run) endedWait() {
 	}
 }
 
-// keptWaits are the waiting nodes inside a node that was expanded before the run was continued, until the node's graph is known again.
+// keptWaits are the waiting nodes inside a node that was expanded before the run was continued. They are used until the node's graph is known
+// again.
 type keptWaits struct {
 	place
-	told  bool // an event has named the waiting nodes
-	known bool // the graph is known
-	owned bool // no snapshot shares the inside, and waits.names lists its nodes
+	told  bool // whether an event has named the waiting nodes
+	known bool // whether the graph is known
+	owned bool // whether no snapshot shares the inside, and waits.names lists its nodes
 }
 
-// state returns the node's state in the snapshot; nil if the node no longer waits for its graph.
+// state returns the node's state in the snapshot, or nil if the node no longer waits for its graph.
 func (k *keptWaits) state() *nodeState {
 	x := k.run.extras[k.ref]
 	if k.known || x == nil || k.run.st.Word(k.ref).Status().Terminal() {
@@ -99,7 +100,7 @@ func (x *waits) keep(at place) {
 	x.lent = append(x.lent, k)
 }
 
-// drop forgets the waits inside a node whose graph is known again. It reports whether an event has named these waits.
+// drop removes the waits inside a node whose graph is known again. It reports whether an event has named these waits.
 func (x *waits) drop(at place) (told bool) {
 	k := x.keptAt[at]
 	if k == nil {
@@ -122,7 +123,7 @@ func (x *waits) lend(at place) {
 	}
 }
 
-// keptNode returns the node with this name inside an expanded node whose graph is not known, or nil if there is none.
+// keptNode returns the node with this name inside an expanded node whose graph is not known. It returns nil if there is none.
 func (x *waits) keptNode(name string) *keptNode {
 	for _, k := range x.lent {
 		n := k.state()
@@ -144,7 +145,7 @@ func (x *waits) keptNode(name string) *keptNode {
 	return nil
 }
 
-// stillWaiting returns the places whose nodes still wait, without duplicates, in the order of declaration.
+// stillWaiting returns the places whose nodes are still waiting, without duplicates, in the order of declaration.
 func stillWaiting(places []place) []place {
 	places = slices.DeleteFunc(places, func(at place) bool { return at.run.st.Word(at.ref).Status() != Suspended })
 	slices.SortFunc(places, place.compare)
@@ -167,7 +168,7 @@ func (at place) compare(other place) int {
 	return cmp.Or(cmp.Compare(next(a, at), next(b, other)), cmp.Compare(len(a), len(b)))
 }
 
-// tellStatus logs a change of the run's status. The run must be an outermost one.
+// tellStatus logs a change of the run's status. The run must be an outermost run.
 func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	if r.log == nil {
 		return
@@ -190,21 +191,20 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	r.event(entry{kind: evRunStatus, at: now, arg: changed})
 }
 
-// ErrSignalConflict is returned for a signal whose [Decision].ID was used before with another value.
+// ErrSignalConflict is matched by the error of a signal whose [Decision].ID was already used with another value.
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
-// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the
-// node's id, its path if it is in a composite, or the token that the step gave to Suspend. A gate may be answered before the run reaches
-// it. A value that is a [Decision] also says who has answered; if the Decision has an ID, the signal may be repeated. On a durable run
-// Signal returns when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may
-// still be stored.
+// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the node's id,
+// its path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. If the value
+// is a [Decision], it also contains who has answered; if the Decision has an ID, the signal may be repeated. For a durable run, Signal returns
+// when the answer is stored. ctx bounds only this wait: if ctx ends first, Signal returns the cause, and the answer may still be stored.
 //
-// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and
-// [ErrTransition] if the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value,
-// [ErrSignalConflict] if the ID was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended.
-// The error is a [*ChoiceError] if a [Gate] refuses the value. It matches [ErrStore] if a durable run is left before the store has
-// confirmed the answer: a repeated signal with the same ID shows whether the answer is stored. If the run is at rest, Signal posts the
-// answer in the store; the error matches [ErrAtRest] if the store is not a [store.Inbox]. See docs/people.md.
+// The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if
+// the node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID
+// was used with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a
+// [Gate] refuses the value. It matches [ErrStore] if a durable run is left before the store has confirmed the answer: a repeated signal with the
+// same ID shows whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the
+// store is not a [store.Inbox]. See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -232,7 +232,7 @@ func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	return nil
 }
 
-// CheckSignal returns the error with which Signal would refuse the answer now, and changes nothing. It is for hosts that accept a request
+// CheckSignal returns the error with which Signal would refuse the answer now, and changes nothing. It is meant for hosts that accept a request
 // before they perform it. Signal may still refuse the answer later, if another signal answers the node first or the run ends.
 func (r *Run) CheckSignal(gate string, value any) error {
 	s := signal{gate: gate, Decision: decisionOf(value), unsent: true}
@@ -246,7 +246,7 @@ func (r *Run) CheckSignal(gate string, value any) error {
 	return err
 }
 
-// deliverSignal delivers a signal. It returns the transaction that writes the answer; nil without a store.
+// deliverSignal delivers a signal. It returns the transaction that writes the answer, or nil without a store.
 func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	written, err := r.trySignal(s)
 	for err == errNotKept {
@@ -255,8 +255,8 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	return written, err
 }
 
-// isPutAway reports whether the run has ended at rest. Such a run can continue from its store or its snapshot, as another Run. The caller
-// holds the run's lock.
+// isPutAway reports whether the run has ended at rest. Then another Run can continue it from its store or its snapshot. The caller holds the
+// run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
 // judgeAtRest returns the error with which Signal would refuse the signal if the run had not come to rest, or nil. It calls user code.
@@ -270,7 +270,7 @@ func (r *Run) judgeAtRest(s *signal) error {
 		switch {
 		case i >= 0 && waits[i].Run != "":
 			return awaitsRun(s.gate, waits[i].Run)
-		case i >= 0 || len(r.waiters().keptAt) > 0: // a node in a graph that is not known may wait for the signal, too
+		case i >= 0 || len(r.waiters().keptAt) > 0: // a node in a graph that is not known may also wait for the signal
 			return nil
 		}
 		return r.noGate(s.gate)
@@ -283,14 +283,14 @@ func (r *Run) judgeAtRest(s *signal) error {
 	return at.run.plan.refuse(at.ref, s.gate, s.Value)
 }
 
-// signal is a signal on the way to its node.
+// signal is a signal that is being delivered to its node.
 type signal struct {
 	Decision
 	gate   string // the node's path, or its token
 	sum    string // the digest of the value; "" without an ID
-	number uint64 // the number of the signal's request in the inbox; 0 if the signal came by another way
-	unsent bool   // the signal is only checked, and changes nothing
-	unkept bool   // the value cannot be encoded now
+	number uint64 // the number of the signal's request in the inbox; 0 if the signal did not come from the inbox
+	unsent bool   // whether the signal is only checked, and changes nothing
+	unkept bool   // whether the value cannot be encoded now
 }
 
 // keepSignal encodes the value of a signal with Run.keep. If encoding fails now but may succeed later, keepSignal sets s.unkept.
@@ -303,15 +303,15 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// answered records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, and lets the
-// signal take effect before it releases the lock.
+// answered records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, and applies the signal
+// before it releases the lock.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)
 	}
 }
 
-// identify computes the digest of the value, by which signals with the same ID are compared. It calls user code.
+// identify computes the digest of the value, which is used to compare signals with the same ID. It calls user code.
 func (s *signal) identify() error {
 	if s.ID == "" {
 		return nil
@@ -331,25 +331,25 @@ func (s *signal) identify() error {
 // answeredState is a signal with an ID that has answered a node.
 type answeredState struct {
 	ID   string   `json:"id"`
-	Gate string   `json:"gate"` // as the signal named it
+	Gate string   `json:"gate"` // the name of the node in the signal
 	Sum  string   `json:"sum"`  // the digest of the value
 	in   *writing // the transaction that writes the signal; nil without a store, and for a signal stored before the run was continued
 }
 
-// takenSignals are the signals with IDs that the run has accepted, in the order of acceptance. Snapshots share the list; the run only
-// appends to it.
+// takenSignals are the signals with IDs that the run has accepted, in the order of acceptance. Snapshots share the list, so the run only appends
+// to it.
 type takenSignals struct {
 	list   []answeredState
 	at     map[signalName]int // indexes in the list
-	before int                // how many entries of the list the run had accepted before it was continued
-	stored int                // how many entries of the list have records in the store or are in a transaction
+	before int                // the number of entries of the list that the run had accepted before it was continued
+	stored int                // the number of entries of the list that have records in the store or are in a transaction
 }
 
 // signalName identifies a signal with an ID.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. The parameter stored is the number of signals,
-// from the beginning of the list, that have records in the store.
+// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. stored is the number of signals, from the beginning of
+// the list, that have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -368,7 +368,7 @@ func (x *takenSignals) index(i int) {
 	}
 }
 
-// take adds a signal to the list if the signal has an ID.
+// take appends a signal to the list if the signal has an ID.
 func (x *takenSignals) take(s *signal, in *writing) {
 	if s.ID != "" {
 		x.list = append(x.list, answeredState{s.ID, s.gate, s.sum, in})
@@ -376,10 +376,9 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. If the two signals
-// have the same gate and ID but different values, repeats returns an error. There is one exception: if the transaction of the earlier
-// signal has failed, repeats returns that transaction as for a repeated signal. From the transaction the caller learns that the earlier
-// signal was perhaps not stored.
+// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier signal. If the two signals have
+// the same gate and ID but different values, repeats returns an error. But if the transaction of the earlier signal has failed, repeats returns
+// that transaction even then, as for a repeated signal. From the transaction the caller learns that the earlier signal may not have been stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -392,8 +391,8 @@ func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error
 	return a.in, true, nil
 }
 
-// unstored returns the signals that the next transaction must write, and the number of the first of them. Later calls do not return these
-// signals again.
+// unstored returns the signals that the next transaction must write, and the number of the first one. Later calls do not return these signals
+// again.
 func (x *takenSignals) unstored() (list []answeredState, first int) {
 	list, first = x.list[x.stored:], x.stored+1
 	x.stored = len(x.list)
@@ -401,7 +400,7 @@ func (x *takenSignals) unstored() (list []answeredState, first int) {
 }
 
 // signalKey returns the key of a signal's record in the store. The signals with IDs are numbered from 1, in the order in which the run has
-// accepted them. No node has the key as its id.
+// accepted them. No node has such a key as its id.
 func (p *Plan) signalKey(number int) string {
 	key := fmt.Sprint("#signal", number)
 	for _, taken := p.Ref(key); taken; _, taken = p.Ref(key) {
@@ -410,19 +409,19 @@ func (p *Plan) signalKey(number int) string {
 	return key
 }
 
-// signalNumber returns the number of the signal with this key, or 0 if no signal has such a key.
+// signalNumber returns the number of the signal with this key, or 0 if no signal has this key.
 func signalNumber(key string) int {
 	number, _ := strings.CutPrefix(strings.TrimLeft(key, "#"), "signal")
 	n, _ := strconv.Atoi(number)
 	return n
 }
 
-// ErrLeft is the cause of an attempt's context if the attempt was interrupted because its run is being left, see [Runner.Shutdown]. It is
-// also the error of a durable run that was left because its caller's context ended, see [Durable].
+// ErrLeft is the cause of an attempt's context if the attempt was interrupted because its run is being left, see [Runner.Shutdown]. The error of
+// a durable run that was left because its caller's context ended also matches it, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is
-// ready again, and the attempt does not count against MaxAttempts. A stopped run is not left: interrupt interrupts the attempts that the
+// interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is ready
+// again, and the attempt does not count towards MaxAttempts. A stopped run is not left: in such a run, interrupt interrupts the attempts that the
 // stop lets finish.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
@@ -435,8 +434,8 @@ func (r *Run) interrupt() {
 	})
 }
 
-// leaveForContext does the work of interrupt for a run whose caller's context has ended. A run that has never begun, and has no early
-// signals, stays pending in its store.
+// leaveForContext is interrupt for a run whose caller's context has ended. A run that has never begun, and has no early signals, stays pending in
+// its store.
 func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	if r.leftFor == nil {
 		r.leftFor = cause
@@ -458,7 +457,7 @@ func (r *Run) interruptAttempts() {
 	if r.st.StoppedFor() != CauseNone {
 		if r.stopManner == machine.StopDraining {
 			r.stopManner = machine.StopAsking
-			r.wake(r.now()) // after the stop, waiting nodes no longer hold back other nodes: see SuspendMode
+			r.wake(r.now()) // after the stop, waiting nodes no longer hold other nodes back: see SuspendMode
 			r.outdate()
 			r.st.Stop(r.st.StoppedFor(), r.stopOrigin, machine.StopAsking)
 		}
@@ -487,9 +486,9 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt has a result if it succeeds or
-// suspends, or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop, cutShort turns it into
-// a plain stop of the node.
+// cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt has a result if it succeeds or suspends,
+// or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop, cutShort replaces it by a plain stop
+// of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -500,9 +499,9 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	}
 	const returned = machine.CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
 	if r.st.Word(step.ref).Is(machine.WordAdmitting) {
-		return true // the interrupt may have reached the check of the inputs, so what the check returned does not matter
+		return true // the interrupt may have reached the check of the inputs, so the result of the check does not matter
 	}
-	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only a mocked condition can be interrupted, since only the mock has a context
+	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only a mocked condition can be interrupted, since only a mock has a context
 	// A failed fallback may have any cause, since it keeps the cause of the original failure.
 	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
@@ -527,15 +526,15 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 		r.st.NoteBug(err)
 	}
 	if quiet {
-		r.st.Hush(ref) // observers see no change of the node's status
+		r.st.Hush(ref) // observers are not notified of a change of the node's status
 	}
 }
 
-// Leave ends the run as it stands: nothing more is started. When the running attempts have returned, Wait returns a Result in status
+// Leave ends the run in its current state: nothing more is started. When the running attempts have returned, Wait returns a Result in status
 // [RunSuspended] with a [Snapshot] from which another run can continue. Leave does not wait for the next attempts of nodes that back off. A
-// guard, a merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node;
-// the function is called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no
-// node left to start, or if it is stopped before its last record is written.
+// guard, a merge or the test of a condition that does not return within [CancelGrace] is abandoned, and Result.Abandoned names its node; the
+// function is called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node left to
+// start, or if it is stopped before its last record is written.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {
@@ -545,9 +544,9 @@ func (r *Run) Leave() {
 	})
 }
 
-// leave makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to
-// their end, with their cleanup. So if a run is being left, it was not stopped, and the run around it is being left too. There is one
-// exception: undoing nodes may take long, so a stopped run that undoes nodes is left, too, if it has a store or a Coordinator.
+// leave makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to their end,
+// with their cleanup. So if a run is being left, it was not stopped, and the run around it is also being left. There is one exception: undoing
+// nodes may take long, so a stopped run that undoes nodes is left if it has a store or a Coordinator.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
@@ -566,8 +565,8 @@ func (r *Run) leave() {
 	}
 }
 
-// leaveReturns bounds the time of tests of loops, and of other user code that is called after a nested run has ended. The run calls this
-// code again when it continues.
+// leaveReturns bounds the time of tests of loops, and of other user code that is called after a nested run has ended. When the run continues, it
+// calls this code again.
 func (r *Run) leaveReturns() {
 	if !r.nests {
 		return
@@ -591,7 +590,7 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	})
 }
 
-// abandonReturn gives up on a worker that concludes a composite. When the run continues, another worker concludes the composite.
+// abandonReturn abandons a worker that concludes a composite. When the run continues, another worker concludes the composite.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
 	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // a new Step, so that the worker's conclusion does not belong to the current Step
@@ -604,7 +603,7 @@ func (r *Run) abandonReturn(step *Step, x *extra) {
 	}
 }
 
-// resumeReturns undoes leaveReturns, because the run is not left after all.
+// resumeReturns reverses leaveReturns, because the run is not left after all.
 func (r *Run) resumeReturns() {
 	if !r.nests {
 		return
@@ -616,12 +615,12 @@ func (r *Run) resumeReturns() {
 			x.comp.put = false
 			r.st.EvaluateInline(ref)
 		case x.comp.working && x.timedOut == timeoutNone && !r.st.Word(ref).Is(machine.WordStopping):
-			r.disarm(&x.grace) // a later stop sets a grace of its own
+			r.disarm(&x.grace) // a later stop sets its own grace
 		}
 	}
 }
 
-// stay undoes leave for the run and the runs nested in it, because a stop takes precedence over leaving.
+// stay reverses leave for the run and the runs nested in it, because a stop takes precedence over leaving.
 func (r *Run) stay(now int64) {
 	if !r.leaving {
 		return
@@ -643,15 +642,15 @@ func (r *Run) stay(now int64) {
 	}
 }
 
-// leaveChecks bounds the time of running checks: an abandoned check loses nothing, since it is repeated when the run continues. Running
-// steps may finish, because their work would be lost otherwise.
+// leaveChecks bounds the time of running checks. An abandoned check loses nothing, since it is repeated when the run continues. Running steps may
+// finish, because their work would be lost otherwise.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
 		r.armCheck(ref, false)
 	}
 }
 
-// resumeChecks undoes leaveChecks, because the run is not left after all. Checks that were abandoned are performed again.
+// resumeChecks reverses leaveChecks, because the run is not left after all. Checks that were abandoned are performed again.
 func (r *Run) resumeChecks() {
 	for ref, e := range r.checks {
 		if e.grace != nil && r.st.Word(ref).Is(machine.WordChecking) {
@@ -677,8 +676,8 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the time of a condition's running test, which is called again when the run continues. boundTest does nothing for a
-// mocked condition: its mock is interrupted like a step.
+// boundTest bounds the time of a condition's running test, which is called again when the run continues. It does nothing for a mocked condition,
+// whose mock is interrupted like a step.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
 		return
@@ -695,8 +694,8 @@ func (r *Run) isTested(ref machine.Ref) bool {
 	return net.Is(ref, machine.FlagInline) && !net.Is(ref, machine.FlagComposite|machine.FlagMocked) && r.current(ref) != nil
 }
 
-// resumeTests undoes leaveTests, because the run is not left after all. The stop sets a grace of its own for each test, and tests that were
-// left behind are called again, see [machine.Locked.Stay].
+// resumeTests reverses leaveTests, because the run is not left after all. The stop sets its own grace for each test. Tests that were abandoned
+// are called again, see [machine.Locked.Stay].
 func (r *Run) resumeTests() {
 	for ref, x := range r.extras {
 		if x.left && x.timedOut == timeoutNone && r.isTested(ref) {
@@ -746,9 +745,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. There are two reasons to ask again.
-// The store may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store's answer may have
-// come while the node's graph was not known. If no store can answer, the step is entered again, and AwaitRun returns the reason to it.
+// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. There are two reasons to ask again. The
+// store may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store may have answered while the
+// node's graph was not known. If no store can answer, the step is entered again, and AwaitRun returns the reason to it.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()
@@ -800,7 +799,7 @@ func (r *Run) endWait(x *extra) {
 	}
 }
 
-// rest suspends the run if no worker runs and nothing is left to start. The run then ends as suspended in two cases: it was started by
+// rest suspends the run if no worker runs and nothing remains to be started. The run then ends as suspended in two cases: it was started by
 // Execute or Serve (r.unheld), or it is being left. rest is called when a node is suspended, or when the run is being left.
 func (r *Run) rest(now int64) {
 	s := &r.st
@@ -809,12 +808,15 @@ func (r *Run) rest(now int64) {
 		return
 	case r.leaving && r.outer == nil: // such a run rests even if nodes back off or are held in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
-			return // with one slot, the tree starts the remaining nodes when it passes the turn on
+			// the root does not rest yet: workers still run, touched runs must be handled or, with one slot, runs have tasks or gates for
+			// tree.pass
+			// that tree.pass deals with
+			return
 		}
 	case !s.OnlySleeps(): // a nested run that begins no nodes because it is being left does not wait for a signal
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token keeps the run from resting
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node that waits for a token prevents the run from resting
 		return
 	}
 	if r.outer != nil {
@@ -849,7 +851,7 @@ func (r *Run) rest(now int64) {
 	r.endAtRest(now)
 }
 
-// endAtRest ends a run that may be continued, from its store or its snapshot.
+// endAtRest ends a run that may be continued from its store or its snapshot.
 func (r *Run) endAtRest(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}

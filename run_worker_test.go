@@ -12,13 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// freshStack is how many bytes of a new goroutine's stack a function may use: the runtime reserves 928 of the 2,048.
+// freshStack is the number of bytes of a new goroutine's stack that a function may use: the runtime reserves 928 of the 2,048.
 const freshStack = 2048 - 928
 
-// TestWorkerFitsItsStack bounds the stack of a worker that performs plain nodes, from its first function to the end of the run. A worker is
-// a new goroutine, and when its stack has to grow, a run of one node takes twice as long. One more variable in a function on that path, or
-// a call that the compiler inlines there, is enough. If this fails, move code that few runs need into a function of its own, see
-// attemptAndFinish.
+// TestWorkerFitsItsStack bounds the stack of a worker that performs plain nodes, from its first function to the end of the run. A worker is a new
+// goroutine, and if its stack has to grow, a run of one node takes twice as long. One more variable in a function on that path, or a call that
+// the compiler inlines there, is enough. If this test fails, move code that few runs need into a separate function, see attemptAndFinish.
 func TestWorkerFitsItsStack(t *testing.T) {
 	if info, ok := debug.ReadBuildInfo(); runtime.GOARCH != "amd64" || !ok || slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		t.Skip("the bound is that of frames on amd64, without the race detector")
@@ -60,21 +59,21 @@ func workWithMore(r *Run) {
 	runtime.KeepAlive(&b)
 }
 
-// stackOf returns how many bytes of stack the first worker of a run of the plan uses.
+// stackOf returns the number of bytes of stack that the first worker of a run of the plan uses.
 func stackOf(t *testing.T, p *Plan, work func(*Run)) int {
 	nothing := func(context.Context, *Step) (any, error) { return nil, nil }
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would shrink stacks
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a garbage collection would shrink stacks
 	return spare(func() func() { return func() {} }) - spare(func() func() {
 		h := &manual{wake: make(chan struct{}, 1)}
 		r, _, err := p.run(context.Background(), nothing, []Option{optionFunc(func(c *config) error { c.manual = h; return nil })}, false, false)
 		require.NoError(t, err)
 		require.Equal(t, []*Run{r}, h.jobs)
-		r.manual = nil // so the run has not started its first worker before, and is like any other run from now on
+		r.manual = nil // so far the run has not started its first worker; from now on it is like any other run
 		return func() { work(r) }
 	})
 }
 
-// spare returns how deep in a goroutine's stack, in bytes, a function can be called without growing the stack.
+// spare returns the depth in a goroutine's stack, in bytes, at which a function can be called without growing the stack.
 func spare(prepare func() func()) (bytes int) {
 	for depth, tries := 0, 0; ; {
 		f, below, moved := prepare(), 0, false
@@ -99,7 +98,7 @@ func spare(prepare func() func()) (bytes int) {
 	}
 }
 
-// widen makes the stack of the goroutine larger than any worker needs.
+// widen grows the stack of the goroutine beyond the needs of a worker.
 //
 //go:noinline
 func widen() {
@@ -107,7 +106,7 @@ func widen() {
 	runtime.KeepAlive(&b)
 }
 
-// callBelow calls itself depth times, then f. It returns how far below the top of the stack f was called.
+// callBelow calls itself depth times, then f. It returns the distance between the top of the stack and the call of f.
 //
 //go:noinline
 func callBelow(depth int, top uintptr, f func()) int {

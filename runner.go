@@ -18,52 +18,53 @@ import (
 	"time"
 )
 
-// Runner runs many runs under common options and limits, and keeps a registry of the live runs and of the runs that ended lately. The zero
-// value sets no limit and remembers 100 ended runs. Its fields must not be changed once it is in use. Execute and Start need no Runner.
+// Runner runs many runs under common options and limits. It keeps a registry of the live runs and of the last runs that ended. The zero value
+// sets no limit and remembers 100 ended runs. Its fields must not be changed once it is in use. Execute and Start need no Runner.
 type Runner struct {
-	// Options apply to every run, before the run's own options.
+	// Options apply to every run. They are applied before the run's own options.
 	Options []Option
-	// MaxRuns bounds how many runs run at the same time. Further runs are pending and begin in the order of their arrival; none of them
-	// waits for another run's [Around] functions. A suspended run does not count: when its signal arrives it continues at once, even above
-	// the bound. Zero means no bound. Runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
+	// MaxRuns is the largest number of runs that run at the same time. Further runs are pending and begin in the order of their arrival. No run
+	// waits for another run's [Around] functions. A suspended run is not counted: when its signal arrives it continues at once, even if this
+	// exceeds MaxRuns. Zero means no bound. Runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
 	MaxRuns int
-	// History is the number of ended runs that the Runner remembers; it forgets the oldest first. Zero means 100, a negative number none.
+	// History is the number of ended runs that the Runner remembers; it forgets the oldest first. Zero means 100, and a negative number means
+	// none.
 	History int
 	// Learn is a [History] for each run without a History among its options. Nil means none.
 	Learn *History
-	// CancelOnShutdown makes Shutdown, when its context ends, cancel the remaining runs instead of interrupting them: their cleanup nodes
-	// run, and then the runs end. It is for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a store is
-	// permanently cancelled in its store, too.
+	// CancelOnShutdown makes Shutdown, when its context ends, cancel the remaining runs instead of interrupting them: their cleanup nodes are
+	// performed, and then the runs end. It is meant for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a
+	// store is also cancelled in its store, permanently.
 	CancelOnShutdown bool
-	// Limit bounds how many steps of all runs together run at the same time, and Rate bounds how often they start, as [Limit] and a [Rate]
-	// do in one run. A run may have its own bounds as well. A run that lacks a slot or a token waits its turn behind the runs that have
-	// waited longer. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if these
-	// bounds, or KeyLimit and KeyRate, have no room.
+	// Limit is the largest number of steps, of all runs together, that run at the same time. Rate bounds how often they start. Both work as
+	// [Limit] and a [Rate] do in one run; a run may also have its own bounds. If a run lacks a slot or a token, runs that have waited longer
+	// precede it. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if these bounds, or
+	// KeyLimit and KeyRate, have no free slot or token.
 	Limit int
 	Rate  Rate
-	// KeyLimit and KeyRate bound, in the same way, the nodes of all runs that have the same Key.
+	// KeyLimit and KeyRate bound, in the same way, the nodes with the same Key in all runs.
 	KeyLimit int
 	KeyRate  Rate
-	// Shared holds bounds that the Runners of several processes share, in addition to the bounds above. Nil means none.
+	// Shared contains bounds that the Runners of several processes share, in addition to the bounds above. Nil means none.
 	Shared *Shared
 
 	pooling sync.Once
 	pool    *pool // the limits that the runs share; nil if there are none
 	badPool error // what is wrong with MaxRuns, Limit, Rate, KeyLimit, KeyRate or Shared
 
-	mu        sync.Mutex // guards the fields below; no other lock is taken under it
+	mu        sync.Mutex // guards the fields below; no other lock is taken while it is held
 	entries   map[string]*runnerEntry
-	reserved  map[string]bool // the ids of runs that are acquiring their leases and will be admitted next
+	reserved  map[string]bool // the ids of runs that are acquiring their leases and will then be admitted
 	arrived   list.List       // of *runnerEntry, like ended and queue: all runs, in the order of arrival
-	ended     list.List       // the ended runs, in the order of their ends
+	ended     list.List       // the ended runs, in the order in which they ended
 	queue     list.List       // the pending runs, in the order of arrival
 	active    int
 	closed    bool
 	over      chan struct{}  // see shutdownBegun
 	due       []*runnerEntry // the runs that the launcher begins next
-	launching bool           // the launcher is running
+	launching bool           // whether the launcher is running
 	watchers  []*runWatcher  // see Watch
-	steps     int64          // counts visited entries; tests use it to check that the work is linear
+	steps     int64          // the number of visits to entries; tests check with it that the work is linear
 }
 
 // runnerEntry is a run in the registry.
@@ -74,7 +75,7 @@ type runnerEntry struct {
 	at    time.Time
 	state runnerState
 
-	inArrived, inEnded, inQueue *list.Element // the entry's elements in the lists arrived, ended and queue; nil for a list without the entry
+	inArrived, inEnded, inQueue *list.Element // the elements for this entry in the lists arrived, ended and queue; nil for a list without it
 }
 
 // runnerState is the state of a run in its Runner.
@@ -82,7 +83,7 @@ type runnerState uint8
 
 const (
 	queued    runnerState = iota
-	active                // the run counts against MaxRuns
+	active                // the run counts towards MaxRuns
 	asleep                // the run is suspended, and does not count
 	forgotten             // the run has ended
 )
@@ -98,9 +99,9 @@ const (
 
 const defaultHistory = 100
 
-// Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A pending run
-// can be waited for, cancelled and left; if it never begins, none of its nodes is performed, not even cleanup nodes and the end node. If
-// the caller's context ends while the run is pending, the run is cancelled; a durable run stays pending in its store.
+// Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A program can wait
+// for a pending run, cancel it and leave it; if it never begins, none of its nodes is performed, not even cleanup nodes and the end node. If the
+// caller's context ends while the run is pending, the run is cancelled, but a durable run stays pending in its store.
 //
 // Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
 // [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
@@ -121,8 +122,8 @@ func (rn *Runner) options(opts []Option) []Option {
 	}))
 }
 
-// Execute calls Start and [Run.Wait]. Unlike the function [Execute] it also waits while the run is suspended: other code can find the run
-// in the registry and signal it.
+// Execute calls Start and [Run.Wait]. Unlike the function [Execute], it also waits while the run is suspended: other code can find the run in the
+// registry and signal it.
 func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -141,8 +142,8 @@ func (rn *Runner) Run(id string) (*Run, bool) {
 	return nil, false
 }
 
-// Runs yields the runs that are live or remembered when Runs is called, each with the time of its arrival, in the order of arrival. It does
-// not yield runs that arrive later. It still yields a run that the Runner forgets meanwhile.
+// Runs yields the runs that are live or remembered when Runs is called, each with the time of its arrival, in the order of arrival. It does not
+// yield runs that arrive later. If the Runner forgets a run meanwhile, Runs still yields it.
 func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	rn.mu.Lock()
 	all := make([]*runnerEntry, 0, rn.arrived.Len())
@@ -159,17 +160,17 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	}
 }
 
-// Shutdown begins no more runs and leaves the live and pending ones, see [Run.Leave]: they can continue elsewhere from their stores or from
-// the snapshots in their Results. Shutdown returns when all these runs have ended.
+// Shutdown begins no more runs and leaves the live and pending ones, see [Run.Leave]. Other processes can continue these runs from their stores
+// or from the snapshots in their Results. Shutdown returns when all these runs have ended.
 //
-// If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step of such an attempt then
-// returns an error, its node is ready again when the run continues, and the attempt does not count against MaxAttempts. If the step
-// succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not
-// return, are left behind and named in Result.Abandoned: then stop the process before the run continues, or two attempts overlap. Cleanup
-// nodes and the end node do not run, since the run is not over. Shutdown waits until all runs have ended, and returns ctx's cause.
+// If ctx ends first, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. If the step of such an attempt
+// then returns an error, its node is ready again when the run continues, and the attempt does not count towards MaxAttempts. If the step
+// succeeds, its output is kept. Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return,
+// are abandoned and listed in Result.Abandoned. Then stop the process before the run continues, or two attempts overlap. Cleanup nodes and the
+// end node are not performed, since the run is not over. Shutdown waits until all runs have ended, and returns ctx's cause.
 //
-// A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. Attempts that the stop lets finish,
-// see [Drain], are interrupted when ctx ends.
+// A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
+// [Drain], they are interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -252,8 +253,8 @@ func (rn *Runner) unreserve(id string) {
 	delete(rn.reserved, id)
 }
 
-// admit registers a run whose id is reserved. It returns true if the run may begin now, and false without an error if the run is pending.
-// The reservation ends unless admit returns an error.
+// admit registers a run whose id is reserved. It returns true if the run may begin now, and false without an error if the run is pending. Unless
+// admit returns an error, the reservation ends.
 func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	id := r.ID()
 	e := &runnerEntry{run: r, id: id, from: from, at: r.start}
@@ -281,8 +282,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed records a change of the run's status. The caller holds the run's lock. A pending run that begins takes its own lock, which must
-// not be taken here; so pending runs begin on another goroutine.
+// changed records a change of the run's status. The caller holds the run's lock. A pending run that begins takes its own lock, which must not be
+// taken here. So pending runs begin on another goroutine.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -333,12 +334,12 @@ func (rn *Runner) begun(r *Run) {
 	}
 }
 
-// launch begins the due runs in order, and returns when none is left. Each run with Around functions begins on a goroutine of its own, so
-// that these functions delay no other run.
+// launch begins the due runs in order, and returns when none remains. Each run with Around functions begins on its own goroutine, so that these
+// functions do not delay other runs.
 func (rn *Runner) launch() {
 	over := false
 	defer func() {
-		if !over { // a method of a caller's context has ended this goroutine
+		if !over { // a method of a caller's context has called Goexit
 			go rn.launch()
 		}
 	}()
@@ -401,10 +402,9 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 	}
 }
 
-// Errors of a Runner.
+// The errors of a Runner.
 var (
-	// ErrDuplicateRun is returned for a run of a Runner if a run with the same id has not ended, and for a fork if its id is the id of
-	// another run.
+	// ErrDuplicateRun is returned for a run of a Runner if a run with the same id has not ended, and for a fork if its id belongs to another run.
 	ErrDuplicateRun = errors.New("the id belongs to another run")
 	// ErrShutdown is returned for a run that is started after Shutdown.
 	ErrShutdown = errors.New("the runner was shut down")
@@ -413,17 +413,17 @@ var (
 // RunChange is a change in a Runner's list of runs: see [Runner.Watch].
 type RunChange struct {
 	Run *Run
-	// Arrived is when the Runner received the run.
+	// Arrived is the time when the Runner received the run.
 	Arrived time.Time
 	// Status is the run's status now.
 	Status RunStatus
-	// Removed reports whether the Runner no longer remembers the run: see Runner.History.
+	// Removed reports whether the Runner has forgotten the run: see Runner.History.
 	Removed bool
 }
 
-// Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields each run that arrives, changes its
-// status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
-// intermediate statuses, never the latest one, and delays no run. A nil ctx yields nothing. See also [Run.Events] and [Run.Watch].
+// Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields each run that arrives, changes its status or
+// is forgotten. It ends when ctx ends, or when the Runner was shut down and all its runs have ended. A slow consumer misses intermediate statuses
+// but not the latest one, and delays no run. If ctx is nil, Watch yields nothing. See also [Run.Events] and [Run.Watch].
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {
 		if ctx == nil {
@@ -469,7 +469,7 @@ type runWatcher struct {
 	queue []*runnerEntry // in the order of the changes, each run once; rn.mu guards queue and noted
 	noted map[*runnerEntry]bool
 	wake  chan struct{}
-	seen  map[*runnerEntry]RunStatus // used only by the watcher's goroutine
+	seen  map[*runnerEntry]RunStatus // used only by the goroutine of the watcher
 }
 
 func (w *runWatcher) note(e *runnerEntry) {
@@ -479,7 +479,7 @@ func (w *runWatcher) note(e *runnerEntry) {
 	}
 	select {
 	case w.wake <- struct{}{}:
-	default: // the watcher is awake already, or has a wake-up to come
+	default: // the watcher is already awake, or its wake-up is pending
 	}
 }
 
@@ -509,25 +509,25 @@ func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bo
 	return yield(RunChange{Run: e.run, Arrived: e.at, Status: status, Removed: removed})
 }
 
-// note notifies the watchers that a run has changed; nil stands for the Runner itself. The caller holds rn.mu.
+// note notifies the watchers that a run has changed; nil means the Runner itself. The caller holds rn.mu.
 func (rn *Runner) note(e *runnerEntry) {
 	for _, w := range rn.watchers {
 		w.note(e)
 	}
 }
 
-// given holds what a run was started with under a Runner, so that Redrive can start it again.
+// given contains the arguments with which a run was started under a Runner, so that Redrive can start it again.
 type given struct {
 	plan *Plan
 	step StepFunc
 	opts []Option // without the Runner's options
 }
 
-// Redrive reruns a part of an ended run that the Runner remembers, see the option [Redrive]: the named nodes and all nodes that follow
-// them. If nodes is empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has
-// the old run's id, graph, step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events]
-// yields the old events, too. If the old run has a key, see [Idempotent], the new run is the run of that key from now on. The new run's
-// context is ctx. The Request says who asks, and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
+// Redrive reruns a part of an ended run that the Runner remembers, see the option [Redrive]: the named nodes and all nodes that follow them. If
+// nodes is empty, it reruns all nodes that failed, were aborted or were cancelled, and all nodes that follow them. The new run has the old run's
+// id, graph, step function and options, and replaces it in the registry. Its log continues the old log, so [Run.Events] also yields the old
+// events. If the old run has a key, see [Idempotent], the key now belongs to the new run. The new run's context is ctx. The Request names who
+// requests the redrive, and may be empty. The options, such as [KeepDescendants], apply only to this redrive.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
 // redriven in its store. Other errors are as for [Start] and the option Redrive.
@@ -548,28 +548,28 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 		from = e.run.Snapshot()
 	}
 	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
-		c.repeats, c.signals = 0, nil // repeats and signals were given for the old run
+		c.repeats, c.signals = 0, nil // these were given for the old run
 		c.replaces = e.run
 		return nil
 	})}, opts)
 	return given.plan.Start(ctx, given.step, rn.options(again)...)
 }
 
-// deferrals are the runs that [Runner.Serve] does not request from its store: it is starting them, or they came to rest or failed a moment
-// ago. Serve's loop and the goroutines of its runs use them.
+// deferrals are the runs that [Runner.Serve] does not request from its store: it is starting them, or they came to rest or failed shortly before.
+// Serve's loop and the goroutines of its runs use them.
 type deferrals struct {
 	mu   sync.Mutex
 	runs map[string]deferral // by the id of the run
 }
 
-// deferral says for how long Serve does not start a run.
+// deferral is the time for which Serve does not start a run.
 type deferral struct {
-	failures int       // the failures in a row
+	failures int       // the number of successive failures
 	until    time.Time // zero while the run is being started
-	request  bool      // if true, a request that is posted for the run ends the deferral early
+	request  bool      // whether a request that is posted for the run ends the deferral early
 }
 
-// begin defers a run that Serve is about to start, and returns the number of the run's failures in a row.
+// begin defers a run that Serve is about to start, and returns the number of the run's successive failures.
 func (d *deferrals) begin(id string) (failures int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -581,14 +581,14 @@ func (d *deferrals) begin(id string) (failures int) {
 	return failures
 }
 
-// begun forgets a run that has begun: its lease keeps other processes from starting it.
+// begun removes a run that has begun: its lease prevents other processes from starting it.
 func (d *deferrals) begun(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.runs, id)
 }
 
-// pause defers a run for the given time. The parameter failures is the number of the run's failures in a row.
+// pause defers a run for the given time. failures is the number of the run's successive failures.
 func (d *deferrals) pause(id string, failures int, pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -615,8 +615,8 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
-// most the argument most. It forgets the failures of a run that was not started for mostRetry after the pause: another process performs it.
+// except returns the sorted ids of the deferred runs, the number of these runs that are being started, and the time until the first deferral
+// ends, but at most most. It forgets the failures of a run that was not started for mostRetry after the pause.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -637,13 +637,13 @@ func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait
 	return ids, starting, most
 }
 
-// ErrKeyConflict is returned if an idempotency key was used for another graph or other inputs.
+// ErrKeyConflict is matched by the error of a run whose idempotency key was already used for another graph or other inputs.
 var ErrKeyConflict = errors.New("idempotency key was used for something else")
 
-// IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs. The key is the hex SHA-256 of the workflow's
-// id and of the inputs as canonical JSON: sorted keys, no insignificant space, numbers in their shortest form. A nil map and an empty map
-// both count as an empty object. Package json cannot distinguish texts that are not UTF-8; inputs with such texts are encoded by a nil
-// [Types] instead. The error matches [ErrNotEncodable] if an input cannot be encoded.
+// IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs. The key is the SHA-256, in hex, of the workflow's
+// id and of the inputs as canonical JSON: sorted keys, no insignificant space, numbers in their shortest form. A nil map and an empty map both
+// count as an empty object. Package json cannot distinguish texts that are not UTF-8, so inputs with such texts are encoded by a nil [Types]
+// instead. The error matches [ErrNotEncodable] if an input cannot be encoded.
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {
@@ -655,8 +655,8 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hasReplaced reports whether text contains `\ufffd` as an escape. Package json writes the escape in place of invalid UTF-8; it writes the
-// character U+FFFD itself unescaped.
+// hasReplaced reports whether text contains `\ufffd` as an escape. Package json writes this escape for invalid UTF-8, and writes the character
+// U+FFFD unescaped.
 func hasReplaced(text []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.Index(text[from:], []byte(`\ufffd`))
@@ -664,7 +664,7 @@ func hasReplaced(text []byte) bool {
 			return false
 		}
 		from += i
-		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // after an odd number of backslashes, this backslash begins no escape
+		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // after an odd number of backslashes, this backslash does not begin an escape
 			return true
 		}
 	}
@@ -673,7 +673,7 @@ func hasReplaced(text []byte) bool {
 // canonical encodes inputs as JSON such that equal values have equal texts. It calls user code.
 func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
 
-// canonicalBut is like canonical, but removes the member named by the parameter "without" from each object that has a member "content".
+// canonicalBut is like canonical, but removes the member named without from each object that has a member "content".
 func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}
@@ -689,7 +689,7 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}
-	// Decode into maps and encode again, so that the fields of structs are sorted too.
+	// The text is decoded into maps and encoded again, so that the fields of structs are also sorted.
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var form any
@@ -705,8 +705,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest shortens the numbers of a JSON value. If the parameter "without" is not empty, shortest removes the member of that name from
-// each object that has a member "content". It works in place. An integer keeps all its digits.
+// shortest shortens the numbers of a JSON value. If without is not empty, shortest removes the member of that name from each object that has a
+// member "content". It changes the value in place. An integer keeps all its digits.
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -738,18 +738,18 @@ func shortest(v any, without string) any {
 	return v
 }
 
-// IdempotencyStore lets only one run start for each key, see [Idempotent]. The zero value is empty and ready for use, by any number of
-// goroutines. The store keeps the runs, and so their Results, in memory.
+// IdempotencyStore lets only one run start for each key, see [Idempotent]. The zero value is empty and ready for use. Any number of goroutines
+// may use it. It keeps the runs, and so their Results, in memory.
 type IdempotencyStore struct {
 	// RetryFailed permits a new run for a key whose run failed or was cancelled, with the same graph and inputs.
 	RetryFailed bool
 
-	mu       sync.Mutex // guards the fields below; a run's lock may be taken under it, never the other way around
+	mu       sync.Mutex // guards the fields below; a run's lock may be taken while it is held, never the other way around
 	runs     map[string]*idempotent
-	reserved map[string]chan struct{} // by the key of a run that is about to begin; closed when the run has begun or cannot begin
+	reserved map[string]chan struct{} // maps a key to the run that is about to begin; closed when that run has begun or cannot begin
 }
 
-// idempotent holds the run of a key, with the graph's hash and the inputs that it was started with.
+// idempotent contains the run of a key, the graph's hash, and the inputs with which the run was started.
 type idempotent struct {
 	run          *Run
 	hash, inputs string
@@ -769,21 +769,21 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
 }
 
-// same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. A run that
-// continues the run of the key may have another graph if [AllowGraphChange] is given. Inputs that are not given come from the store.
+// same reports whether the run r may replace or join the run of this key. r must have the same inputs and the same graph. If r continues the run
+// of the key, it may have another graph if [AllowGraphChange] is given. Inputs that are not given come from the store.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
 }
 
-// Idempotent makes the run the only run of its key in the IdempotencyStore. If the key already has a run that is running, the caller joins
-// that run and waits for its end. If the key's run has ended, the caller gets its Result, without events. In both cases the caller's own
-// options and step are not used. If the caller's context ends while it waits, Execute returns a nil Result and the context's cause; the run
-// continues. The run is refused with [ErrKeyConflict] if the key's run has another graph or other inputs.
+// Idempotent makes the run the only run of its key in the IdempotencyStore. If the run of the key is still running, the caller joins it and waits
+// for its end. If the run of the key has ended, the caller gets its Result, without events. In both cases the caller's own options and step are
+// not used. If the caller's context ends while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is
+// refused with [ErrKeyConflict] if the run of the key has another graph or other inputs.
 //
-// If the key's run was suspended and left, a run that continues from a snapshot, or continues the stored run, becomes the key's run. If a
-// durable run was left because the context of its caller ended, a caller that had joined it continues it, or else the next caller with this
-// key does. The caller that continues it must give [Durable] with the same store, and must not give another [RunID].
+// If the run of the key was suspended and left, it can be replaced by a run that continues from a snapshot, or by a run that continues the stored
+// run. If a durable run was left because the context of its caller ended, a caller that has joined the run continues it; or, if there is none,
+// the next caller with this key. The caller that continues it must set [Durable] with the same store, and must not set another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -794,15 +794,15 @@ func Idempotent(s *IdempotencyStore, key string) Option {
 	})
 }
 
-// Forget permits a new run for the key. The key's current run continues.
+// Forget permits a new run for the key. The current run of the key continues.
 func (s *IdempotencyStore) Forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, key)
 }
 
-// reserve returns the run that the caller joins, or nil after it has reserved the key for r. While the key is reserved for another run,
-// reserve waits: a caller must not join a run that may yet be refused.
+// reserve returns the run that the caller joins, or nil after it has reserved the key for r. While the key is reserved for another run, reserve
+// waits: a caller must not join a run that may still be refused.
 func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
 	claim, err := newIdempotent(r)
 	if err != nil {
@@ -821,8 +821,8 @@ func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
 	}
 }
 
-// tryReserve makes one attempt for reserve. If it returns a channel, reserve must try again when the channel is closed: the key is reserved
-// for another run, or the key's run is about to release its lease.
+// tryReserve makes one attempt for reserve. It returns a channel if the key is reserved for another run, or if the run of the key is about to
+// release its lease. When the channel is closed, reserve must try again.
 func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{}, error) {
 	r := claim.run
 	key := r.cfg.idempotencyKey
@@ -861,7 +861,7 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	return nil, nil, nil
 }
 
-// settle ends the reservation of the run's key. If claim is not nil, the run in claim is the key's run from now on.
+// settle ends the reservation of the run's key. If claim is not nil, the key belongs to the run in claim from now on.
 func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	key := r.cfg.idempotencyKey
 	s.mu.Lock()
@@ -877,7 +877,7 @@ func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	s.runs[key] = claim
 }
 
-// freesKey reports whether the run was left because its caller's context ended, and can continue from its store.
+// freesKey reports whether the run was left because its caller's context ended, and can be continued from its store.
 func (r *Run) freesKey() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestDeferrals: runs that are started, rest or fail are deferred, and are forgotten later.
+// TestDeferrals: runs that are started, rest or fail are deferred, and are removed later.
 func TestDeferrals(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs that rest", func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestDeferrals(t *testing.T) {
 	})
 }
 
-// TestRunnerWatch: a watcher of a Runner sees the runs that exist and their changes, and never misses the last change.
+// TestRunnerWatch: a watcher of a Runner sees the existing runs and their changes, and never misses the last change.
 func TestRunnerWatch(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "changes", func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestRunnerWatch(t *testing.T) {
 		require.NoError(t, r2.Signal(context.Background(), "g", 1))
 		_, _ = r2.Wait()
 		synctest.Wait()
-		got = slices.DeleteFunc(got, func(text string) bool { return text == "r2 running" }) // r2 is running for no time at all, so this status may be missed
+		got = slices.DeleteFunc(got, func(text string) bool { return text == "r2 running" }) // r2 may run so briefly that the watcher misses this status
 		require.Equal(t, []string{"r1 running", "r2 pending", "r1 completed", "r2 suspended", "r2 completed", "r1 completed removed"}, got)
 		require.NoError(t, rn.Shutdown(t.Context()))
 		<-done
@@ -146,8 +146,8 @@ func TestRunnerWatch(t *testing.T) {
 	})
 }
 
-// TestHistoryIsTaughtWithoutTheLock: an ended run can be looked at while it waits for its History, and Wait returns after the History has
-// learned from it.
+// TestHistoryIsTaughtWithoutTheLock: while an ended run waits for the lock of its History, it can be inspected. Wait returns after the History
+// has the durations of the run.
 func TestHistoryIsTaughtWithoutTheLock(t *testing.T) {
 	t.Parallel()
 	for path, g := range map[string]*kahn.Graph{

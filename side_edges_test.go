@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// naiveStandings finds the standings of all edges by the definition: exit by exit, with full reachability.
+// naiveStandings computes the standings of all edges directly from the definition in machine/net_side.go: exit by exit, with all paths.
 func naiveStandings(g *kahn.Graph) (list []string) {
 	edges := g.Edges()
-	leads := map[[2]string]bool{} // whether there is a path, perhaps without edges
+	leads := map[[2]string]bool{} // whether a path leads from the first to the second node; true for a node and itself
 	for _, n := range g.Nodes() { // declared in topological order
 		leads[[2]string{n.ID, n.ID}] = true
 		for _, e := range edges {
@@ -114,7 +114,8 @@ func branchy(rng *rand.Rand, n int) *kahn.Graph {
 	return g
 }
 
-// TestSideEdgesOfRandomGraphs compares the sweeps of Compile with the definition. Some graphs have more classes than fit into one sweep.
+// TestSideEdgesOfRandomGraphs compares the sweeps of Compile with the definition. Some graphs have more classes of targets than fit into one
+// sweep.
 func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	t.Parallel()
 	small, large := size(500, 300, 100_000), size(4, 2, 300)
@@ -145,8 +146,8 @@ func TestSideEdgesOfRandomGraphs(t *testing.T) {
 	}
 }
 
-// TestSideEdgesGrowth counts the edges that Compile visits to find side edges, on graphs of n and of 4n nodes. The count must be linear in
-// the graph.
+// TestSideEdgesGrowth counts the edges that Compile visits to find side edges, on graphs of n and of 4n nodes. The count must be linear in the
+// size of the graph.
 func TestSideEdgesGrowth(t *testing.T) {
 	t.Parallel()
 	id := func(s string, i int) string { return fmt.Sprint(s, i) }
@@ -156,7 +157,7 @@ func TestSideEdgesGrowth(t *testing.T) {
 	for _, shape := range []struct {
 		name string
 		make func(g *kahn.Graph, n int)
-		most float64 // visits for each edge
+		most float64 // visits per edge
 	}{
 		{"one condition, n dependents, data from before it", func(g *kahn.Graph, n int) {
 			g.Add(after("A"), kahn.Node{ID: "C", Routes: true, After: []string{"A"}})
@@ -245,7 +246,7 @@ func TestSideEdgesGrowth(t *testing.T) {
 					kahn.Node{ID: id("H", i), In: []kahn.Edge{plain(id("D", i)), catch(id("X", i+1))}})
 			}
 		}, 4},
-		// The remaining cost is a sixty-fourth of n: each handler must be followed to the condition, past all branches in between.
+		// The cost is still a sixty-fourth of n: each handler must be followed up to the condition, past all branches in between.
 		{"two chains that follow one condition, the data's own of branches that meet again", func(g *kahn.Graph, n int) {
 			g.Add(kahn.Node{ID: "S", Routes: true}, kahn.Node{ID: "D0", Routes: true, In: []kahn.Edge{label("S", "go")}}, kahn.Node{ID: "X0", In: []kahn.Edge{label("S", "go")}})
 			for i := range n {

@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// NewState returns the state of a run that has not begun: disabled nodes are skipped, roots are ready. It uses these options: modes,
-// failure modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules. Use
-// [Plan.Prune] instead of [Fire].
+// NewState returns the state of a run that has not begun: disabled nodes are skipped, and roots are ready. It uses these options: modes, failure
+// modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules. Use [Plan.Prune]
+// instead of [Fire].
 func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -30,14 +30,13 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	return machine.New(&p.net, &x), nil
 }
 
-// RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the
-// snapshot's. Any other option may have another value, which applies from now on: if a limit is below the number of running nodes, no node
-// starts until enough have ended. The State hands out ready nodes in this order: first the gates that were handed out before the snapshot
-// and not reported, by Ref; then all other nodes, in the order in which they became ready.
+// RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the Mode of the
+// snapshot. Any other option may have another value, which applies from now on: if a limit is less than the number of running nodes, no node
+// starts until enough have ended. The State announces ready nodes in this order: first, by Ref, the gates that were announced before the snapshot
+// and not reported; then all other nodes, in the order in which they became ready.
 //
-// The error matches [ErrGraphChanged] if the snapshot is of another plan. It matches [ErrBadValue] if the snapshot has another
-// [machine.StateVersion], was taken in the other mode, or is damaged: RestoreState checks each node's word against the words of its
-// predecessors.
+// The error matches [ErrGraphChanged] if the snapshot is for another plan. It matches [ErrBadValue] if the snapshot has another
+// [machine.StateVersion], was taken in the other mode, or is damaged: RestoreState compares each node's word with the words of its predecessors.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -53,15 +52,15 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 	return machine.RestoreState(&p.net, &x, &from)
 }
 
-// The properties of a node that its State does not read.
+// The properties of a node that its State does not use.
 const (
 	factTimed = machine.FlagHost << iota // the node has a timeout
-	factOwn                              // the node has a Do, a Test or inputs to check: an attempt is more than a call of the host's step function
+	factOwn                              // the node has a Do, a Test or inputs to check: an attempt consists of more than a call of the host's step function
 	factJudge                            // the output of the node is checked
-	factOnce                             // the mock of the node is called once, without a retry
+	factOnce                             // the mock of the node is called once, and not retried
 )
 
-// Values that package machine defines, under this package's names.
+// Values that package machine defines, under names of this package.
 const (
 	noRef = machine.NoRef
 
@@ -79,17 +78,16 @@ var (
 	upstreamNames = enum.Names[machine.UpstreamPolicy]()
 )
 
-// State returns the run's state, for reading and observing: its signals follow the run, and their effects may call the methods of the Run.
-// Only the run itself changes the State. Other calls that would change it return [machine.ErrDriven] or, if they have no error result, do
-// nothing.
+// State returns the run's state, for reading and observing: its signals follow the run, and their effects may call the methods of the Run. Only
+// the run itself changes the State. Other calls that would change it return [machine.ErrDriven] or, if they have no error result, do nothing.
 func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
-// WaitFor waits until the node is in one of the statuses, or in a terminal one if none are given, and returns that status. It misses no
-// status that the node enters after the call, however briefly.
+// WaitFor waits until the node is in one of the statuses, and returns this status. If no statuses are given, it waits for any terminal status.
+// WaitFor notices every status that the node enters after the call, however briefly.
 //
-// The error matches [ErrNoContext] if ctx is nil, [ErrUnknownNode] if there is no such node, [ErrTransition] if the node is terminal in
-// another status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. If the
-// wait ends with an error, WaitFor also returns the node's current status.
+// The error matches [ErrNoContext] if ctx is nil, [ErrUnknownNode] if there is no such node, [ErrTransition] if the node is terminal in another
+// status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. With an error
+// WaitFor also returns the node's current status.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
 		return Idle, ErrNoContext
@@ -147,7 +145,7 @@ func (r *Run) reached(ref machine.Ref, status Status, want uint32) (Status, erro
 
 // waiter waits for one node to enter one of several statuses.
 type waiter struct {
-	want uint32 // a bit for each status; 0 for the terminal ones
+	want uint32 // a bit for each status; 0 means the terminal statuses
 	got  chan Status
 }
 
@@ -158,13 +156,13 @@ func (w *waiter) Note(_ machine.Ref, status Status) {
 	}
 	select {
 	case w.got <- status:
-	default: // the wait has ended already
+	default: // the wait has already ended
 	}
 }
 
-// Watch yields the current status of every node, in topological order, and then the newest status of each node whose status has changed. It
-// ends when the run has ended and its last statuses were yielded, or when ctx ends. A slow consumer misses intermediate statuses, never the
-// last one, and does not delay the run. A nil ctx yields nothing.
+// Watch yields the current status of every node, in topological order, and then the newest status of each node whose status has changed. It ends
+// when the run has ended and its last statuses were yielded, or when ctx ends. A slow consumer misses intermediate statuses but not the last one,
+// and does not delay the run. If ctx is nil, Watch yields nothing.
 func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
 		if ctx == nil {
@@ -234,21 +232,21 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 	}
 }
 
-// bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects, which are user code: they may
-// be slow, or end their goroutine. The caller holds the run's lock.
+// bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects, which are user code: they may be
+// slow, or call Goexit. The caller holds the run's lock.
 func (r *Run) bringSignals() {
-	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set another goroutine publishes the signals; a Coordinator publishes them itself
+	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil { // while flushing is set, another goroutine publishes the signals; a Coordinator publishes them itself
 		r.flushing = make(chan struct{})
 		go r.flushSignals()
 	}
 }
 
-// flushSignals publishes the pending changes on its own goroutine, and returns when none is left.
+// flushSignals publishes the pending changes on its own goroutine, and returns when none remains.
 func (r *Run) flushSignals() {
 	s := &r.st
 	returned := false
 	defer func() {
-		if !returned { // an effect has ended the goroutine
+		if !returned { // an effect has called Goexit
 			go r.flushSignals()
 		}
 	}()
@@ -264,8 +262,8 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// observed waits until the effects on the run's signals have seen the end of the run, but not longer than the grace. It returns the
-// errors of the effects.
+// observed waits until the effects on the run's signals were notified of the end of the run, but at most for the grace. It returns the errors of
+// the effects.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.Lock()

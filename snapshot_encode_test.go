@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestNodesAreWrittenLikeJSON sets every member of a node's state, alone and together with all others, to values of many kinds. It finds a
-// member that the writer forgets or writes in another order.
+// TestNodesAreWrittenLikeJSON sets every member of a node's state, alone and together with all others, to values of many kinds. It fails if the
+// writer omits a member or writes members in another order than package json.
 func TestNodesAreWrittenLikeJSON(t *testing.T) {
 	t.Parallel()
 	like := func(n *nodeState, what string) {
@@ -47,7 +47,7 @@ func TestNodesAreWrittenLikeJSON(t *testing.T) {
 	}
 }
 
-// ofNode varies values of types that only the state of a node has.
+// ofNode returns other values of types that occur only in the state of a node.
 func ofNode(at any, variant int) bool {
 	switch x := at.(type) {
 	case *stored:
@@ -65,14 +65,14 @@ func ofNode(at any, variant int) bool {
 	case *RunStatus:
 		*x = RunStatus(variant % 2)
 	case *[]insideState: // iterations
-	case *[]nodeState: // nodes in nodes, which are written like any other nodes
+	case *[]nodeState: // nodes inside nodes, which are written like other nodes
 	default:
 		return false
 	}
 	return true
 }
 
-// TestNodesNeedEncodedValues: the writer returns an error for a value that no codec has encoded, wherever the value is.
+// TestNodesNeedEncodedValues: the writer returns an error for a value that no codec has encoded, wherever it occurs.
 func TestNodesNeedEncodedValues(t *testing.T) {
 	t.Parallel()
 	for _, n := range []nodeState{{Value: new(stored)}, {Merged: map[string]stored{"a": {}}}, {Inside: &insideState{Previous: new(stored)}}} {

@@ -10,40 +10,38 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file decides which nodes run again when a run is redriven, forked or adopted, at every depth. It finds these nodes in the snapshot,
-// level by level, from the outside to the inside, and removes them. The run then continues from the remaining nodes, as from any snapshot.
+// This file determines which nodes run again when a run is redriven, forked or adopted, at every depth. It finds these nodes in the snapshot,
+// level by level, from the outside to the inside, and removes them. The run then continues with the remaining nodes, as from any snapshot.
 
-// RedriveMode changes what a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: give them one after the other, or joined
-// by |. A run with a mode is refused with [ErrBadOption] if it is neither redriven nor forked.
+// RedriveMode changes which nodes a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: pass them one after the other, or joined
+// by |. A run with a mode that is neither redriven nor forked is refused with [ErrBadOption].
 type RedriveMode uint8
 
 // The modes of redrives and forks.
 const (
-	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay as
-	// they are, with their outputs. The other descendants run again, too: they failed, were aborted or cancelled, or had not ended. The end
-	// node always runs again. A kept node does not belong to the new epoch: it handles no failure of a node that has run again. A fork with
-	// this mode is refused with [ErrBadOption].
+	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay unchanged,
+	// with their outputs. Descendants that failed, were aborted or cancelled, or had not ended also run again. The end node always runs again. A
+	// kept node does not belong to the new epoch: it handles no failure of a node that has run again. A fork with this mode is refused with
+	// [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
-	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the
-	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode such a redrive or fork is
-	// refused: the error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node
-	// that ran over a catch edge, or under [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler
-	// if the boundary had asked for the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is
-	// refused if it repeats a handler, named or not, even in a composite that begins anew. It is also refused if it repeats a handled
-	// failure and keeps the handler, see [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an
-	// ancestor of the handler. Runs of older versions of kahn have no record of what a boundary has asked for. In such a run a boundary
-	// counts as having asked for all nodes that it follows.
+	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the goods
+	// could not be sent; a redrive would send the goods although the money was returned. Without this mode such a redrive or fork is refused: the
+	// error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node that ran because
+	// of a catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked
+	// for the status or the error of a failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a
+	// handler, named or not, even in a composite that begins again. It is also refused if it repeats a handled failure and keeps the handler, see
+	// [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of older
+	// versions of kahn have no record of a boundary's questions. In such a run a boundary counts as having asked about all nodes that it follows.
 	DespiteHandlers
-	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without Anew, a named composite in which a
-	// node failed continues, like an unnamed composite that failed: only nodes inside it run again.
+	// Anew makes a redrive or a fork begin the named composites from their beginning, with all nodes inside them. Without Anew, a named composite
+	// in which a node failed continues, like an unnamed composite that failed: only nodes inside it run again.
 	Anew
-	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, with unchanged idempotency keys. Without names
-	// it repeats all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the
+	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, with unchanged idempotency keys. Without names it
+	// repeats all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the
 	// compensations that now succeed.
 	RepeatCompensations
-	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does so for all
-	// nodes whose compensations have failed. The Request of the redrive says who that person is; the events node.compensated contain that
-	// Request.
+	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does this for all nodes
+	// whose compensations have failed. The Request of the redrive names this person. The events node.compensated contain the Request.
 	CompensatedByHand
 
 	redriveModes = KeepDescendants | DespiteHandlers | Anew | RepeatCompensations | CompensatedByHand
@@ -60,46 +58,46 @@ func (m RedriveMode) apply(c *config) error {
 	return nil
 }
 
-// redo says how to choose the nodes that run again.
+// redo determines how the nodes that run again are chosen.
 type redo struct {
 	// Strict is set for a fork and an adoption: a node in a composite runs again unless it completed, was skipped or was superseded.
 	Strict bool `json:"strict,omitempty"`
 	Keep   bool `json:"keep,omitempty"` // see KeepDescendants
 	Anew   bool `json:"anew,omitempty"`
-	// Despite repeats handled failures, see DespiteHandlers.
+	// Despite permits repeating handled failures, see DespiteHandlers.
 	Despite bool `json:"despite,omitempty"`
 
-	fork bool // set for a fork: an expanded node begins anew, since a fork's store does not get the nodes inside it
+	fork bool // set for a fork: an expanded node begins from its beginning, since a fork's store does not contain the nodes inside it
 }
 
-// redoState is what a snapshot says about the nodes that run again inside an expanded node, until its graph is known.
+// redoState is the part of a snapshot that determines which nodes run again inside an expanded node. It is used when the node's graph is known.
 type redoState struct {
 	redo
 	All   bool     `json:"all,omitempty"`
 	Names []string `json:"names,omitempty"`
-	Open  bool     `json:"open,omitempty"` // the node had not ended, so unfinished composites inside it continue
+	Open  bool     `json:"open,omitempty"` // whether the node had not ended, so that unfinished composites inside it continue
 }
 
-// level calls [redo.level] for p, the graph of the expanded node, once that graph is known.
+// level calls [redo.level] for p, the graph of the expanded node, when this graph is known.
 func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, error) {
 	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
 
-// again says which nodes of one graph run again.
+// again contains the nodes of one graph that run again.
 type again struct {
 	plan   *Plan                  // nil for an expanded node, whose graph is not known
-	runs   []bool                 // by Ref: the nodes that begin anew
-	inside map[machine.Ref]*again // the composites that continue inside instead of beginning anew; the value says which nodes inside run again
-	// For a loop: iteration is the current iteration, and back the iteration that the loop begins again; back is 0 if the loop continues where
-	// it is.
+	runs   []bool                 // by Ref: whether the node begins again
+	inside map[machine.Ref]*again // the composites that continue inside instead of beginning again, with the nodes inside that run again
+	// For a loop: iteration is the current iteration, and back is the iteration with which the loop begins again, or 0 if the loop continues in
+	// its current iteration.
 	iteration, back int
 	later           *redoState // for an expanded node
 }
 
-// is(r) reports whether node r begins anew or continues inside, see again.inside.
+// is(r) reports whether node r begins again or continues inside, see again.inside.
 func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
-// marks reports, by Ref, which nodes begin anew or continue inside.
+// marks reports, by Ref, which nodes begin again or continue inside.
 func (a *again) marks() []bool {
 	marks := slices.Clone(a.runs)
 	for r := range a.inside {
@@ -108,9 +106,9 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if the parameter all is set, the nodes
-// that failed or were stopped. The paths of the graph's nodes begin with prefix, which is empty for the outermost graph. ended says whether
-// the composite around the nodes has ended.
+// level finds the nodes of one graph, or the items of a map, that run again: the named nodes and, if all is set, the nodes that failed or were
+// stopped. The paths of the graph's nodes begin with prefix, which is empty for the outermost graph. ended reports whether the composite around
+// the nodes has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -139,10 +137,10 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost does the work of level for the outermost graph in a fork or an adoption. The plan may be of another graph: outermost ignores
-// nodes that the plan does not have.
+// outermost is level for the outermost graph in a fork or an adoption. The plan may belong to another graph: outermost ignores nodes that are not
+// in the plan.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
-	p.Hash() // called because it also computes the hashes of the nodes
+	p.Hash() // also computes the hashes of the nodes
 	at := p.found(nodes)
 	named, parts, err := p.parted(names, at, "")
 	if err != nil {
@@ -180,7 +178,7 @@ func (d *redo) repeats(n *nodeState) bool {
 	return d.Strict || n.Inside != nil
 }
 
-// node decides how a chosen node runs again: it begins anew, or it continues inside.
+// node decides how a chosen node runs again: it begins again, or it continues inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
 		var before insideState // a path may lead into a graph that a step has returned
@@ -204,7 +202,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // a composite that is named together with nodes inside it repeats at least as much as if it were named alone
+	if named && rests != nil { // a composite that is named together with nodes inside it repeats at least as much as if only the composite were named
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -215,13 +213,13 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	case goesOn || n.Status.Terminal() && n.Status != Completed && n.Status != Skipped || d.Strict && !n.Status.Terminal():
 		a.inside[ref] = in
 	case named:
-		a.runs[ref] = true // nothing inside the node has failed, so the node begins anew
+		a.runs[ref] = true // nothing inside the node has failed, so the node begins again
 	}
 	return nil
 }
 
-// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again, so that nodes inside
-// had not ended. These nodes begin anew when the expanded node continues inside.
+// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again, so that nodes inside had not
+// ended. These nodes begin again when the expanded node continues inside.
 func (n *nodeState) stoppedOpen() bool {
 	return n.isStopped() && slices.ContainsFunc(n.Inside.Nodes, func(in nodeState) bool { return !in.Status.Terminal() })
 }
@@ -240,8 +238,8 @@ func (in *insideState) isPastUndone() bool {
 	return slices.ContainsFunc(in.Past, func(past insideState) bool { return past.isUndone() })
 }
 
-// beginsAnew reports whether an undone node begins anew as a whole: the node itself was undone, or nodes in an earlier iteration of a loop
-// were.
+// beginsAnew reports whether an undone node begins again as a whole. It does if the node itself was undone, or if nodes in an earlier iteration
+// of a loop were.
 func (n *nodeState) beginsAnew() bool {
 	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
 }
@@ -265,7 +263,7 @@ func undecided(list []string, nodes []nodeState, prefix string) []string {
 	return list
 }
 
-// refuseUndecided returns an error if it is unknown whether some node is undone.
+// refuseUndecided returns an error if it is unknown for at least one node whether the node is undone.
 func refuseUndecided(nodes []nodeState) error {
 	list := undecided(nil, nodes, "")
 	if len(list) == 0 {
@@ -284,15 +282,15 @@ func (n *nodeState) noItems(p *Plan, ref machine.Ref) bool {
 	return n != nil && n.Status == Completed && (n.Inside == nil || n.Inside.Items == 0) && !n.Memoized && !n.Fallback && p.net.Is(ref, machine.FlagComposite) && p.node(ref).Map != nil
 }
 
-// any reports whether anything runs again.
+// any reports whether at least one node runs again.
 func (a *again) any() bool {
 	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
 }
 
-// goesOn reports whether a composite can continue inside: it has begun, it does not wait for its next attempt, and its declaration is
-// unchanged.
+// goesOn reports whether a composite can continue inside. It can if it has begun, does not wait for its next attempt, and has an unchanged
+// declaration.
 func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
-	next := n.Status == Retrying || n.Status == Ready && !n.expanded() // a step that has returned a graph is ready to return it again
+	next := n.Status == Retrying || n.Status == Ready && !n.expanded() // a step that has returned a graph is ready for returning it again
 	if n.Inside == nil || next || outermost && n.Hash != p.nodeHash(ref) {
 		return false
 	}
@@ -306,8 +304,7 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into returns which nodes inside a composite run again. The parameter rests lists the named paths into the composite, without the
-// composite's own path.
+// into returns the nodes inside a composite that run again. rests lists the named paths into the composite, without the composite's own path.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -349,7 +346,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is not known any more, unless Loop.Collect keeps it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
 		case back > 0:
 			return &again{back: back}, nil
-		case !in.Due.IsZero(): // the loop pauses before an iteration: the named nodes have yet to run
+		case !in.Due.IsZero(): // the loop pauses before an iteration, so the named nodes have not run yet
 			for i, rest := range rests {
 				if !inner.leads(names[i]) {
 					return nil, unknown(rest)
@@ -372,7 +369,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 	return a, err
 }
 
-// has reports whether a path, relative to the composite, leads to a node inside it.
+// has reports whether a path, relative to the composite, names a node inside it.
 func (in *insideState) has(path string) bool {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -405,8 +402,7 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, spread leaves out completed and skipped
-// followers.
+// spread adds the end node and all nodes that follow a node that runs again. If Keep is set, spread omits completed and skipped followers.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -414,7 +410,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 			a.runs[p.end] = true
 		}
 		follows := make([]bool, len(a.runs))
-		for i := range a.runs { // predecessors come first
+		for i := range a.runs { // predecessors precede their followers
 			r, n := machine.Ref(i), at[i]
 			for _, e := range p.net.In(r) {
 				from := p.net.Source(e)
@@ -427,7 +423,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 			delete(a.inside, r)
 		}
 		grown = false
-		for r, n := range at { // a superseded node runs again if the node that decided without it does
+		for r, n := range at { // a superseded node runs again if the node that decided without it runs again
 			if d.Strict && n != nil && !a.runs[r] && n.superseded() {
 				if origin, ok := p.Ref(n.Origin); ok && a.is(origin) {
 					a.runs[r], grown = true, true
@@ -437,7 +433,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	}
 }
 
-// placed returns the nodes of a snapshot by Ref. It returns an error if the plan does not have one of them.
+// placed returns the nodes of a snapshot by Ref. It returns an error if one of them is not in the plan.
 func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -454,7 +450,7 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	return at, nil
 }
 
-// found returns the nodes of a snapshot by Ref, without the nodes that the plan does not have.
+// found returns the nodes of a snapshot by Ref. It omits nodes that are not in the plan.
 func (p *Plan) found(nodes []nodeState) []*nodeState {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -465,7 +461,7 @@ func (p *Plan) found(nodes []nodeState) []*nodeState {
 	return at
 }
 
-// parted returns the nodes that the paths name. For each composite that paths lead into, parts has the rests of these paths.
+// parted returns the nodes that the paths name. If paths lead into a composite, parts contains the rests of these paths.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -485,8 +481,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part returns the node that a path names, or the composite that the path leads into and the rest of the path. The parameter at is
-// nil, or lists the nodes of a snapshot by Ref; some of them may have been expanded.
+// part returns the node that a path names. If the path leads into a composite, it returns the composite and the rest of the path. at is nil, or
+// lists the nodes of a snapshot by Ref; some of them may have been expanded.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -502,7 +498,7 @@ func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string,
 	return noRef, "", false
 }
 
-// leads reports whether a path may lead to a node, an item or an iteration of a run of the plan.
+// leads reports whether a path may name a node, an item or an iteration in a run of the plan.
 func (p *Plan) leads(path string) bool {
 	if _, ok := p.Ref(path); ok {
 		return true
@@ -516,8 +512,8 @@ func (p *Plan) leads(path string) bool {
 	return ok
 }
 
-// unknownPath returns the error for a path that names no node. The error shows what the paths of a map's items, a loop's iterations and a
-// graph's nodes look like.
+// unknownPath returns the error for a path that names no node. The error shows the form of the paths of a map's items, a loop's iterations and a
+// graph's nodes.
 func (p *Plan) unknownPath(prefix, name string) error {
 	unknown := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: "+format, append([]any{ErrUnknownNode, quoteID(prefix + name)}, args...)...)
@@ -558,10 +554,10 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	return unknown("no path leads there")
 }
 
-// paths appends the paths of the nodes that run again, in the order of declaration: nodes that begin anew, and composites that continue
-// inside, each followed by the nodes that run again inside it.
+// paths appends the paths of the nodes that run again, in the order of declaration: nodes that begin again, and composites that continue inside,
+// each followed by the nodes that run again inside it.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
-	at := a.plan.found(nodes) // the nodes may be of another version of the graph
+	at := a.plan.found(nodes) // the nodes may belong to another version of the graph
 	for _, ref := range a.plan.declared {
 		in := a.inside[ref]
 		if a.is(ref) {
@@ -602,8 +598,8 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take removes the nodes that begin anew from the nodes of a snapshot, and puts the composites that continue inside into status running.
-// epoch is the number of the epoch that ends.
+// take removes the nodes that begin again from the nodes of a snapshot, and sets the status of composites that continue inside to running. epoch
+// is the number of the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)
@@ -621,7 +617,7 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// forked makes the continuing composites of a fork, at every depth, begin with their first attempt, since the fork's log and store have no
+// forked makes the continuing composites of a fork, at every depth, begin with their first attempt, since the fork's log and store contain no
 // earlier attempts.
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
@@ -643,7 +639,7 @@ func forked(nodes []nodeState, undoes bool) {
 	}
 }
 
-// forgets reports whether a signal for a node is dropped because the node runs again or is not known.
+// forgets reports whether a signal for a node must be dropped because the node runs again or is not known.
 func (a *again) forgets(path string) bool {
 	for a.plan != nil {
 		ref, rest, ok := a.plan.part(path, nil)
@@ -669,14 +665,14 @@ func (a *again) forgets(path string) bool {
 	return false
 }
 
-// repair is a redrive that performs only compensations: it finds the nodes whose compensations have failed, and makes these compensations
-// begin again, or marks them as done by hand.
+// repair is a redrive that performs only compensations. It finds the nodes whose compensations have failed. It makes these compensations begin
+// again, or marks them as done by hand.
 type repair struct {
 	names  map[string]bool // the names of the nodes to repair; nil means all
 	hand   bool
 	by     *Request
 	paths  []string // the paths of the nodes found
-	around []string // the paths of expanded nodes around them, whose steps are called again for their graphs
+	around []string // the paths of expanded nodes around these nodes, whose steps are called again for their graphs
 }
 
 // repairs finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
@@ -703,7 +699,7 @@ func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	return x, nil
 }
 
-// level repairs the nodes of one graph, whose paths have a prefix, and the nodes inside them. It reports whether it repaired any.
+// level repairs the nodes of one graph, whose paths begin with prefix, and the nodes inside them. It reports whether it repaired any.
 func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -735,18 +731,18 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID], and the
-// old run's inputs unless it is given others. A node keeps its result, with everything inside it, if it completed, was skipped or was
-// superseded, and if its declaration is unchanged, with the same in-edges and the same inside. The graph may be another one. All other
-// nodes run, and so do the named nodes (names are paths) and every node that follows a node that runs. Composites that have not completed
-// continue inside, as in a [Redrive]. An expanded node that runs begins anew; if an expanded node keeps its result, the store does not get
-// the nodes inside it. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose
+// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID], and the old
+// run's inputs unless it is given others. A node keeps its result, and the nodes inside it their results, if it completed, was skipped or was
+// superseded, and if its declaration, its in-edges and the nodes inside it are unchanged. The graph may be another one. All other nodes run, and
+// so do the named nodes (nodes lists paths) and every node that follows a node that runs. Composites that have not completed continue inside, as
+// in a [Redrive]. An expanded node that runs begins from its beginning; if an expanded node keeps its result, the nodes inside it are not stored
+// again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed.
+// The error matches [ErrUnknownNode] if a name is unknown.
 // functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
-//
-// Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the
-// first transaction writes all kept results. If the store already has the fork, because the process died, the fork continues. The error
-// matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent
-// come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again; equal contents share a blob.
+// Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the first
+// transaction writes all kept results. If the store already contains the fork, because a process died, the fork continues. The error matches
+// [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent come only from
+// [Describe]. To fork a stored run, use [ReadSnapshot]. Values are decoded and encoded again; equal contents share a blob.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -757,10 +753,10 @@ func Fork(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration. A composite that continues inside comes
-// before the nodes inside it. All other nodes keep their results. If the fork would be refused because of nodes that have handled failures,
-// ForkPreview returns the paths together with an error that matches [ErrHandlers]. It uses the options [DespiteHandlers] and [Anew]. It
-// begins no run and reads no values.
+// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration. A composite that continues inside precedes the
+// nodes inside it. All other nodes keep their results. If the fork would be refused because of nodes that have handled failures, ForkPreview
+// returns the paths together with an error that matches [ErrHandlers]. It uses the options [DespiteHandlers] and [Anew]. It begins no run and
+// reads no values.
 func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
 	if err != nil {
@@ -773,7 +769,7 @@ func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string
 	return again.paths(nil, s.file.Nodes, ""), err
 }
 
-// forkAgain returns the nodes that run again in a fork: the given ones, all nodes without a usable result, and the nodes that follow any of
+// forkAgain returns the nodes that run again in a fork: the given nodes, all nodes without a usable result, and the nodes that follow any of
 // these.
 func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	kept := make([]*nodeState, len(p.names))
@@ -783,7 +779,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 			kept[ref] = n
 		}
 	}
-	losers := map[machine.Ref][]machine.Ref{} // by the node that decided without them: if that node runs again, its losers do, too
+	losers := map[machine.Ref][]machine.Ref{} // by the node that decided without them: if that node runs again, its losers also run again
 	var work []machine.Ref
 	mark := func(r machine.Ref) {
 		if !again[r] {
@@ -822,10 +818,9 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	return again
 }
 
-// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration. A composite that continues
-// inside comes before the nodes inside it. If the redrive would be refused because of nodes that have handled failures, it returns the
-// paths together with an error that matches [ErrHandlers]. It uses the options [KeepDescendants], [DespiteHandlers] and [Anew]. It begins
-// no run and reads no values.
+// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration. A composite that continues inside
+// precedes the nodes inside it. If the redrive would be refused because of nodes that have handled failures, it returns the paths together with
+// an error that matches [ErrHandlers]. It uses the options [KeepDescendants], [DespiteHandlers] and [Anew]. It begins no run and reads no values.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
 	if err != nil {
@@ -850,11 +845,11 @@ func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	case s == nil:
 		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
 	}
-	p.Hash() // called because it also computes the hashes of the nodes
+	p.Hash() // also computes the hashes of the nodes
 	return configure(opts, false)
 }
 
-// forks returns the nodes that a fork runs again, and an error if the fork is refused.
+// forks returns the nodes that a fork runs again. It returns an error if the fork is refused.
 func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
 	a, err := d.outermost(p, nodes, c.redriven)

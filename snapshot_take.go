@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Snapshot returns the current state of the run. A running run may be resumed from it as after a crash: the attempts that are running now
-// are repeated.
+// Snapshot returns the current state of the run. If the run is still running, a run that resumes from the Snapshot continues as after a crash:
+// the attempts that are running now are repeated.
 func (r *Run) Snapshot() *Snapshot {
-	r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
+	r.plan.Hash() // calls user code (MarshalJSON), so it is called without the lock
 	r.ID()
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -64,7 +64,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	return list
 }
 
-// stopState returns the stop of the run, or nil.
+// stopState returns the stop of the run, or nil if the run was not stopped.
 func (r *Run) stopState() *stopState {
 	if r.st.StoppedFor() == CauseNone {
 		return nil
@@ -124,7 +124,7 @@ func (r *Run) fileHeader() snapshotFile {
 	switch {
 	case r.log != nil:
 		file.LastEvent = r.log.lastID()
-	case r.cfg.from != nil: // this Run has no log, so the last event is that of the snapshot from which it continues
+	case r.cfg.from != nil: // this Run has no log, so the last event is the last event of the snapshot from which the run continues
 		file.LastEvent = r.cfg.from.file.LastEvent
 	}
 	if f := r.cfg.fired; f != nil {
@@ -133,8 +133,8 @@ func (r *Run) fileHeader() snapshotFile {
 	return file
 }
 
-// Snapshot returns the final state of the run, from which a suspended run can be resumed and an ended run redriven. It returns nil for the
-// zero Result.
+// Snapshot returns the final state of the run. A suspended run can be resumed from it, and an ended run redriven. For the zero Result it returns
+// nil.
 func (r *Result) Snapshot() *Snapshot {
 	if !r.hasRun() {
 		return nil
@@ -142,8 +142,8 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState returns the state of a node whose join has decided. The state lacks the nodes inside a composite and the outputs that a
-// loop has collected. The caller holds the run's lock.
+// nodeState returns the state of a node whose join has decided, without the nodes inside a composite and without the outputs that a loop has
+// collected. The caller holds the run's lock.
 func (r *Run) nodeState(ref machine.Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{ID: r.plan.names[ref], Facts: of.Facts, Attempts: rec.attempts, Fallback: rec.fallback}
@@ -255,7 +255,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 }
 
-// state returns the state of the nested run. The state lacks the run's nodes and the outputs that a loop has collected.
+// state returns the state of the nested run, without the run's nodes and without the outputs that a loop has collected.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
@@ -272,7 +272,7 @@ func (comp *composite) state() *insideState {
 		in.Previous = comp.previous(c.iteration, c.previous)
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // an ended map may have no list
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended may have no list
 	}
 	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
@@ -292,14 +292,14 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 }
 
-// pastStates returns, for a loop with nodes that may have to be undone, the iterations before the given one, with their nodes.
+// pastStates returns, for a loop with nodes that may have to be undone, the iterations before the given one, including their nodes.
 func (x *extra) pastStates(before int) (list []insideState) {
 	if x.kept != nil {
 		return x.kept.Inside.Past
 	}
 	runs := x.comp.past
 	if c := x.comp.child; c != nil && c.iteration < before {
-		runs = append(slices.Clone(runs), c) // the loop pauses: the child is the iteration that has ended
+		runs = append(slices.Clone(runs), c) // if the loop pauses, the child is the iteration that has ended
 	}
 	for _, c := range runs {
 		list = append(list, insideState{Iteration: c.iteration, Nodes: c.nodeStates()})
@@ -307,7 +307,7 @@ func (x *extra) pastStates(before int) (list []insideState) {
 	return list
 }
 
-// previous returns the output of the iteration before the given one, with its text if it is known.
+// previous returns the output of the iteration before the given one, with the encoded value if it is known.
 func (comp *composite) previous(iteration int, value any) *stored {
 	v := storedValue(value)
 	if comp.text != nil && comp.text.of == iteration {
@@ -318,7 +318,7 @@ func (comp *composite) previous(iteration int, value any) *stored {
 
 // collected returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // if a loop was stopped during a pause, it.all also has the output of the last iteration
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // if a loop was stopped during a pause, it.all also contains the output of the last iteration
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -343,8 +343,8 @@ func (x *items) value() any {
 // nodeWriter writes nodes for snapshots and for stores.
 type nodeWriter struct{ jsonwrite.Writer }
 
-// node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would
-// write them. node calls package json for the rare members.
+// node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would write
+// them. For the rare members, node calls package json.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)
@@ -353,7 +353,7 @@ func (w *nodeWriter) node(n *nodeState) {
 	w.Close()
 }
 
-// record writes the store's record of a node, without its key and without the parts that store.Columns holds.
+// record writes the store's record of a node, without its key and without the parts that store.Columns contains.
 func (w *nodeWriter) record(n *nodeState, key string) {
 	rest := *n
 	rest.Hash, rest.Cause, rest.Start, rest.End, rest.Value = "", CauseNone, time.Time{}, time.Time{}, nil
@@ -461,7 +461,7 @@ func writeIf[T any](w *nodeWriter, key string, v *T) {
 	}
 }
 
-// superseded reports whether the node ended because no other node needed its result any more.
+// superseded reports whether the node ended because no other node needed its result any longer.
 func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
@@ -470,13 +470,14 @@ func (n *nodeState) superseded() bool {
 type handled struct {
 	node  string
 	first string // the first failed node
-	more  int    // how many more failed nodes there are
-	kept  bool   // the handler itself does not run again
+	more  int    // the number of further failed nodes
+	kept  bool   // whether the handler itself does not run again
 }
 
 type handledNodes []handled
 
-// refusal returns the error of a redrive or a fork that would repeat failures that the listed nodes have handled; nil if the list is empty.
+// refusal returns the error of a redrive or a fork that would repeat failures that the listed nodes have handled. It returns nil if the list is
+// empty.
 func (list handledNodes) refusal() error {
 	if len(list) == 0 {
 		return nil
@@ -503,7 +504,7 @@ func (list handledNodes) refusal() error {
 }
 
 // handled appends the nodes, at every depth, that have handled a failure and so forbid a redrive or a fork that runs the failed node again.
-// The parameter before is set for a fork that keeps the result of an ancestor of a composite around these nodes.
+// before is set for a fork that keeps the result of an ancestor of a composite around these nodes.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -549,7 +550,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 			kept[r] = nodes[i].Status == Completed && !again[r]
 		}
 	}
-	for r := range before { // predecessors come first
+	for r := range before { // predecessors precede their followers
 		for _, i := range p.net.In(machine.Ref(r)) {
 			from := p.net.Source(i)
 			before[r] = before[r] || kept[from] || before[from]
@@ -570,7 +571,7 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	case in.Expanded != "":
 		inner = in.plan
 	case in.Items > 0:
-		for i := range in.Nodes { // no edge leads from one item to another
+		for i := range in.Nodes { // there are no edges between items
 			list = p.items[r].handledInside(list, 0, &in.Nodes[i], within)
 		}
 		return list
@@ -589,8 +590,8 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	return list
 }
 
-// handledUnknown lists the handlers in an expanded node whose graph is not known. If the expanded node completed in spite of failures
-// inside, some node inside has handled them, and the expanded node is listed in its place.
+// handledUnknown lists the handlers in an expanded node whose graph is not known. If the expanded node completed although nodes inside it failed,
+// a node inside has handled the failures, and handledUnknown lists the expanded node instead.
 func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
 	within := n.prefixInside(prefix)
 	var failed handled
@@ -610,8 +611,8 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	return list
 }
 
-// answers lists, by Ref, the failures that completed nodes have handled; it is nil if no node has failed. The second result has the nodes
-// by Ref.
+// answers lists, by Ref, the failures that completed nodes have handled; it is nil if no node has failed. The second result contains the nodes by
+// Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = p.found(nodes)
 	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {
@@ -619,10 +620,10 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	}
 	answers = make([][]machine.Ref, len(p.names))
 	branch := make([][]machine.Ref, len(p.names)) // for a node that ran only on branches that boundaries took because of failures: these failures
-	for i := range at {                           // predecessors come first
+	for i := range at {                           // predecessors precede their followers
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {
-			continue // undoing the node has also undone its handling of failures
+			continue // if the node was undone, its handling of failures was also undone
 		}
 		caught, taken := p.answersOf(r, at, branch)
 		branch[r], answers[r] = taken, union(caught, taken)
@@ -630,11 +631,11 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	return answers, at
 }
 
-// answersOf returns the failures that a completed node has caught. If the node ran only on branches that boundaries took because of
-// failures, taken has these failures.
+// answersOf returns the failures that a completed node has caught. If the node ran only on branches that boundaries took because of failures,
+// taken contains these failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
-	otherwise := false // whether the node would have run without branches taken because of failures
+	otherwise := false // whether the node would have run without branches that were taken because of failures
 	for _, i := range p.net.In(r) {
 		e := p.edgeAt(i)
 		from := at[e.From]
@@ -669,8 +670,8 @@ func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref)
 	return caught, taken
 }
 
-// union returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, union returns one of them
-// itself, so that nodes of one branch share a list.
+// union returns the Refs of both lists, without duplicates. If a list is empty, or both are the same list, union does not copy: it returns one of
+// the lists, so that nodes of one branch share a list.
 func union(a, b []machine.Ref) []machine.Ref {
 	switch {
 	case len(a) == 0:
@@ -683,7 +684,7 @@ func union(a, b []machine.Ref) []machine.Ref {
 	return slices.Compact(all)
 }
 
-// askedBy returns the failed nodes whose status or error a boundary has asked for.
+// askedBy returns the failed nodes about whose status or error a boundary has asked.
 func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	if join, _, _ := p.net.Rules(r); join != Boundary {
 		return nil
@@ -704,7 +705,7 @@ func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	return asked
 }
 
-// refsOf yields the Refs of the nodes with the given names. It leaves out names that no node has.
+// refsOf yields the Refs of the nodes with the given names. It omits names that no node has.
 func (p *Plan) refsOf(names []string) iter.Seq[machine.Ref] {
 	return func(yield func(machine.Ref) bool) {
 		for _, name := range names {

@@ -8,26 +8,26 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The vocabulary of package machine, for hosts of [Execute], under the same names.
+// The names of package machine under which hosts of [Execute] can use them without importing that package.
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses separate the node that failed from the nodes that it affects. A [Failed] node failed itself; an [Aborted] node was stopped
+// The statuses distinguish the node that failed from the nodes that it affects. A [Failed] node failed itself; an [Aborted] node was stopped
 // because another node of the run failed. A [Cancelled] node was stopped on request, and a [Skipped] node was never on the chosen path.
 type Status = machine.Status
 
-// The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
+// The statuses of a node. The last five are terminal: a node that has reached one of them keeps it.
 const (
 	Idle      Status = machine.Idle      // no predecessor has started or ended yet
 	Waiting   Status = machine.Waiting   // a predecessor has started or ended, but the join has not decided
 	Ready     Status = machine.Ready     // the join is satisfied and every check passed: queued for a slot
-	Running   Status = machine.Running   // an attempt is executing
-	Retrying  Status = machine.Retrying  // an attempt failed, another was granted: backing off, holding no slot
+	Running   Status = machine.Running   // an attempt is being performed
+	Retrying  Status = machine.Retrying  // an attempt failed and another will follow: the node backs off and holds no slot
 	Suspended Status = machine.Suspended // waits for a signal from outside, holding neither slot nor goroutine
 	Completed Status = machine.Completed // has an output
 	Failed    Status = machine.Failed    // the node's own work failed, after all retries
-	Aborted   Status = machine.Aborted   // stopped, or never started, because of a failure inside the run
-	Cancelled Status = machine.Cancelled // stopped, or never started, on request
+	Aborted   Status = machine.Aborted   // the node was stopped, or never started, because of a failure inside the run
+	Cancelled Status = machine.Cancelled // the node was stopped, or never started, on request
 	Skipped   Status = machine.Skipped   // deliberately not on the path
 )
 
@@ -36,19 +36,20 @@ type RunStatus = machine.RunStatus
 
 // The statuses of a run. The last three are terminal.
 const (
-	RunPending   RunStatus = machine.RunPending   // accepted, not started
-	RunRunning   RunStatus = machine.RunRunning   // executing
+	RunPending   RunStatus = machine.RunPending   // accepted, not yet started
+	RunRunning   RunStatus = machine.RunRunning   // in progress
 	RunSuspended RunStatus = machine.RunSuspended // waits for a signal, and has nothing else to do
 	RunCompleted RunStatus = machine.RunCompleted // all failures, if any, were handled
 	RunFailed    RunStatus = machine.RunFailed    // a failure was not handled
-	RunCancelled RunStatus = machine.RunCancelled // the run was asked to stop, and some node was stopped
+	RunCancelled RunStatus = machine.RunCancelled // a stop of the run was requested, and at least one node was stopped
 )
 
-// CauseKind names why a node or a run ended without completing. The zero value, [CauseNone], belongs to completed and skipped nodes.
+// CauseKind is the kind of reason why a node or a run ended without completing. The zero value, [CauseNone], belongs to completed and skipped
+// nodes.
 type CauseKind = machine.CauseKind
 
 // The kinds of cause. CauseStepError to CauseCrashed are a node's own failures. CauseContext to CauseSuperseded are requests to stop.
-// CauseEndFailed and CauseCompensationFailed are causes of a run only. The others come from outside the node.
+// CauseEndFailed and CauseCompensationFailed are causes of a run only. The others originate outside the node.
 const (
 	CauseNone               CauseKind = machine.CauseNone
 	CauseStepError          CauseKind = machine.CauseStepError          // the step returned an error
@@ -62,7 +63,7 @@ const (
 	CauseConditionError     CauseKind = machine.CauseConditionError     // a guard or a condition failed to decide
 	CauseMergeError         CauseKind = machine.CauseMergeError         // the inputs could not be merged
 	CauseNoBranchMatch      CauseKind = machine.CauseNoBranchMatch      // a condition with NoMatchFail matched no edge
-	CauseLoopLimit          CauseKind = machine.CauseLoopLimit          // a loop reached its iteration bound
+	CauseLoopLimit          CauseKind = machine.CauseLoopLimit          // a loop reached its MaxIterations
 	CauseSubrun             CauseKind = machine.CauseSubrun             // a nested run failed
 	CauseMapItems           CauseKind = machine.CauseMapItems           // too many items of a map failed
 	CauseGateTimeout        CauseKind = machine.CauseGateTimeout        // a gate's deadline passed
@@ -85,7 +86,7 @@ const (
 	CauseBudget             CauseKind = machine.CauseBudget             // the run has used more than its budget allows
 )
 
-// Compensation says how far a node or a run has been undone, see Compensate of [Node].
+// Compensation is the state of undoing a node or a run, see Compensate of [Node].
 type Compensation = machine.Compensation
 
 // The states of a compensation. For a run, and for a composite without a Compensate, the state summarizes the nodes inside.
@@ -110,20 +111,20 @@ const (
 	SkipSuperseded      machine.SkipKind = machine.SkipSuperseded      // no other node needs the result any more
 )
 
-// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the node's default:
-// [Boundary] for a node with a Test, [AllDone] for a Cleanup node, [AllSucceeded] for all others. All rules except [AtLeast] are constants.
+// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the node's default: [Boundary] for
+// a node with a Test, [AllDone] for a Cleanup node, [AllSucceeded] for all other nodes. All rules except [AtLeast] are constants.
 //
-// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was
-// skipped; X, dead, because it was routed past; or F, failed. The rules count these classes over the control edges; a data-only edge delays
-// a node and has no class. Rules that exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see
-// [Plan.Edges]: under AllSucceeded and Boundary a side edge alone does not make a node run; the other rules count it like any edge.
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X,
+// dead, because another branch was taken; or F, failed. The rules count these classes over the control edges; a data-only edge delays a node and
+// has no class. Rules that also exist in Apache Airflow have the names of its trigger rules. A side edge only delivers data, see [Plan.Edges]:
+// under AllSucceeded and Boundary a side edge alone does not make a node run; the other rules count it like any edge.
 type Join = machine.Join
 
 // The join rules. Rules marked "early" may decide before all edges have resolved; a skip is decided only when all edges have resolved.
 const (
 	AllSucceeded  Join = machine.AllSucceeded  // no F and at least one S that is not of a side edge; an F blocks the node early
 	AnySucceeded  Join = machine.AnySucceeded  // one S, early
-	AllDone       Join = machine.AllDone       // all edges resolved, whatever their class; observes failures, does not handle them
+	AllDone       Join = machine.AllDone       // all edges resolved, in any class; observes failures, does not handle them
 	AllDoneMinOne Join = machine.AllDoneMinOne // all edges resolved, at least one S
 	OneFailed     Join = machine.OneFailed     // one F, early
 	AllFailed     Join = machine.AllFailed     // all edges F
@@ -134,19 +135,19 @@ const (
 	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
 )
 
-// The skip modes say how the edges of a node's skipped predecessors count; these edges resolve to N. Edges that were routed past (X)
-// satisfy nothing in any mode.
+// The skip modes determine how the edges of a node's skipped predecessors count; these edges resolve to N. Edges of branches that were not taken
+// (X) satisfy nothing in any mode.
 const (
-	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, a node with some live inputs runs.
+	// SkipCascade keeps N edges neutral: a node whose inputs were all skipped is skipped, and a node with at least one other input runs.
 	SkipCascade machine.SkipMode = machine.SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N edge that stems
-	// from a branch not taken stays neutral, so the nodes further down that branch do not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for its own reason. If the reason is a branch that
+	// was not taken, the N edge stays neutral, so the nodes further down that branch do not run.
 	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
 	// SkipStrict skips an AllSucceeded node if at least one of its edges is N or X, provided that none is F.
 	SkipStrict machine.SkipMode = machine.SkipStrict
 )
 
-// The upstream policies say what happens to a node whose join has become impossible because predecessors failed, were aborted or were
+// The upstream policies determine what happens to a node whose join can no longer be satisfied because predecessors failed, were aborted or were
 // cancelled.
 const (
 	// UpstreamAbort aborts the node.
@@ -155,11 +156,11 @@ const (
 	UpstreamSkip machine.UpstreamPolicy = machine.UpstreamSkip
 	// UpstreamPropagate fails the node without running it, and without a retry.
 	UpstreamPropagate machine.UpstreamPolicy = machine.UpstreamPropagate
-	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults in place of the missing values.
+	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults instead of the missing values.
 	UpstreamSubstitute machine.UpstreamPolicy = machine.UpstreamSubstitute
 )
 
-// Handling says whether a node that runs handles the failures that reach it, or only observes them. An unhandled failure fails the run.
+// Handling determines whether a node that runs handles the failures that reach it, or only observes them. An unhandled failure fails the run.
 type Handling uint8
 
 // The values of Handling.
@@ -173,7 +174,7 @@ const (
 
 var handlingNames = enum.Of[Handling]("handling", "default", "handles", "observes")
 
-// String returns "default", "handles" or "observes".
+// String returns the name of h: "default", "handles" or "observes".
 func (h Handling) String() string { return handlingNames.Name(h) }
 
 // MarshalText encodes h as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -190,11 +191,11 @@ func AtLeast(k int) Join { return machine.AtLeast(k) }
 var (
 	ErrBadValue    = machine.ErrBadValue
 	ErrUnknownNode = machine.ErrUnknownNode
-	// ErrStale is returned for an outcome whose token is not the node's current one. Nothing has changed.
+	// ErrStale is returned for an outcome whose token is not the node's current token. Nothing has changed.
 	ErrStale = machine.ErrStale
-	// ErrTransition is returned for a call that the node's status does not allow. Nothing has changed. See [*machine.TransitionError].
+	// ErrTransition is returned for a call that is not permitted in the node's status. Nothing has changed. See [*machine.TransitionError].
 	ErrTransition = machine.ErrTransition
-	// ErrGraphChanged is returned for a snapshot of a run of another graph. No step has run.
+	// ErrGraphChanged is returned for a snapshot of a run of another graph. No step was called.
 	ErrGraphChanged = machine.ErrGraphChanged
 )
 
@@ -205,7 +206,7 @@ type enumField struct {
 	names []string
 }
 
-// wrong describes the first field whose value is outside its enum.
+// wrong describes the first field whose value is not one of its enum's values.
 func wrong(fields ...enumField) (text string, ok bool) {
 	for _, f := range fields {
 		if f.value >= len(f.names) {
@@ -215,7 +216,7 @@ func wrong(fields ...enumField) (text string, ok bool) {
 	return "", false
 }
 
-// wrong names the field, its value and the choices.
+// wrong returns the field, its value and the choices as text.
 func (f enumField) wrong() string {
 	choices := f.names
 	if choices[0] == "" { // the default has no name

@@ -21,7 +21,7 @@ func own(n kahn.NodeResult) bool {
 	return n.Status == kahn.Failed && is
 }
 
-// checkRun compares the result with the observations of the steps and the host. Nothing is running any more.
+// checkRun compares the Result with what the steps and the host observed. No node is running any more.
 func (s *stress) checkRun(returned time.Time) {
 	res := s.res
 	if took := returned.Sub(res.Start); took < res.Duration || s.inert && took != res.Duration {
@@ -45,7 +45,7 @@ func (s *stress) checkRun(returned time.Time) {
 	var abandoned, bad []string
 	for n := range res.Nodes() {
 		counts[n.Status]++
-		guard, patience := s.find(n.ID).guardFor, s.grace // an abandoned guard is named, too, and is not an attempt of the node
+		guard, patience := s.find(n.ID).guardFor, s.grace // an abandoned guard is named, too, and is no attempt of the node
 		if s.find(n.ID).Cleanup {
 			patience = min(patience, s.cleanup)
 		}
@@ -94,7 +94,7 @@ func (s *stress) mayJudge() bool {
 	})
 }
 
-// checkRequests compares the requests to stop the run with the result.
+// checkRequests compares the requests to stop the run with the Result.
 func (s *stress) checkRequests() {
 	end := s.res.Start.Add(s.res.Duration)
 	before, until := false, false
@@ -125,7 +125,7 @@ func (s *stress) checkRequests() {
 	}
 }
 
-// checkNode compares the result of a node with the observations of its attempts.
+// checkNode compares the result of a node with what its attempts observed.
 func (s *stress) checkNode(n *stressNode, r kahn.NodeResult) {
 	if !r.Status.Terminal() {
 		s.problem("%s is %v", n.ID, r.Status)
@@ -178,12 +178,12 @@ func (s *stress) checkNode(n *stressNode, r kahn.NodeResult) {
 	}
 }
 
-// stopsRun are the causes of nodes that ended because the run was stopped.
+// stopsRun lists the causes of nodes that ended because the run was stopped.
 var stopsRun = []kahn.CauseKind{
 	kahn.CauseFailFast, kahn.CauseAbortAll, kahn.CauseRunTimeout, kahn.CauseContext, kahn.CauseCancelRun,
 }
 
-// checkStream checks the events for the faults of this run, which checkEvents does not know: stops, retries, timeouts.
+// checkStream checks the events for the planned faults of this run, which checkEvents does not know: stops, retries, timeouts.
 func (s *stress) checkStream() {
 	stopped := "" // the last node whose event shows that the run was stopped
 	began, retried := map[string]time.Time{}, map[string]kahn.Event{}
@@ -243,7 +243,7 @@ func (s *stress) checkStream() {
 	}
 }
 
-// checkEnded compares the payload of the last event with the result.
+// checkEnded compares the payload of the last event with the Result.
 func (s *stress) checkEnded(p event.RunEnd) {
 	total, failed := 0, []string(nil)
 	for r := range s.res.Nodes() {
@@ -297,7 +297,7 @@ func (s *stress) String() string {
 	return b.String()
 }
 
-// tally counts the kinds of events over all runs, so that the test fails if the generator no longer produces one of them.
+// tally counts the kinds of events over all runs. If the generator no longer produces one of them, the test fails.
 type tally struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -357,7 +357,7 @@ var nodeTerminal = map[event.Type]kahn.Status{
 	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 }
 
-// lookOf returns the facts about a node that a snapshot and the run itself must agree on. Times are wall clock times.
+// lookOf renders the facts about a node on which a snapshot and its run must agree. It uses wall-clock times.
 func lookOf(n kahn.NodeResult) string {
 	decision := ""
 	if n.Decision != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestRandomFaults runs random graphs, whose steps fail, hang, panic and are stopped in every possible way, and checks the invariants of
-// all runs. Every graph follows from one number: KAHN_SEED=<n> runs only the graph of a failure. The scheduler orders events at the same
-// instant of the fake clock, so a rare failure may take a few tries: -count=1000.
+// TestRandomFaults runs random graphs whose steps fail, hang, panic and are stopped in every possible way, and checks the invariants of all runs.
+// Every graph follows from one number: KAHN_SEED=<n> runs only the graph of a failure. The scheduler decides the order of events at the same
+// instant of the fake clock, so repeating a rare failure may need several tries: -count=1000.
 func TestRandomFaults(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -52,8 +52,8 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-// randomFaults makes the graph of a seed and runs it in a bubble of its own. A run that does not end, or that leaves a goroutine behind,
-// takes the process down, so the seed is printed.
+// randomFaults makes the graph of a seed and runs it in a separate bubble. If a run does not end, or leaves a goroutine behind, the process ends,
+// so the seed is printed.
 func randomFaults(t *testing.T, seed uint64, happened *tally) {
 	var s *stress
 	told := false
@@ -73,14 +73,14 @@ func randomFaults(t *testing.T, seed uint64, happened *tally) {
 	told = true
 }
 
-// stress is one random graph with the faults of its run and the observations of the last run.
+// stress is a random graph with the planned faults of its run and the observations of the last run.
 type stress struct {
 	seed  uint64
 	rng   *rand.Rand
 	graph kahn.Graph
 	nodes []*stressNode
 	slots []stressSlots
-	runs  int // how often the graph is run, each time after the first with the estimates of the previous run
+	runs  int // the number of runs of the graph, each after the first with the estimates of the previous run
 
 	mode     kahn.Mode
 	failures kahn.FailureMode
@@ -91,15 +91,15 @@ type stress struct {
 	grace    time.Duration
 	cleanup  time.Duration // CleanupTimeout
 	options  []kahn.Option
-	listen   bool   // there is a sink
+	listen   bool   // whether there is a sink
 	caller   string // the kind of the caller's context
 	acts     []hostAct
-	calm     bool // the run and its nodes cannot be stopped
-	inert    bool // no guard is slow, so nothing continues after all nodes have ended
+	calm     bool // whether the run and its nodes cannot be stopped
+	inert    bool // whether no guard is slow; after all nodes have ended nothing then continues
 
 	run     *kahn.Run
-	ready   chan struct{} // closed when run is set
-	release chan struct{} // closed when the run has ended, for the steps that ignore everything else
+	ready   chan struct{} // closed when run has been set
+	release chan struct{} // closed when the run has ended, for steps that ignore everything else
 	inside  sync.WaitGroup
 	cancel  context.CancelCauseFunc
 	res     *kahn.Result
@@ -112,19 +112,19 @@ type stress struct {
 	problems []string
 }
 
-// stressNode is one node: the planned behaviour of its attempts, and their observations.
+// stressNode is one node: the planned behavior of its attempts, and their observations.
 type stressNode struct {
 	kahn.Node
 	preds    []string
-	early    bool // its join may decide before all predecessors have ended
+	early    bool // whether its join may decide before all predecessors have ended
 	policy   kahn.Retry
-	acts     []attemptAct // of its attempts; the last one applies to all further attempts
+	acts     []attemptAct // the behavior of its attempts; the last one applies to all further attempts
 	fallback attemptAct
 	guard    ending
-	guarding atomic.Bool // its guard has not returned
+	guarding atomic.Bool // whether its guard is running
 	guardFor time.Duration
 
-	active      bool // an attempt or its fallback is in the node's function
+	active      bool // whether an attempt or its fallback is in the node's function
 	attempts    int
 	key         string
 	returned    time.Time // when the last attempt or its fallback returned
@@ -135,22 +135,22 @@ type stressNode struct {
 	cancelledAt time.Time // when CancelNode succeeded
 }
 
-// attemptAct is the behaviour of one attempt.
+// attemptAct is the behavior of one attempt.
 type attemptAct struct {
 	wait   waiting
 	length time.Duration
 	linger time.Duration // how long a cooperative attempt takes to stop
-	answer ending        // how it ends when it is stopped
+	answer ending        // how the attempt ends when it is stopped
 	end    ending
 	hint   time.Duration // of a rate limit
-	poke   hostAct       // performed before it waits
+	poke   hostAct       // performed before the attempt waits
 }
 
 type waiting string
 
 const (
 	cooperative waiting = "waits"
-	deaf        waiting = "sleeps" // ignores its context
+	deaf        waiting = "sleeps" // ignores the end of its context
 	stuck       waiting = "hangs"  // until the run has ended
 )
 
@@ -199,13 +199,13 @@ type hostAct struct {
 
 func (a hostAct) String() string { return fmt.Sprintf("%s %d after %v", a.do, a.node, a.after) }
 
-// stressStop is a request to stop the whole run, with the time at which it had been made.
+// stressStop is a request to stop the whole run, with the time of the request.
 type stressStop struct {
 	hostAct
 	at time.Time
 }
 
-// stressSlots is a set of nodes with a limit on how many may run at the same time.
+// stressSlots is a set of nodes with a limit on the number that may run at the same time.
 type stressSlots struct {
 	name    string
 	limit   int
@@ -214,15 +214,15 @@ type stressSlots struct {
 
 var errFault = errors.New("a fault of the step's own")
 
-// The times are few and short, so that events happen at the same instant.
+// There are only a few short times, so that several events happen at the same instant.
 var stressTimes = []time.Duration{0, ms, 5 * ms, 5 * ms, 10 * ms, 10 * ms, 20 * ms, 50 * ms}
 
 func (s *stress) time() time.Duration { return stressTimes[s.rng.IntN(len(stressTimes))] }
 
-// some returns a time that is not zero.
+// some returns a time above zero.
 func (s *stress) some() time.Duration { return stressTimes[1+s.rng.IntN(len(stressTimes)-1)] }
 
-// one returns true once in n times.
+// one returns true in one of n calls, on average.
 func (s *stress) one(n int) bool { return s.rng.IntN(n) == 0 }
 
 func pick[T any](s *stress, from ...T) T { return from[s.rng.IntN(len(from))] }
@@ -274,9 +274,9 @@ func (s *stress) execute(t *testing.T) {
 	}
 	before := slices.Collect(s.res.Nodes())
 	s.leftBehind()
-	synctest.Wait() // a step may have been abandoned before it was entered
+	synctest.Wait() // a step may have been abandoned before it was called
 	close(s.release)
-	s.inside.Wait() // abandoned attempts end, and must not change anything
+	s.inside.Wait() // abandoned attempts end, and must not change the run
 	host.Wait()
 	synctest.Wait()
 	for i, n := range slices.Collect(s.res.Nodes()) {
@@ -284,7 +284,7 @@ func (s *stress) execute(t *testing.T) {
 			s.problem("node %s was %+v when the run ended and is %+v", n.ID, b, n)
 		}
 	}
-	if left := s.run.Leftovers(); left != "" { // not before the last action of the host, which counts as a timer
+	if left := s.run.Leftovers(); left != "" { // after the last action of the host, which counts as a timer
 		s.problem("the run still has %s", left)
 	}
 	s.events = s.sink.all()
@@ -319,7 +319,7 @@ func (s *stress) find(id string) *stressNode {
 	return s.nodes[i]
 }
 
-// problem records a violation. It takes no lock: concurrent callers hold s.mu.
+// problem records a violation. It takes no lock; concurrent callers hold s.mu.
 func (s *stress) problem(format string, args ...any) {
 	s.problems = append(s.problems, fmt.Sprintf(format, args...))
 }
@@ -379,7 +379,7 @@ func (s *stress) step(ctx context.Context, st *kahn.Step) (value any, err error)
 	return s.conclude(end, a.hint, fault, value)
 }
 
-// fault returns the error that identifies an ending, nil if there is none.
+// fault returns the error that identifies an ending, or nil if there is none.
 func (s *stress) fault(ctx context.Context, end ending, own error) error {
 	switch end {
 	case endOK, endNull, endNoSuchPath, endSkip, endVerdict, endPanicText:
@@ -396,7 +396,7 @@ func (s *stress) fault(ctx context.Context, end ending, own error) error {
 	return own
 }
 
-// wait waits as the attempt is planned to, and returns how the attempt ends.
+// wait waits as planned for the attempt, and returns how the attempt ends.
 func (s *stress) wait(ctx context.Context, n *stressNode, a attemptAct) ending {
 	s.do(a.poke)
 	switch a.wait {
@@ -448,7 +448,7 @@ func (s *stress) conclude(end ending, hint time.Duration, fault error, value any
 	return nil, fault
 }
 
-// fallBack is the Fallback of all nodes that have one.
+// fallBack is the Fallback of all nodes with a fallback.
 func (s *stress) fallBack(ctx context.Context, n *stressNode, err error) (value any, failed error) {
 	s.inside.Add(1)
 	defer s.inside.Done()
@@ -517,8 +517,8 @@ func (s *stress) leave(n *stressNode, value any, fault error) {
 	n.active, n.returned, n.value, n.err = false, time.Now(), value, fault
 }
 
-// checkSlots checks that no more nodes run than the limits allow. An abandoned attempt does not count. The caller holds s.mu, so no attempt
-// leaves: all counted attempts hold their slots at the same time.
+// checkSlots checks that no more nodes run than the limits allow. An abandoned attempt does not count. The caller holds s.mu, so no attempt ends
+// meanwhile: all counted attempts hold their slots at the same time.
 func (s *stress) checkSlots() {
 	for _, x := range s.slots {
 		active := 0
@@ -551,7 +551,7 @@ func (s *stress) checkCause(n *stressNode, ctx context.Context) {
 	}
 	expected := is(kahn.ErrTimeout)
 	if n.Kind != kahn.KindEnd {
-		expected = expected || is(kahn.ErrNodeStopped, kahn.ErrAborted) // by CancelNode, or because its group was stopped
+		expected = expected || is(kahn.ErrNodeStopped, kahn.ErrAborted) // by CancelNode, or with its group
 	}
 	if n.Kind != kahn.KindEnd && !n.Cleanup {
 		expected = expected || is(kahn.ErrRunTimeout, kahn.ErrCancelled, kahn.ErrSuperseded, kahn.ErrLateFailure, errHost)

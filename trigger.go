@@ -13,42 +13,41 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ErrUnknownTrigger is in Result.Warnings if the run was fired with an id that names no trigger.
+// ErrUnknownTrigger is matched by a warning in Result.Warnings if the run was fired with an id that names no trigger.
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
-// ErrPrunedInput warns that, if a trigger fires, a node runs without a predecessor that the trigger has pruned.
+// ErrPrunedInput is matched by the warning that, if a trigger fires, a node runs without a predecessor that the trigger has pruned.
 var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 
-// fired holds the arguments of the option Fire.
+// fired contains the arguments of the option Fire.
 type fired struct {
 	trigger string
 	payload any
-	text    json.RawMessage // the payload as the codec has encoded it; nil if not encoded yet
+	text    json.RawMessage // the encoded payload; nil if it is not encoded yet
 }
 
-// Fire runs only the part of the graph that the trigger leads to: all nodes that follow the trigger at any distance, and the end node. The
-// trigger is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the
-// run, and Result.Pruned names them. [PruneClosure] prunes less.
+// Fire runs only the part of the graph to which the trigger leads: all nodes that follow the trigger at any distance, and the end node. The
+// trigger is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the run, and
+// Result.Pruned names them. With [PruneClosure], fewer nodes are pruned.
 //
 // Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output is null. If no
 // trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
 // A run that continues from a [Snapshot] or its store stays fired without this option. If the option is given again, it must name the same
-// trigger, with PruneClosure if that was given before; otherwise the run is refused with [ErrBadOption]. The payload of the new call is
-// ignored.
+// trigger, with PruneClosure if this was set at first; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
 
-// PruneMode says which part of a graph runs when a trigger fires. It is an option.
+// PruneMode is an option that determines which part of a graph runs when a trigger fires.
 type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs the nodes that the trigger leads to. A node may then run without one of its predecessors:
-	// Plan.Warnings lists such nodes, except if the predecessor follows only other triggers.
+	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors: Plan.Warnings
+	// lists such nodes, except if the predecessor follows only other triggers.
 	PruneForward PruneMode = iota
-	// PruneClosure also runs all predecessors of those nodes, at any distance, except other triggers.
+	// PruneClosure also runs all predecessors of the nodes to which the trigger leads, at any distance, except other triggers.
 	PruneClosure
 
 	pruneModeCount
@@ -56,7 +55,7 @@ const (
 
 var pruneModeNames = enum.Of[PruneMode]("prune mode", "forward", "closure")
 
-// String returns "forward" or "closure".
+// String returns the name of m: "forward" or "closure".
 func (m PruneMode) String() string { return pruneModeNames.Name(m) }
 
 // MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
@@ -75,7 +74,7 @@ func (m PruneMode) apply(c *config) error {
 
 // prunes makes and caches the pruned plans of a plan with triggers.
 type prunes struct {
-	source *Graph // the graph as compiled, with the settings in force
+	source *Graph // the graph as it was compiled, with the settings in force
 	force  *force
 
 	mu    sync.Mutex // guards plans
@@ -87,9 +86,9 @@ type pruneKey struct {
 	mode    PruneMode
 }
 
-// Prune returns the plan of the nodes that run when a trigger fires, for a host that drives its own [machine.State]; [Fire] uses it. Each
-// plan is made once. Called on a pruned plan, Prune prunes the entire plan instead. The error matches [ErrUnknownTrigger] if no trigger has
-// the id.
+// Prune returns the plan of the nodes that run when a trigger fires. It is meant for a host that drives its own [machine.State]; [Fire] uses it.
+// Each plan is made once. If p is itself a pruned plan, Prune prunes the entire plan instead. The error matches [ErrUnknownTrigger] if no trigger
+// has the id.
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	p = p.orEmpty()
 	if p.whole != nil {
@@ -153,7 +152,7 @@ func (p *Plan) withPruned() ([]*Plan, error) {
 	return list, nil
 }
 
-// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so it holds no lock.
+// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so no lock may be held.
 func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	x := p.prunes
 	active := p.reach(r, mode)
@@ -178,7 +177,7 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	}
 	n := nesting{top: x.force, plans: map[nestedKey]*Plan{}}
 	for ref, sub := range p.subs {
-		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // not compiled again: the graph may have changed by now
+		n.plans[nestedKey{p.node(ref).Sub, x.force}] = sub // not compiled again, since the graph may have changed meanwhile
 	}
 	q, ps := n.compilePruned(g)
 	if err := ps.err(); err != nil {
@@ -189,7 +188,7 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
-// source copies the graph as compiled, since later changes of the graph must not affect the pruned plans.
+// source copies the graph as it was compiled, since later changes of the graph must not affect the pruned plans.
 func (c *compiler) source() *Graph {
 	g := c.g
 	return &Graph{
@@ -239,7 +238,8 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs warns of each edge from a pruned node to an active node, if the pruned node is, or follows, a root that is not a trigger.
+// prunedInputs returns a warning about each edge from a pruned node to an active node, if the pruned node is, or follows, a root that is not a
+// trigger.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: whether the node is, or follows, a root that is not a trigger
 	for r := range p.names {
@@ -257,7 +257,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 	return warnings
 }
 
-// Warnings reports parts of the graph that are valid but probably mistakes:
+// Warnings returns warnings about parts of the graph that are valid but probably mistakes:
 //   - guards that ask for nodes or inputs that they cannot see, see [Expression] ([ErrBadExpression]);
 //   - retry policies without MaxAttempts, or with a MaxDelay shorter than InitialDelay, and groups that bound nothing ([ErrBadValue]);
 //   - timeouts and delays below 1 µs, whose unit is probably missing, and cleanup nodes that follow no node ([ErrBadValue]);
@@ -267,7 +267,7 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 //   - early joins of nodes with a required port that several other nodes feed ([ErrBadJoin]);
 //   - for each trigger, nodes that lose a predecessor when the trigger fires under [PruneForward] ([ErrPrunedInput]).
 //
-// Warnings makes one pass over the graph for each trigger.
+// Warnings visits the graph once for each trigger.
 func (p *Plan) Warnings() []error {
 	p = p.orEmpty()
 	warnings := slices.Clone(p.warnings)
@@ -282,7 +282,7 @@ func (p *Plan) Warnings() []error {
 	return warnings
 }
 
-// fire replaces the run's plan with the part that its trigger leads to.
+// fire replaces the run's plan by the part to which its trigger leads.
 func (r *Run) fire() error {
 	if r.cfg.from != nil {
 		if err := r.firedBefore(r.cfg.from.file.Fired); err != nil {
@@ -304,7 +304,7 @@ func (r *Run) fire() error {
 	return nil
 }
 
-// firedBefore fires a continuing run with the trigger and the payload with which the run began.
+// firedBefore fires a continuing run with the trigger and the payload from the beginning of the run.
 func (r *Run) firedBefore(x *firedState) error {
 	own := r.cfg.fired
 	switch {
@@ -330,7 +330,7 @@ func (r *Run) firedBefore(x *firedState) error {
 	return nil
 }
 
-// payload returns the payload that the run was fired with.
+// payload returns the payload with which the run was fired.
 func (r *Run) payload() any {
 	if r.cfg.fired == nil || r.outer != nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestMain also serves as main in the process of the clients, see streams.
+// In the process of the clients, which streams starts, TestMain calls main instead of the tests.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(drainURL); url != "" {
 		if err := drain(url, os.Getenv(drainClients)); err != nil {
@@ -38,7 +38,7 @@ func smallShapes() []*shape {
 	}
 }
 
-// everybody includes the libraries if the build tag rivals is set.
+// everybody lists all contestants. It includes the libraries if the build tag rivals is set.
 var everybody = append([]contestant{kahnEager, kahnBuilt, kahnWaves, handPlain, handClocked, errgroupChans}, libraries...)
 
 // TestEachNodeOnceAfterItsPredecessors checks that the comparison is fair: every executor does the same work in a valid order.
@@ -70,7 +70,7 @@ func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s, %s: %v", c.name, s.name, err)
 				}
-				for again := range int32(3) { // the prepared contestant runs several times
+				for again := range int32(3) { // a prepared contestant runs several times
 					if err := run(); err != nil {
 						t.Fatalf("%s, %s: %v", c.name, s.name, err)
 					}
@@ -88,7 +88,7 @@ func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsForAThread checks that there is no hidden limit: in a graph without edges every step waits until all steps have begun.
+// TestNothingWaitsForAThread checks that no executor has a hidden limit: in a graph without edges every step waits until all steps have begun.
 func TestNothingWaitsForAThread(t *testing.T) {
 	s := independent(200)
 	for _, c := range everybody {
@@ -177,7 +177,7 @@ func TestSized(t *testing.T) {
 	}
 }
 
-// TestSprint measures a contestant that takes a millisecond.
+// TestSprint measures a contestant whose run takes a millisecond.
 func TestSprint(t *testing.T) {
 	slow := contestant{"slow", func(job) (func() error, error) {
 		return func() error { time.Sleep(time.Millisecond); return nil }, nil
@@ -253,7 +253,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestCheckFails uses a budget that no executor can meet.
+// TestCheckFails: check fails for a budget that no executor can meet.
 func TestCheckFails(t *testing.T) {
 	var out bytes.Buffer
 	ok, err := check(&out, handPlain, []budget{{shape: chain(100), ratio: 0.001, measured: 0.0005}}, 1, time.Millisecond)
@@ -262,7 +262,7 @@ func TestCheckFails(t *testing.T) {
 	}
 }
 
-// BenchmarkRun is for profiles: it runs one contestant on one shape and nothing else.
+// BenchmarkRun runs only one contestant on one shape. It is for profiles.
 func BenchmarkRun(b *testing.B) {
 	for _, shape := range budgets() {
 		for _, c := range []contestant{kahnEager, handPlain, handClocked, errgroupChans} {
@@ -293,7 +293,7 @@ func TestScales(t *testing.T) {
 	}
 }
 
-// TestFeatures performs each row of the table features: with the feature, without it, and by hand.
+// TestFeatures performs each row of the table features: with the feature, without it, and with its hand-written counterpart.
 func TestFeatures(t *testing.T) {
 	for _, f := range features() {
 		all := []contestant{f.with, f.without}

@@ -11,10 +11,10 @@ import (
 // job is a task for an executor: a graph, a step and a limit.
 type job struct {
 	shape *shape
-	visit func(node int) // the step of every node; nil for the cheapest step that does nothing
-	limit int            // steps at once; 0 means no limit
-	kinds []string       // by node; nil for none
-	ends  bool           // the caller's context can be cancelled, as it can in nearly all programs
+	visit func(node int) // the step of every node; nil means the cheapest step that does nothing
+	limit int            // the number of steps that may run at the same time; 0 means no limit
+	kinds []string       // the kinds of the nodes; may be nil
+	ends  bool           // whether the caller's context can be cancelled, as in nearly all programs
 }
 
 // lasting is a context that could end, but does not.
@@ -56,8 +56,7 @@ var (
 // errNoLimit is returned if an executor cannot hold back ready steps.
 var errNoLimit = errors.New("it has no limit on concurrency")
 
-// kahnGraph declares a shape in the way of a program that loads its graphs: first all nodes, then all edges, and one StepFunc for all
-// nodes.
+// kahnGraph declares a shape as a program that loads its graphs does: first all nodes, then all edges, and one StepFunc for all nodes.
 func kahnGraph(s *shape, config bool) *kahn.Graph {
 	g := &kahn.Graph{}
 	nodes := make([]kahn.Node, s.n)
@@ -76,8 +75,8 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 	return g
 }
 
-// prepareLearned does what prepareKahn does, with a History of one run. If prefix is not empty, the nodes of the learned run have other
-// names than the nodes of the measured runs, so only the History's mean durations of kinds apply to the measured runs.
+// prepareLearned is like prepareKahn, but with a History of one run. If prefix is not empty, the nodes of the learned run have names other
+// than in the measured runs, so only the History's mean durations of kinds apply to the measured runs.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
 	opts := []kahn.Option{h}
@@ -97,7 +96,7 @@ func prepareLearned(j job, prefix string) (func() error, error) {
 	return prepareKahn(j, opts...)
 }
 
-// prepareBuilt is prepareKahn for a graph that a program builds for one run, node by node.
+// prepareBuilt is like prepareKahn, but for a graph that a program builds for one run, node by node.
 func prepareBuilt(j job) (func() error, error) {
 	g, in := &kahn.Graph{}, j.shape.predecessors()
 	ids := make([]string, j.shape.n)

@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// driveBudget bounds the time of State.Drive for a node, as a multiple of the time of Execute.
+// driveBudget bounds the time per node of State.Drive, as a multiple of the time of Execute.
 const driveBudget = 4
 
-// driven runs a State to its end with Drive. It calls no steps: each task that Drive begins is settled as completed.
+// driven drives a State with State.Drive. It calls no steps, but settles each task that Drive begins as completed.
 var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	plan, err := kahnGraph(j.shape, false).Compile()
 	if err != nil {
@@ -35,7 +35,7 @@ var driven = contestant{"State.Drive", func(j job) (func() error, error) {
 	}, nil
 }}
 
-// checkDrive measures the ratio of Drive's time to Execute's time. ok is false if the ratio exceeds driveBudget.
+// checkDrive measures the time of Drive divided by the time of Execute. ok is false if this ratio exceeds driveBudget.
 func checkDrive(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"State.Drive / Execute", "ns/node", "measured", "fails above", "verdict"}}

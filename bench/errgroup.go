@@ -6,12 +6,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// withErrgroup is the executor that people write first: every node has a goroutine, which waits for a channel of each predecessor.
+// withErrgroup is the executor that most people would write first: every node has a goroutine, which waits for a channel of each predecessor.
 type withErrgroup struct {
 	in    adjacency // by node: its predecessors
 	n     int
 	step  stepFunc
-	limit int // steps at once; 0 means no limit
+	limit int // the number of steps that may run at the same time; 0 means no limit
 }
 
 func newWithErrgroup(s *shape, step stepFunc) *withErrgroup {
@@ -24,7 +24,7 @@ func (w *withErrgroup) run(ctx context.Context) error {
 	for i := range done {
 		done[i] = make(chan struct{})
 	}
-	// errgroup's SetLimit would not do: goroutines that wait for predecessors would take places from goroutines that could run.
+	// errgroup's SetLimit cannot be used: goroutines that wait for predecessors would take places from goroutines that could run.
 	var slots chan struct{}
 	if w.limit > 0 {
 		slots = make(chan struct{}, w.limit)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// sinkBudget is the budget, in ns a node, for delivering all events of a run to one sink.
+// sinkBudget is the budget, in ns per node, for delivering all events of a run to one sink.
 const sinkBudget = 500
 
 var (
@@ -19,8 +19,7 @@ var (
 	}}
 )
 
-// events measures the cost of delivering events. Sinks have goroutines of their own, so a part of that cost falls on another
-// processor.
+// events measures the cost of delivering events. Sinks run on separate goroutines, so a part of this cost is paid by another processor.
 func events(out io.Writer, rounds int, target time.Duration) error {
 	t := table{header: []string{"shape", "listeners", "ns/node", "more ns/node", "B/node", "allocs/node"}}
 	for _, s := range []*shape{chain(1000), fan(1000), layered(10_000), bipartite(300)} {

@@ -10,15 +10,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// feature is something that a host may use. The cost of a feature is the difference between the contestants with and without.
+// feature is an optional feature for hosts. The cost of a feature is the difference between the contestants with and without it.
 type feature struct {
 	name          string
 	shape         *shape
 	with, without contestant
 
-	// The hand-written executor with a counterpart of the feature and without it; both are nil if there is no counterpart.
+	// The hand-written executor with and without a counterpart of the feature. Both are nil if there is no counterpart.
 	handWith, handWithout *contestant
-	measured              float64 // kahn's cost of the feature divided by the cost of the counterpart, on two busy cores; see budget.gate
+	measured              float64 // kahn's cost of the feature divided by the cost of the counterpart, measured on two busy cores; see budget.gate
 }
 
 // plainStep does nothing.
@@ -68,7 +68,7 @@ func handOn(step stepFunc) *contestant {
 
 const featureTimeout = time.Hour // the timeout of steps that return at once
 
-// asksDone is a step that calls Done of its context, as a step that waits for something does.
+// asksDone is a step that calls the method Done of its context, as a step does that waits for something.
 func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
 	if ctx.Done() == nil {
 		return nil, fmt.Errorf("the context of a step cannot end")
@@ -114,8 +114,7 @@ func features() []feature {
 	}
 }
 
-// upstreamOn returns a contestant whose steps return a value. If read is true, each step also reads the value of each predecessor, by
-// id.
+// upstreamOn returns a contestant whose steps return a value. If read is true, each step also reads the values of its predecessors, by id.
 func upstreamOn(read bool) contestant {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if read {
@@ -165,9 +164,9 @@ func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 
 // addition is the cost that a feature adds.
 type addition struct {
-	cpu, bytes, allocs float64 // for each node; cpu is processor time, which other load on the machine hardly changes
-	relative           float64 // the cost, relative to the run without the feature
-	hand               float64 // the ns for each node that the counterpart adds; 0 if there is no counterpart
+	cpu, bytes, allocs float64 // per node; cpu is processor time, on which other load on the machine has little effect
+	relative           float64 // the cost relative to the run without the feature
+	hand               float64 // the ns per node that the counterpart adds; 0 if there is no counterpart
 	ratio              float64 // cpu divided by hand
 }
 
@@ -213,8 +212,8 @@ func additions(out io.Writer, rounds int, target time.Duration) error {
 // additionBudget bounds the cost that a feature adds in kahn, divided by the cost that its counterpart adds in the standard library.
 const additionBudget = 1.2
 
-// checkAdditions measures the features that have a counterpart. ok is false if a ratio exceeds additionBudget and 1.5 times the field
-// measured.
+// checkAdditions measures the features that have a counterpart. ok is false if a ratio exceeds both additionBudget and 1.5 times the ratio
+// in the field `measured`.
 func checkAdditions(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / the standard library", "more CPU ns/node", "measured", "budget", "fails above", "verdict"}}

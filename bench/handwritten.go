@@ -10,15 +10,15 @@ import (
 // stepFunc is the function that the hand-written executors call for every node.
 type stepFunc func(ctx context.Context, node int) error
 
-// handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one mutex, and
-// workers that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts, panics or events, and stores no
-// outputs. Most ratios in this directory are relative to handWritten.
+// handWritten is the executor that a good engineer would write for one program and one kind of graph: flat counters under one mutex, and workers
+// that continue with nodes that they made ready. It has no statuses, joins, retries, timeouts, panics or events, and stores no outputs. Most
+// ratios in this directory are relative to handWritten.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
 	step  stepFunc
-	limit int  // steps at once; 0 means no limit
-	clock bool // read the clock at every completion, and record start and duration of every node
+	limit int  // the number of steps that may run at the same time; 0 means no limit
+	clock bool // whether to read the clock at every completion, and to record the start and duration of every node
 }
 
 func newHandWritten(s *shape, step stepFunc) *handWritten {
@@ -33,20 +33,20 @@ type handRun struct {
 	wg    sync.WaitGroup
 
 	mu       sync.Mutex
-	pending  []int32 // by node: predecessors that have not completed
-	ready    []int32 // a stack, since the last node that became ready is still in the cache
+	pending  []int32 // by node: the number of predecessors that have not completed
+	ready    []int32 // a stack, since the node that became ready last is still in the cache
 	workers  int
-	starting bool // a started worker has not looked at ready yet
+	starting bool // whether a worker was started and has not looked at ready yet
 	err      error
 
-	times []nodeTime // by node, if there is a clock
+	times []nodeTime // by node; nil without a clock
 }
 
 type nodeTime struct {
 	start, duration int64 // ns; start is relative to the start of the run
 }
 
-// run performs every node after its predecessors. After an error it starts nothing more. It returns the first error.
+// run performs every node after its predecessors. After an error it starts no further node. It returns the first error.
 func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	r := &handRun{handWritten: h, ctx: ctx, pending: slices.Clone(h.in)}
 	if h.clock {
@@ -66,9 +66,9 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 	return r, r.err
 }
 
-// work performs nodes until none is ready. One critical section settles a node and takes the next one: the first node that the settled
-// node made ready, or else the last node in the field ready. If ready nodes remain, the worker starts one more worker, which does the
-// same. So a worker starts only when there is work for it.
+// work performs nodes until none is ready. One critical section settles a node and takes the next one: the first node that the settled node made
+// ready or, if there is none, the last node in ready. If ready nodes remain, the worker starts another worker, which works in the same way. So a
+// worker starts only when there is work.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending
@@ -95,7 +95,7 @@ func (r *handRun) work() {
 		}
 		r.mu.Unlock()
 		if more {
-			r.wg.Add(1) // wg is above zero, since it still counts this worker
+			r.wg.Add(1) // wg is above zero, since it counts this worker
 			go r.work()
 		}
 		node := next

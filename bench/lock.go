@@ -9,23 +9,22 @@ import (
 	"time"
 )
 
-// A run has one lock, under which workers settle their steps. This file predicts how much the lock costs on more cores than the
-// machine has. It measures for how long a worker holds the lock, and simulates workers that perform steps and then settle them one at
-// a time.
+// A run has one lock, under which workers settle their steps. This file predicts the cost of this lock on more cores than the machine has. It
+// measures for how long a worker holds the lock, and simulates workers that perform steps and then settle them one at a time.
 
-// section is how long a worker holds the lock for one step.
+// section is the time for which a worker holds the lock for one step.
 type section struct {
-	own  float64 // ns, if the same worker held the lock last
-	move float64 // additional ns if another core held the lock last: the run's cache lines have to move
+	own  float64 // ns, if the last holder of the lock was the same worker
+	move float64 // additional ns if the last holder was on another core: the run's cache lines must move
 }
 
-// simulate returns how many ns each node takes with the given number of workers, each on its own core, if a step takes about the given
-// time. The lock goes to the worker that has waited longest.
+// simulate returns the ns per node with the given number of workers, each on its own core, if a step takes about the given time. The lock goes to
+// the worker that has waited longest.
 func (c section) simulate(workers int, step time.Duration) float64 {
 	const nodes = 20_000
 	rng := rand.New(rand.NewPCG(1, uint64(workers)))
 	length := func() float64 { return float64(step) * (0.9 + 0.2*rng.Float64()) }
-	asks := make([]float64, workers) // when each worker asks for the lock
+	asks := make([]float64, workers) // when each worker wants the lock
 	for w := range asks {
 		asks[w] = length()
 	}
@@ -41,7 +40,7 @@ func (c section) simulate(workers int, step time.Duration) float64 {
 	return free / nodes
 }
 
-// fit sets c.move so that the simulation of two workers takes the measured time: ns nanoseconds for a node.
+// fit sets c.move so that the simulation of two workers results in the measured time of ns nanoseconds per node.
 func (c *section) fit(step time.Duration, ns float64) {
 	low, high := 0.0, float64(step)
 	for range 40 {
@@ -61,16 +60,16 @@ func spin(d time.Duration) func(int) {
 	}
 }
 
-// lockSteps are the lengths of the steps. section.move is fitted to the first length above zero.
+// lockSteps are the durations of the steps. section.move is fitted to the first duration above zero.
 var lockSteps = []time.Duration{0, time.Microsecond, 10 * time.Microsecond, 100 * time.Microsecond}
 
-// lock prints the simulation of two workers beside the measurements on two cores, and then the simulation of more workers.
+// lock prints the simulation of two workers next to measurements on two cores, and then the simulation of more workers.
 func lock(out io.Writer, rounds int, target time.Duration) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var c section
 	t := table{header: []string{"step", "ns/node, one thread", "two threads", "simulated", "speed-up", "simulated"}}
 	for i, step := range lockSteps {
-		s := independent(int(min(10_000, target/max(step, time.Microsecond)))) // a run of these nodes fits into one turn
+		s := independent(int(min(10_000, target/max(step, time.Microsecond)))) // so many nodes that a run takes about the target time
 		all := []*entry{}
 		for _, threads := range []int{1, 2} {
 			one := kahnEager.with(threads)

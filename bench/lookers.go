@@ -16,21 +16,21 @@ import (
 
 const (
 	lookerCount = 50
-	lookerStep  = time.Millisecond // how long a step waits
+	lookerStep  = time.Millisecond // how long each step waits
 	lookerSlots = 10
 	lookerLimit = 1.65 // -check fails if an observed run takes more than this many times as long as an unobserved run; the limit is 1.5 times the ratio measured on a busy machine
 )
 
-// gaze is the measurement of a run of 10,000 steps that lookers observe: goroutines that ask the run for its state.
+// gaze is a measurement of a run of 10,000 steps that lookers observe. A looker is a goroutine that asks the run for its state.
 type gaze struct {
 	took  time.Duration
 	cpu   time.Duration // the processor time of the whole process
-	looks int64         // answers to Counts, Node and Why
-	nodes int64         // results that Nodes yielded
+	looks int64         // the number of calls of Counts, Node and Why
+	nodes int64         // the number of results that Nodes yielded
 }
 
-// gazed performs the run with a number of lookers. Each asks for Counts, one Node and one Why a hundred times a second, and for Nodes once
-// a second. The lookers' first calls of Nodes are spread over the first second.
+// gazed performs the run with a number of lookers. Each calls Counts, Node and Why a hundred times per second, and Nodes once per second. The
+// first calls of Nodes are at different times within the first second.
 func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	user, kernel, err := processTimes()
 	if err != nil {
@@ -85,8 +85,8 @@ func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 	return g, err
 }
 
-// contestGazes performs runs with and without lookers in turn. It returns the median measurements of the runs without lookers (alone)
-// and with lookers (watched), and the median ratio of a round.
+// contestGazes alternates runs with and without lookers. It returns the median measurements of the runs without lookers (alone) and with lookers
+// (watched), and the median of the ratios per round.
 func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	p, err := kahnGraph(layered(10_000), false).Compile()
 	if err != nil {
@@ -112,7 +112,7 @@ func contestGazes(rounds int) (alone, watched gaze, ratio float64, err error) {
 	return alone, watched, median(ratios), nil
 }
 
-// lookers measures what observers cost a run.
+// lookers measures the cost of observers for a run.
 func lookers(out io.Writer, rounds int) error {
 	alone, watched, ratio, err := contestGazes(rounds)
 	if err != nil {
@@ -126,7 +126,7 @@ func lookers(out io.Writer, rounds int) error {
 	return nil
 }
 
-// checkLookers measures how many times as long a run with lookers takes. ok is false if that is more than lookerLimit.
+// checkLookers measures the time of a run with lookers divided by the time without. ok is false if this ratio exceeds lookerLimit.
 func checkLookers(out io.Writer, rounds int) (ok bool, err error) {
 	for try := 0; try < tries && !ok; try++ {
 		_, _, ratio, err := contestGazes(rounds)

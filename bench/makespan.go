@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// waiting is a workload whose steps wait, like steps that call a service. The table "makespan" compares the time of a run with the
-// least possible time.
+// waiting is a workload whose steps wait, like steps that call a service. The table "makespan" compares the duration of a run with the least
+// possible duration.
 type waiting struct {
 	name  string
 	shape *shape
 	waits []time.Duration // by node
 	limit int
-	kinds []string // by node; nil for none
+	kinds []string // the kinds of the nodes; may be nil
 }
 
-// bound returns the least possible time of a run: the time of the longest path or, if that is more, the time of all steps divided by
-// the limit.
+// bound returns the least possible duration of a run: the duration of the longest path or, if it is greater, the total duration of the steps
+// divided by the limit.
 func (w *waiting) bound() time.Duration {
 	ends := make([]time.Duration, w.shape.n) // by node: the earliest end
 	in := w.shape.predecessors()
@@ -46,9 +46,9 @@ func workloads() []waiting {
 		}
 		return waits
 	}
-	// The chain is declared last: an executor that takes nodes in the order of declaration begins the chain after everything else.
+	// The chain is declared last. An executor that takes nodes in declaration order begins the chain after all other nodes.
 	late := beside("beside", independent(20), chain(10))
-	// The slow step of each tier is in another chain than the slow step of the tier before: an executor that waits for whole tiers waits
+	// Each tier has one slow step, which is in another chain than the slow step of the previous tier. An executor that waits for whole tiers waits
 	// for a slow step each time.
 	three := beside("rotating", chain(9), beside("", chain(9), chain(9)))
 	rotating := same(three.n, 5*ms)
@@ -66,8 +66,8 @@ func workloads() []waiting {
 	}
 }
 
-// kinds returns a workload in which the longest path by number of nodes is not the longest by time: many chains of short steps beside a few
-// chains of long steps. The best order depends on how long the steps of each kind take.
+// kinds returns a workload in which the longest path by number of nodes is not the longest by time: many chains of short steps and a few chains
+// of long steps. The best order depends on how long the steps of each kind take.
 func kinds() waiting {
 	s, n := &shape{name: "kinds"}, 0
 	w := waiting{name: "20 chains of five steps of 4 ms beside 2 of three of 60 ms, limit 4", shape: s, limit: 4}
@@ -88,8 +88,8 @@ func kinds() waiting {
 	return w
 }
 
-// makespan runs the workloads in real time. In every executor each sleep ends some tenths of a millisecond late. The distance of the
-// hand-written executor from the bound shows how much this costs.
+// makespan runs the workloads in real time. In every executor each sleep ends some tenths of a millisecond late. The difference between the
+// hand-written executor and the bound shows this cost.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
 	contestants := append([]contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans}, libraries...)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// reading is the result of one sample of runs, divided by the number of nodes that ran.
+// reading is the result of one sample of runs, per node.
 type reading struct {
 	ns, bytes, allocs float64
 	cpu               float64 // the processor time of the whole process, in ns
@@ -25,8 +25,8 @@ type entry struct {
 
 // sample prepares the contestant, runs it for about the target time, and records the reading.
 //
-// It prepares the contestant anew for each sample, and drops it afterwards: otherwise the heaps of other contestants would influence the
-// garbage collector. The sample includes the collection of the contestant's own garbage.
+// It prepares the contestant again for each sample, and drops it afterwards. Otherwise the heaps of other contestants would influence the garbage
+// collector. A sample includes the collection of the garbage that the contestant itself has made.
 func (e *entry) sample(target time.Duration) error {
 	run, err := e.prepare(job{shape: e.shape})
 	if err != nil {
@@ -81,8 +81,8 @@ func (e *entry) sample(target time.Duration) error {
 	return nil
 }
 
-// contest samples the entries in turn, in rounds that each begin with a different entry. So a slow phase of the machine affects all
-// entries, and ratios are taken within a round.
+// contest samples the entries in turn. Each round begins with a different entry. A slow phase of the machine thus affects all entries, and ratios
+// compare entries of the same round.
 func contest(entries []*entry, rounds int, target time.Duration) error {
 	for round := range rounds {
 		for i := range entries {
@@ -123,12 +123,12 @@ func (e *entry) ns() float64     { return e.median(func(r reading) float64 { ret
 func (e *entry) bytes() float64  { return e.median(func(r reading) float64 { return r.bytes }) }
 func (e *entry) allocs() float64 { return e.median(func(r reading) float64 { return r.allocs }) }
 
-// over returns the time of e divided by the time of the entry other: the median over the rounds.
+// over returns the time of e divided by the time of other: the median over the rounds.
 func (e *entry) over(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a / b })
 }
 
-// more returns how many ns a node e takes more than the entry other: the median over the rounds.
+// more returns how many ns per node e takes more than other: the median over the rounds.
 func (e *entry) more(other *entry) float64 {
 	return e.against(other, func(a, b float64) float64 { return a - b })
 }
@@ -141,7 +141,7 @@ func (e *entry) against(other *entry, f func(a, b float64) float64) float64 {
 	return median(values)
 }
 
-// table prints itself as markdown.
+// table is a table that print writes as Markdown.
 type table struct {
 	header []string
 	rows   [][]string
@@ -149,7 +149,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// print aligns the first column to the left and the other columns, which have numbers, to the right.
+// print aligns the first column to the left, and the other columns, which contain numbers, to the right.
 func (t *table) print(out io.Writer) {
 	width := make([]int, len(t.header))
 	for _, row := range append([][]string{t.header}, t.rows...) {

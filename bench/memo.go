@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// cached prints the cost of a memoized node with an output of 1 kB: if the step is called and its output is stored, and if the output is in
+// cached prints the cost of a memoized node with an output of 1 kB in two cases: the step is called and its output is stored, or the output is in
 // the cache.
 func cached(out io.Writer, rounds int, target time.Duration) (err error) {
 	dir, err := os.MkdirTemp("", "kahn-memo")

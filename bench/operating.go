@@ -23,8 +23,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// operating measures the delays that the operator of a store notices. It times the calls that concern many runs, over a store in which
-// a tenth of the runs have not ended. Over PostgreSQL it also times how long a new run waits for its first step.
+// operating measures the delays that the operator of a store notices. It times the calls that concern many runs, over a store in which a tenth of
+// the runs have not ended. Over PostgreSQL it also times how long a new run waits for its first step.
 func operating(out io.Writer, runs int) error {
 	if err := operatingSQLite(out, runs); err != nil {
 		return err
@@ -41,8 +41,7 @@ func operating(out io.Writer, runs int) error {
 	return err
 }
 
-// latencies measures the time from a call of Create to the first step of the run in one of several idle Runners, each of which stands
-// for a process.
+// latencies measures the time from a call of Create to the first step of the run in one of several idle Runners, which stand for processes.
 func (s *server) latencies(out io.Writer, samples int) error {
 	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
 	for _, processes := range []int{1, 5} {
@@ -90,7 +89,7 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 			ended <- errors.Join(err, own.Close())
 		}()
 	}
-	for i := -10; i < samples && err == nil; i++ { // the first runs may begin before all processes listen
+	for i := -10; i < samples && err == nil; i++ { // the first runs may begin before all Runners listen
 		time.Sleep(30 * time.Millisecond)
 		var n store.NewRun
 		if n, err = kahn.Prepare(g, kahn.RunID(fmt.Sprintf("%d-%d", processes, i))); err != nil {
@@ -212,7 +211,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	var all errgroup.Group
-	all.SetLimit(64) // many goroutines, so that inserts share transactions
+	all.SetLimit(64) // many goroutines, so that several inserts share a transaction
 	began := time.Now().Add(-24 * time.Hour)
 	for i := range runs {
 		all.Go(func() error { return db.Insert(context.Background(), filled(i, began)) })
@@ -223,7 +222,7 @@ func operatingSQLite(out io.Writer, runs int) (err error) {
 	return countsOf(out, "SQLite", db, runs)
 }
 
-// filled returns one of the runs with which a store is filled. Every tenth run is suspended, as in fill.
+// filled returns one run for filling a store. Every tenth run is suspended, as in fill.
 func filled(i int, began time.Time) *store.Run {
 	r := &store.Run{
 		ID: fmt.Sprint("run-", i), Sequence: 4, Status: kahn.RunCompleted, Created: began.Add(time.Duration(i) * time.Millisecond), Record: json.RawMessage(`"` + strings.Repeat("x", 300) + `"`),

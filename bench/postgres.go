@@ -32,7 +32,7 @@ func (s *server) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*server) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// onServer calls f with the server that the environment names, or else with a server that it starts.
+// onServer calls f with the server that the environment names or, if it names none, with a server that onServer starts.
 func onServer(f func(s *server) error) error {
 	return localserver.WithDatabase(func(url string) error {
 		config, err := pgxpool.ParseConfig(url)
@@ -52,8 +52,8 @@ func onServer(f func(s *server) error) error {
 	})
 }
 
-// overServer performs the loads over PostgreSQL and, in the same rounds, writes the rows of their commits without an engine. It prints
-// the ratios.
+// overServer performs the loads over PostgreSQL. In the same rounds it also writes the rows of their commits without an engine, and prints the
+// ratios.
 func overServer(out io.Writer, list []load, rounds int) error {
 	t := table{header: []string{"runs", "rows alone, steps/s", "PostgreSQL, steps/s", "/ rows alone", "/ rows of the chain alone", "statements a step"}}
 	err := onServer(func(s *server) error {
@@ -93,11 +93,11 @@ func overServer(out io.Writer, list []load, rounds int) error {
 	return nil
 }
 
-// turn has the measurements of a load in one round: steps a second with the engine (speed) and without (floor), and statements a step.
+// turn holds the measurements of a load in one round: steps per second with the engine (speed) and without (floor), and statements per step.
 type turn struct{ speed, floor, statements float64 }
 
-// turn performs a load with the engine, and then writes the rows of the load's commits without it. For these rows it uses as many
-// statements as all runs together have used, without the two that acquire and release each run.
+// turn performs a load with the engine, and then writes the rows of the load's commits without the engine. It writes these rows with as many
+// statements as the runs have used, not counting the two statements that acquire and release each run.
 func (s *server) turn(l *load) (t turn, err error) {
 	if err := s.clear(); err != nil {
 		return t, err
@@ -122,7 +122,7 @@ func (s *server) clear() error {
 	return err
 }
 
-// floorText writes the rows of commits of different runs, as a program without an engine would. It checks the leases.
+// floorText is the statement with which a program without an engine would write the rows of commits of different runs. It checks the leases.
 const floorText = `WITH held AS (
 	UPDATE kahn.runs r SET sequence = w.sequence FROM unnest($1::bigint[], $2::bigint[]) AS w(run, sequence)
 	WHERE r.run = w.run AND r.owner = 'owner' AND r.epoch = 1 AND r.expires > clock_timestamp() RETURNING r.run
@@ -133,8 +133,7 @@ FROM unnest($3::bigint[], $4::integer[], $5::text[], $6::text[], $7::timestamptz
 	AS n(run, node, key, status, started, ended, hash, value, record) JOIN held USING (run)
 ON CONFLICT (run, node) DO UPDATE SET status = excluded.status, ended = excluded.ended, value = excluded.value, record = excluded.record RETURNING run`
 
-// rowsAlone writes the rows of commits in the given number of statements over one connection, with prepared arguments, and returns how long
-// this takes.
+// rowsAlone writes the rows of commits in the given number of statements over one connection, with prepared arguments. It returns the duration.
 func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statements int) (took time.Duration, err error) {
 	ctx := context.Background()
 	if err := s.clear(); err != nil {
@@ -164,7 +163,7 @@ func (s *server) rowsAlone(l *load, applied map[string][]store.Commit, statement
 	return time.Since(began), nil
 }
 
-// floorStatement has the arguments of floorText, by columns.
+// floorStatement holds the arguments of floorText, by column.
 type floorStatement struct {
 	runs, sequences, nodeRuns []int64
 	nodes                     []int32
@@ -177,11 +176,11 @@ func (f *floorStatement) args() []any {
 	return []any{f.runs, f.sequences, f.nodeRuns, f.nodes, f.keys, f.statuses, f.starts, f.ends, f.hashes, f.values, f.records}
 }
 
-// floorStatements groups commits into statements, in order. The second parameter bounds the commits of one statement. A statement
-// has at most one commit of each run.
+// floorStatements groups commits into statements, in order. together is the maximum number of commits in a statement. A statement contains at
+// most one commit of each run.
 func floorStatements(commits []commitOf, together int) (work []floorStatement) {
 	numbers := map[int]map[string]int32{} // the numbers of the nodes, by run and id
-	inLast := map[int]bool{}              // the runs that have a commit in the last statement
+	inLast := map[int]bool{}              // the runs with a commit in the last statement
 	for _, c := range commits {
 		if len(work) == 0 || inLast[c.run] || len(inLast) == together {
 			work = append(work, floorStatement{})

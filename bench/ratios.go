@@ -7,24 +7,24 @@ import (
 	"time"
 )
 
-// budget is the limit for kahn's time on a shape, relative to the hand-written executor on the same shape.
+// budget is the limit for kahn's time on a shape, relative to the time of the hand-written executor.
 type budget struct {
 	shape    *shape
-	ratio    float64       // kahn may take at most this many times as long; if it is 0, the field extra applies instead
-	extra    time.Duration // kahn may take at most this much longer
-	measured float64       // the ratio on two cores of a busy machine; see gate
-	bytes    float64       // at most this many bytes a node; 0 means no limit
+	ratio    float64       // kahn may take at most this many times as long; 0 means that extra applies instead
+	extra    time.Duration // used if ratio is 0: kahn may take at most this much longer
+	measured float64       // the ratio measured on two cores of a busy machine; see gate
+	bytes    float64       // the maximum number of bytes per node; 0 means no limit
 	rivals   *shape        // the shape that the libraries get; nil means the same shape
 }
 
 // gate returns the ratio above which -check fails: 1.5 times the measured ratio, to allow for noise, and never less than the budget.
 func (b *budget) gate() float64 { return max(b.ratio, 1.5*b.measured) }
 
-// budgets returns the budgets for the shapes of the table "ratios". Rivals that take most of a minute to build or run a shape get a
+// budgets returns the budgets for the shapes of the table "ratios". Libraries that would take most of a minute to build or run a shape get a
 // smaller shape of the same kind.
 //
-// The chain, the fan and the layered graph miss their budgets, because kahn reads the clock: with a clock even the hand-written
-// executor takes more than twice as long as without one. docs/costs.md has the profile.
+// The chain, the fan and the layered graph exceed their budgets, because kahn reads the clock: with a clock even the hand-written executor takes
+// more than twice as long as without one. docs/costs.md shows the profile.
 func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},
@@ -89,8 +89,8 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 
 const tries = 4
 
-// check checks kahn against the gates. A shape above its gate is measured again, for longer, before it fails. base is the hand-written
-// executor, with or without its clock.
+// check compares kahn with the gates. A shape above its gate is measured again, for longer, before check fails. base is the hand-written
+// executor, with or without a clock.
 func check(out io.Writer, base contestant, budgets []budget, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	fmt.Fprintf(out, "kahn against %s\n\n", base.name)
@@ -105,7 +105,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 			}
 			hand, e = entries[0], entries[1]
 			fits = e.over(hand) <= b.gate()
-			if b.bytes > 0 { // allocations do not depend on the machine: no slack
+			if b.bytes > 0 { // allocations do not depend on the machine, so there is no allowance for noise
 				fits = fits && e.bytes() <= b.bytes && e.allocs() <= 1
 			}
 		}
@@ -122,7 +122,7 @@ func check(out io.Writer, base contestant, budgets []budget, rounds int, target 
 	return ok, nil
 }
 
-// pick returns the budgets of the named shape, or all budgets if the name is empty.
+// pick returns the budgets of the shape with the given name, or all budgets if the name is empty.
 func pick(all []budget, name string) []budget {
 	if name == "" {
 		return all

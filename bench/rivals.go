@@ -37,7 +37,7 @@ func prepareHeimdalr(j job) (func() error, error) {
 			roots = append(roots, ids[node])
 		}
 	}
-	// The edges are added from the end to the beginning. The library checks each edge for a cycle: it visits all descendants of the edge's
+	// The edges are added from the end to the beginning. For each edge the library looks for a cycle: it visits all descendants of the edge's
 	// target, and caches them until an edge below changes.
 	for i := len(j.shape.edges) - 1; i >= 0; i-- {
 		e := j.shape.edges[i]

@@ -12,11 +12,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scaled is a kind of work whose size can be doubled. perform performs n units, and returns the data that stays in memory.
+// scaled is a kind of work whose size can be doubled. perform performs n units, and returns the data that must stay in memory.
 type scaled struct {
 	name, unit string
 	most       int               // the largest size; larger runs take minutes
-	before     func(n int) error // called before the measurement, unless it is nil
+	before     func(n int) error // called before the measurement; may be nil
 	perform    func(n int) (left any, err error)
 }
 
@@ -96,7 +96,7 @@ func scales() []scaled {
 	}
 }
 
-// scaleReading is the cost of a size, per unit.
+// scaleReading is the cost per unit at one size.
 type scaleReading struct{ cpu, bytes, objects, held float64 }
 
 // at performs and measures n units.
@@ -130,8 +130,8 @@ func (x *scaled) at(n int) (r scaleReading, err error) {
 	return r, nil
 }
 
-// scale measures each row at three sizes, each twice the size before. It prints the figures of the largest size, and the exponents by
-// which they grew over the two doublings. All sizes are divided by the parameter divided, see divisor.
+// scale measures each row at three sizes, each twice the previous size. It prints the costs at the largest size and, for the processor time and
+// the allocated bytes, the exponent of the growth over the two doublings. All sizes are divided by the parameter `divided`, see divisor.
 func scale(out io.Writer, divided int) error {
 	t := table{header: []string{"work", "of", "units", "CPU ns", "exponent", "B allocated", "exponent", "objects", "B kept"}}
 	for _, x := range scales() {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// scaling measures the layered shape at growing sizes: whether a node costs the same in a large graph as in a small graph, and how
-// much memory a node takes.
+// scaling measures the layered shape at growing sizes. It shows whether a node costs the same in large and small graphs, and how much memory a
+// node needs.
 func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error {
 	t := table{header: []string{"nodes", "kahn ns/node", "hand-written", "with clock", "errgroup", "/ hand-written", "/ with clock"}}
 	m := table{header: []string{"nodes", "graph B/node", "plan", "run, held", "run, allocated", "hand-written run, held"}}
@@ -24,7 +24,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 			all = append(all, errgroupChans)
 		}
 		if n > 100_000 {
-			rounds = min(rounds, 5) // most of the time goes into compiling the graph anew for each sample
+			rounds = min(rounds, 5) // most of the time goes into compiling the graph for each sample
 		}
 		entries, err := contestOn(s, rounds, target, all...)
 		if err != nil {
@@ -48,7 +48,7 @@ func scaling(out io.Writer, sizes []int, rounds int, target time.Duration) error
 	return nil
 }
 
-// memory is the size of the live objects of a graph, in bytes a node.
+// memory is the size of the live objects of a graph, in bytes per node.
 type memory struct {
 	graph, plan, run, hand float64
 }
@@ -92,7 +92,7 @@ func measureMemory(s *shape) (m memory, err error) {
 // heap returns the bytes of live objects.
 func heap() float64 {
 	runtime.GC()
-	runtime.GC() // frees garbage with finalizers that the first call found
+	runtime.GC() // frees garbage with finalizers that the first call has found
 	var s runtime.MemStats
 	runtime.ReadMemStats(&s)
 	return float64(s.HeapAlloc)
@@ -126,8 +126,8 @@ func contestThreads(s *shape, rounds int, target time.Duration, contestants ...c
 
 var threads = []int{1, 2, 8}
 
-// contention measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so workers only
-// contend for the lock.
+// contention measures the layered shape with one, two and eight threads. This is the worst case: the steps do nothing, so workers spend their
+// time contending for the lock.
 func contention(out io.Writer, rounds int, target time.Duration) error {
 	s := layered(10_000)
 	by, err := contestThreads(s, rounds, target, kahnEager, handPlain, handClocked)
@@ -145,7 +145,7 @@ func contention(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// collapse bounds the time of a node with several threads, as a multiple of its time with one thread. -check fails above it.
+// collapse bounds the time per node with several threads, as a multiple of the time with one thread. -check fails if it is exceeded.
 const collapse = 3
 
 // checkThreads compares runs with several threads and runs with one thread.

@@ -2,15 +2,15 @@ package main
 
 import "math/rand/v2"
 
-// shape is a graph as plain data: nodes are 0 to n-1, and every edge leads from a smaller to a larger number. Each executor
-// gets the same shape and converts it to its own form before the clock starts.
+// shape is a graph as plain data: the nodes are 0 to n-1, and every edge leads from a smaller to a larger number. Each executor gets the same
+// shape and converts it to its own form before the measurement.
 type shape struct {
 	name  string
 	n     int
-	edges [][2]int32 // from, to
+	edges [][2]int32 // source and target
 }
 
-// chain returns n nodes one after the other. Steps never overlap, so the chain shows the cost of a single node.
+// chain returns a chain of n nodes. Steps never overlap, so a chain shows the cost of a single node.
 func chain(n int) *shape {
 	s := &shape{name: "chain", n: n}
 	for i := range n - 1 {
@@ -19,8 +19,8 @@ func chain(n int) *shape {
 	return s
 }
 
-// fan returns a first node, `width` nodes that follow it, and a last node that follows these: one completion makes all nodes in the
-// middle ready, and one join waits for them.
+// fan returns a first node, `width` nodes in the middle that follow the first node, and a last node that follows the nodes in the middle. One
+// completion makes all nodes in the middle ready, and one join waits for them.
 func fan(width int) *shape {
 	s := &shape{name: "fan", n: width + 2}
 	last := int32(width + 1)
@@ -30,8 +30,8 @@ func fan(width int) *shape {
 	return s
 }
 
-// layered returns layers of about 100 nodes. Each node has three different predecessors in the layer before. The choice is random but the
-// same in every process.
+// layered returns layers of about 100 nodes. Each node has three different predecessors in the previous layer. They are chosen at random, but the
+// choice is the same in every process.
 func layered(n int) *shape {
 	const width, in = 100, 3
 	s := &shape{name: "layered", n: n}
@@ -52,8 +52,8 @@ func layered(n int) *shape {
 	return s
 }
 
-// bipartite returns two sides with the given number of nodes each, and an edge from each node of the first side to each node of the
-// second. The shape shows the cost of an edge.
+// bipartite returns two sets of side nodes each, and an edge from each node of the first set to each node of the second. The shape shows the cost
+// of an edge.
 func bipartite(side int) *shape {
 	s := &shape{name: "bipartite", n: 2 * side}
 	for i := range side {
@@ -67,7 +67,7 @@ func bipartite(side int) *shape {
 // single returns one node. The shape shows the fixed cost of a run.
 func single() *shape { return &shape{name: "single", n: 1} }
 
-// beside returns the two shapes as one, with no edge between them.
+// beside returns one shape that consists of the two shapes, with no edge between them.
 func beside(name string, a, b *shape) *shape {
 	s := &shape{name: name, n: a.n + b.n, edges: append([][2]int32{}, a.edges...)}
 	for _, e := range b.edges {
@@ -79,7 +79,7 @@ func beside(name string, a, b *shape) *shape {
 // independent returns n nodes without edges.
 func independent(n int) *shape { return &shape{name: "independent", n: n} }
 
-// adjacency is flat: the values of row i are items[start[i]:start[i+1]].
+// adjacency is a flat list of rows: the values of row i are items[start[i]:start[i+1]].
 type adjacency struct {
 	start, items []int32
 }

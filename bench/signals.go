@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// signals measures the reactive layer: the cost of a node in a State that is driven by hand, without observers, and with an effect that
-// observes the readiness of every node. It compares this with the naive version: a signal for the status of every node, and computeds that
-// scan the predecessors. Then it measures the layer alone.
+// signals measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives, without observers and with an
+// effect that observes the readiness of every node. It compares these costs with a naive version, which has a signal for the status of every node
+// and computeds that read all predecessors. Then it measures the layer alone.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}
@@ -85,7 +85,7 @@ func signals(out io.Writer, rounds int, target time.Duration) error {
 	return nil
 }
 
-// timed calls f in five rounds, with an n for which a call takes long enough, and returns the least ns of one of the n repetitions.
+// timed calls f in five rounds, with an n for which a call takes long enough. It returns the ns per repetition in the fastest round.
 func timed(target time.Duration, f func(n int)) float64 {
 	n, best := 1, 0.0
 	for round := 0; round < 5; {
@@ -104,7 +104,7 @@ func timed(target time.Duration, f func(n int)) float64 {
 	return best
 }
 
-// grid builds w chains of h computeds from one signal, with an effect at the end of each chain.
+// grid makes w chains of h computeds from one signal, with an effect at the end of each chain.
 func grid(w, h int) (*reactive.Signal[int], error) {
 	sc := new(reactive.Scope)
 	source := reactive.NewSignal(sc, 0)
@@ -121,7 +121,7 @@ func grid(w, h int) (*reactive.Signal[int], error) {
 	return source, nil
 }
 
-// fanIn returns a node with `width` predecessors.
+// fanIn returns a node with width predecessors.
 func fanIn(width int) *shape {
 	s := &shape{name: "fan-in", n: width + 1}
 	for i := range int32(width) {
@@ -130,7 +130,7 @@ func fanIn(width int) *shape {
 	return s
 }
 
-// stateRun returns a function that drives a State to its end.
+// stateRun returns a function that drives a State until its run has ended.
 func stateRun(s *shape, observed bool) (func() error, error) {
 	plan, err := kahnGraph(s, false).Compile()
 	if err != nil {
@@ -168,7 +168,7 @@ func stateRun(s *shape, observed bool) (func() error, error) {
 	}, nil
 }
 
-// naiveRun is stateRun with a signal for each node and computeds that read all predecessors, in place of a State.
+// naiveRun is like stateRun, but has a signal for each node and computeds that read all predecessors, instead of a State.
 func naiveRun(s *shape, observed bool) (func() error, error) {
 	in := s.predecessors()
 	return func() error {
@@ -198,7 +198,7 @@ func naiveRun(s *shape, observed bool) (func() error, error) {
 				return err
 			}
 		}
-		if !observed { // the order is known: numbers rise along the edges
+		if !observed { // the order is known: node numbers increase along the edges
 			for i := range s.n {
 				if is, err := ready[i].Load(); err != nil || !is {
 					return fmt.Errorf("node %d is not ready: %w", i, err)

@@ -10,7 +10,7 @@ import (
 // sizes are the numbers of nodes in the tables "small" and "build".
 var sizes = []int{1, 3, 10, 30, 100, 1000, 10_000}
 
-// sized returns a common kind of graph with n nodes: a chain if there are few, else layers whose nodes have three predecessors each.
+// sized returns a common kind of graph with n nodes: a chain if n is small, otherwise layers whose nodes have three predecessors each.
 func sized(n int) *shape {
 	switch {
 	case n <= 3:
@@ -29,7 +29,7 @@ func sized(n int) *shape {
 	return layered(n)
 }
 
-// once returns a contestant like c that builds and compiles its graph before every run.
+// once returns a copy of c that builds and compiles its graph before every run.
 func (c contestant) once() contestant {
 	return contestant{c.name, func(j job) (func() error, error) {
 		return func() error {
@@ -42,8 +42,8 @@ func (c contestant) once() contestant {
 	}}
 }
 
-// sprint measures runs of a shape, under a context that may end, and returns ns a run by contestant, as medians of samples. Each
-// sample is long enough to include the work of the garbage collector.
+// sprint measures runs of a shape, under a context that may end. It returns the ns per run of each contestant, as medians of samples. Each sample
+// is long enough to include the work of the garbage collector.
 func sprint(s *shape, rounds int, target time.Duration, contestants ...contestant) ([]float64, error) {
 	for i, c := range contestants {
 		contestants[i] = c.underContext()
@@ -59,10 +59,10 @@ func sprint(s *shape, rounds int, target time.Duration, contestants ...contestan
 	return ns, nil
 }
 
-const mostForRivals = 1000 // the most nodes of a graph for the rivals, which take seconds to build larger graphs
+const mostForRivals = 1000 // the maximum number of nodes for the libraries, which take seconds to build larger graphs
 
-// sprints prints one row a size: the time of every contestant, kahn's ratios to errgroup and to the hand-written executor, and the ratio of
-// the fastest library to kahn.
+// sprints prints one row per size: the time of every contestant, kahn's time divided by errgroup's and by the hand-written executor's, and the
+// time of the fastest library divided by kahn's.
 func sprints(out io.Writer, title string, rounds int, target time.Duration, of func(contestant) contestant, own contestant) error {
 	others := append([]contestant{handPlain, errgroupChans}, libraries...)
 	header := []string{"nodes", "kahn ns"}
@@ -118,8 +118,8 @@ type sprintBudget struct {
 // gate returns the ratio above which -check fails, as budget.gate does.
 func (b *sprintBudget) gate() float64 { return (&budget{ratio: b.ratio, measured: b.measured}).gate() }
 
-// checkSprints measures kahn's time in the same way as the tables "small" and "build", and divides it by the time of "errgroup and
-// channels". ok is false if a ratio is above its gate.
+// checkSprints measures kahn's time like the tables "small" and "build", and divides it by the time of "errgroup and channels". ok is false if a
+// ratio is above its gate.
 func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
 	ok = true
 	t := table{header: []string{"kahn / errgroup", "nodes", "measured", "budget", "fails above", "verdict"}}
@@ -155,10 +155,10 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 	return ok, nil
 }
 
-// A run of a prepared graph may take as long as errgroup and channels, and 1.7 times as long if the graph has a single node. A graph that
-// is built for one run may take as long as errgroup and channels, too, but no measured ratio meets this budget. With three nodes or more
-// kahn should also be faster than the libraries; -check does not test that. measured is the ratio on two idle cores, including the
-// garbage collector; on busy cores the goroutines of errgroup suffer more.
+// A run of a prepared graph may take as long as errgroup and channels, or 1.7 times as long if the graph has a single node. A graph that is built
+// for one run may also take as long as errgroup and channels, but no measured ratio meets this budget. With three nodes or more kahn should also
+// be faster than the libraries, which -check does not test. measured is the ratio on two idle cores, including the garbage collector. On busy
+// cores the goroutines of errgroup lose more time.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}

@@ -19,12 +19,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// load is a workload over a store: runs of one graph, at once or one after the other.
+// load is a workload over a store: runs of one graph, at the same time or one after the other.
 type load struct {
 	name  string
 	runs  int
 	nodes int
-	turns bool // one after the other
+	turns bool // whether the runs are performed one after the other
 	plan  *kahn.Plan
 }
 
@@ -55,7 +55,7 @@ func loads() ([]load, error) {
 	return list, nil
 }
 
-// commits counts the write transactions of this process. Each transaction is delayed by commits.takes.
+// commits counts the write transactions of this process, and delays each by takes.
 var commits struct {
 	count atomic.Int64
 	takes atomic.Int64 // nanoseconds
@@ -184,7 +184,7 @@ func (l *load) speed(took time.Duration) float64 {
 	return float64(l.runs*l.nodes) / took.Seconds()
 }
 
-// measure performs, in each round, the load over SQLite, the writing of its rows alone, and the load over a store in memory.
+// measure performs, in each round, the load over SQLite, the writing of its rows without the engine, and the load over a store in memory.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
 	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}
@@ -243,7 +243,7 @@ func (l *load) overSQLite(o sqlite.Options) (r struct {
 	return r, err
 }
 
-// sizes returns how many bytes the load adds to an empty database, and how many it writes to the log.
+// sizes returns how many bytes the load adds to an empty database, and how many bytes it writes to the log.
 func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{})
@@ -292,8 +292,8 @@ func inFolder(f func(path string) error) error {
 	return errors.Join(f(filepath.Join(dir, "runs.db")), os.RemoveAll(dir))
 }
 
-// rowsAlone writes the rows of the load as a program without an engine would: the values are ready, and each commit checks its lease in the
-// statement of its first row. It uses as many transactions as the engine's runs did.
+// rowsAlone writes the rows of the load as a program without an engine would. The values are computed before the measurement, and the first
+// statement of each commit checks the lease. It uses as many transactions as the engine's runs.
 func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r spent, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{Synchronous: sqlite.Normal})
@@ -322,7 +322,7 @@ func (l *load) rowsAlone(applied map[string][]store.Commit, transactions int) (r
 	return r, err
 }
 
-// numbers returns the list of the numbers from 1 to n as JSON.
+// numbers returns the numbers from 1 to n as a JSON list.
 func numbers(n int) string {
 	text := "[1"
 	for i := 2; i <= n; i++ {
@@ -331,7 +331,7 @@ func numbers(n int) string {
 	return text + "]"
 }
 
-// rowsOf has the rows of a commit.
+// rowsOf holds the rows of a commit.
 type rowsOf [][]driver.NamedValue
 
 // commitOf is a commit and the number of its run, from 0.
@@ -340,8 +340,8 @@ type commitOf struct {
 	store.Commit
 }
 
-// order returns the commits of all runs: run by run if the load has turns, otherwise the first commit of each run, then the second,
-// and so on.
+// order returns the commits of all runs. If the load performs its runs one after the other, the commits are in the order of the runs. Otherwise
+// the first commits of all runs come first, then the second commits, and so on.
 func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	of := func(run int) []store.Commit { return applied[fmt.Sprint("r", run)] }
 	if l.turns {
@@ -418,7 +418,7 @@ func (w *rowWriter) close() error {
 	return errors.Join(w.begin.Close(), w.commit.Close(), w.checked.Close(), w.row.Close())
 }
 
-// write writes commits. The second parameter is the number of commits in a transaction.
+// write writes commits. together is the number of commits in a transaction.
 func (w *rowWriter) write(work []rowsOf, together int) error {
 	execute := func(s driver.Stmt, args []driver.NamedValue) (int64, error) {
 		result, err := s.(driver.StmtExecContext).ExecContext(context.Background(), args)

@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// TestStores: writing the rows without the runs writes the same rows, and transactions and sizes are counted.
+// TestStores: the code without the engine writes the same rows as the runs, and the measurement counts transactions
+// and sizes.
 func TestStores(t *testing.T) {
 	list, err := loads()
 	if err != nil {
@@ -51,7 +52,7 @@ func TestStores(t *testing.T) {
 	}
 }
 
-// TestOverServer: writing the rows without the runs writes the same rows, in as many statements.
+// TestOverServer: the code without the engine writes the same rows as the runs, with as many statements.
 func TestOverServer(t *testing.T) {
 	list, err := loads()
 	if err != nil {
@@ -79,7 +80,7 @@ func TestOverServer(t *testing.T) {
 	}
 }
 
-// TestFloorStatements: a statement has at most one commit of each run, and no more commits than allowed.
+// TestFloorStatements: a statement contains at most one commit of each run, and no more commits than allowed.
 func TestFloorStatements(t *testing.T) {
 	node := func(id string) store.Commit { return store.Commit{Nodes: []store.NodeRecord{{Node: id}}} }
 	work := floorStatements([]commitOf{{0, node("a")}, {1, node("a")}, {0, node("b")}, {1, node("a")}, {2, node("a")}}, 2)

@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// streams measures what it costs to send the events of a run to many clients: the processor time of the serving process, in its own code
-// and in the kernel. The clients are in another process and discard what they read. The run is a chain whose steps wait.
+// streams measures the cost of sending the events of a run to many clients: the processor time of the serving process, in user mode and in the
+// kernel. The clients are in another process and discard what they read. The run is a chain whose steps wait.
 func streams(out io.Writer, quick bool) error {
 	const nodes, wait = 200, 10 * time.Millisecond
 	counts := []int{0, 1, 50, 200}
@@ -95,7 +95,7 @@ func stream(clients, nodes int, wait time.Duration) (r streaming, err error) {
 	if _, err := run.Wait(); err != nil {
 		return r, err
 	}
-	if child != nil { // the process of the clients ends when it has read everything
+	if child != nil { // the process of the clients ends when it has read all events
 		if err := child.Wait(); err != nil {
 			return r, fmt.Errorf("the clients: %w", err)
 		}
@@ -114,7 +114,7 @@ func stream(clients, nodes int, wait time.Duration) (r streaming, err error) {
 	return r, nil
 }
 
-// processTimes returns the processor time that this process has used, in its own code and in the kernel.
+// processTimes returns the processor time that this process has used, in user mode and in the kernel.
 func processTimes() (user, kernel time.Duration, err error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -1,6 +1,6 @@
-// Package bulk redrives, cancels or forks those runs of a store that a filter selects. Each call handles one page of runs, and returns a
-// report for each run and a cursor from which any process can continue. The package performs no run: the runs are due afterwards, for
-// [kahn.Runner.Serve] or [kahn.Execute].
+// Package bulk redrives, cancels or forks the runs of a store that a filter selects. Each call handles one page of runs. It returns a report
+// about each run, and a cursor from which any process can continue. The package performs no run. The changed runs are due afterwards, and
+// [kahn.Runner.Serve] or [kahn.Execute] performs them.
 package bulk
 
 import (
@@ -20,25 +20,25 @@ import (
 type Selection struct {
 	Filter store.Filter
 	Limit  int    // the maximum number of runs; 0 means store.DefaultPage
-	After  string // the field Next of the preceding report; "" means the first page
-	DryRun bool   // change nothing, and report the runs that would be changed
+	After  string // the Next of the previous report; "" means the first page
+	DryRun bool   // changes nothing, and reports the runs that would be changed
 }
 
 // Report lists the runs of one page.
 type Report struct {
 	Runs []Run
-	// Next is the value of Selection.After for the next page, or "" if this is the last page. It stays valid while runs are created
-	// and removed, and in another process.
+	// Next is the value of Selection.After for the next page, or "" if this is the last page. It stays valid while runs are created and removed,
+	// and other processes can use it.
 	Next string
 }
 
 // Run is a run in a Report.
 type Run struct {
 	Run string
-	Err error // why the run was left as it is; nil if it was changed, or would be without DryRun
+	Err error // why the run was not changed; nil if it was changed or, in a dry run, would be
 }
 
-// page calls the function check for each run of a page and, if check returns nil, the function do. In a dry run it does not call do.
+// page calls check for each run of a page and, if check returns nil, do. In a dry run it does not call do.
 func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
 	switch {
 	case ctx == nil:
@@ -61,7 +61,7 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 		r := &page.Runs[i]
 		err := check(r)
 		if err == nil && !b.DryRun {
-			if err = do(r); ctx.Err() != nil { // a repetition of the call handles this page again
+			if err = do(r); ctx.Err() != nil { // another call for this page handles the run again
 				return report, bounded(context.Cause(ctx))
 			}
 		}
@@ -71,15 +71,14 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 	return report, nil
 }
 
-// Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run, the given nodes and
-// their descendants run again; if nodes is empty, all nodes that failed, were aborted or were cancelled, and their descendants do: see
-// [kahn.Redrive]. Each run is redriven with the graph whose plan has the hash of the run's plan. If there is no such graph, the error of
-// the run matches [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and
-// [kahn.Lease] have an effect.
+// Redrive redrives the selected runs of a store. Without Filter.Statuses it selects the failed runs. In each run, the given nodes and their
+// descendants run again. If nodes is empty, all failed, aborted and cancelled nodes and their descendants run again: see [kahn.Redrive]. Each run
+// is redriven with the graph whose plan has the same hash as the run's plan. If there is no such graph, the error of the run matches
+// [kahn.ErrGraphChanged]. Only the options [kahn.Encoding], [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] have an effect.
 //
-// The report has the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is
-// left as it is, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if the runs cannot be listed, or if ctx ends.
-// The report then lists only the runs that were handled before the error, and has no Next; the call for the same page may be repeated.
+// The report contains the error of each run, as [kahn.Redrive] returns it. If another process has redriven a run since it was listed, the run is
+// not changed, and its error matches [kahn.ErrTransition]. Redrive itself returns an error if the runs cannot be listed, or if ctx ends. The
+// report then lists only the runs that were handled before the error, and has no Next. The call for the same page may be repeated.
 func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -103,7 +102,7 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 	})
 }
 
-// looking returns the check of a run. In a dry run, the check also loads the run and calls the function look with its snapshot.
+// looking returns the check of a run. In a dry run, the check also loads the run and calls look with its snapshot.
 func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
 	if !b.DryRun {
 		return check
@@ -120,8 +119,8 @@ func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store
 	}
 }
 
-// plansOf returns the plans of the graphs by the queues of their runs. A run that a trigger fired has the hash of a part of its graph,
-// so the plan of a graph with triggers is in the map several times.
+// plansOf maps the queues of runs to the plans of the graphs. If a trigger fired a run, the run has the hash of a part of its graph. So the map
+// contains the plan of a graph with triggers several times.
 func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	plans := map[store.Queue]*kahn.Plan{}
 	for _, g := range graphs {
@@ -138,7 +137,7 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 				continue
 			}
 			for mode := kahn.PruneForward; ; mode++ {
-				if _, err := mode.MarshalText(); err != nil { // there are no more modes
+				if _, err := mode.MarshalText(); err != nil { // there are no further modes
 					break
 				}
 				part, err := p.Prune(id, mode)
@@ -152,10 +151,10 @@ func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
 	return plans, nil
 }
 
-// Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q,
-// as a [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, with its
-// cleanup. A run that no process performs becomes due. q.ID may be empty. If it is set, Cancel may be called again with the same ID, no
-// matter what the first call has done.
+// Cancel cancels the selected runs of a store. Without Filter.Statuses it selects all unfinished runs. For each run it posts the request q, as a
+// [store.KindCancel], to the store, which must be a [store.Inbox]. The process that performs the run then cancels it, and performs its cleanup
+// nodes. A run that no process performs becomes due. q.ID may be empty. If it is set, Cancel may be called again with the same ID,
+// even if the first call has succeeded for some runs.
 func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
 	in, ok := s.(store.Inbox)
 	if !ok {
@@ -183,10 +182,10 @@ func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (R
 	})
 }
 
-// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run,
-// as far as they fit the graph, except the results of the given nodes and their descendants: see [kahn.Fork]. The function id gets the id
-// of a run and returns the id of the run's fork. It should always return the same id for a run, so that a repeated call of Fork makes no
-// second fork. opts are options for the forks; a [kahn.Describe] applies to every fork.
+// Fork forks the selected runs of a store. Without Filter.Statuses it selects all ended runs. Each fork keeps the results of the old run, as far
+// as they fit the graph, except the results of the given nodes and their descendants: see [kahn.Fork]. id maps the id of a run to the id of the
+// run's fork. It should always return the same id for a run, so that a repeated call of Fork makes no second fork. opts are options for the
+// forks; a [kahn.Describe] applies to every fork.
 func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
 	if g == nil {
 		return Report{}, kahn.ErrNoGraph
@@ -217,7 +216,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 		if err := guarded(func() error { own = id(r.ID); return nil }); err != nil {
 			return err
 		}
-		if own == "" { // an empty id would become a new id with each call
+		if own == "" { // with an empty id each call would create a new id
 			return fmt.Errorf("%w: Fork: the id of the fork of %s is empty", kahn.ErrBadOption, foreign.Quote(r.ID))
 		}
 		return p.Enqueue(ctx, nil, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(own), kahn.Fork(snapshot, nodes...))...)

@@ -62,7 +62,7 @@ func ExampleCancel() {
 	// run of "letter" cancelled (cancel_run) by "ann" because "sold out"
 }
 
-// Runs of last night are repeated with another model, each as a run of its own.
+// Runs of last night are repeated with another model, each as a separate run.
 func ExampleFork() {
 	var s store.Memory
 	ctx := context.Background()

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run in which a failure was answered is reported as one that is not redriven or forked, by a dry run, too, unless the option is given.
+// A run with a handled failure is not redriven or forked without the option DespiteHandlers. Reports say so, also in a dry run.
 func TestHandlers(t *testing.T) {
 	t.Parallel()
 	done := func(context.Context, *kahn.Step) (any, error) { return nil, nil }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// While the function of Around runs, the run is pending: it can be stopped and left as a whole, but its nodes cannot be stopped.
+// While a function of Around runs, the run is pending: the host can cancel or leave the run, but cannot stop a node of the run.
 func TestAroundAPendingRun(t *testing.T) {
 	t.Parallel()
 	g := graph(after("a"), after("b", "a"))
@@ -66,7 +66,7 @@ func TestAroundAPendingRun(t *testing.T) {
 	}
 }
 
-// A function of Around that ends the goroutine on which a pending run begins does not keep other runs from beginning.
+// If a function of Around calls Goexit while its run begins, other runs still begin.
 func TestAroundEndsTheGoroutineOfARunner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestAroundEndsTheGoroutineOfARunner(t *testing.T) {
 	})
 }
 
-// The nodes of a composite that continues in a later life also see what Around has put into the context.
+// The value that Around puts into the context also reaches the nodes of a composite that a later process continues.
 func TestAroundInALaterLife(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestAroundInALaterLife(t *testing.T) {
 	})
 }
 
-// A function of Around that blocks does not keep other runs from beginning, whether they were due with its run or came later.
+// A function of Around that blocks does not keep other runs from beginning, whether they were queued before or after its own run.
 func TestAroundBlocksItsOwnRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 
 type noteKey struct{}
 
-// notes records what happens, in order.
+// notes records the calls of Around and of steps, in order.
 type notes struct {
 	sync.Mutex
 	list []string
@@ -39,13 +39,13 @@ func (n *notes) all() []string {
 	return slices.Clone(n.list)
 }
 
-// spanning returns an Around that records its calls, and passes a value to the steps.
+// spanning returns an Around that records its calls and puts a value into the context of the steps.
 func spanning(n *notes, name string) kahn.Option {
 	return kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		before, _ := ctx.Value(noteKey{}).(string)
 		n.add("%s begins around %s in %q", name, r.ID(), before)
 		return context.WithValue(ctx, noteKey{}, before+name), func(res *kahn.Result) {
-			time.Sleep(5 * ms) // the run waits for it
+			time.Sleep(5 * ms) // the run waits for the sleep
 			n.add("%s ends: %v", name, res.Status)
 		}
 	})
@@ -147,7 +147,7 @@ func TestAround(t *testing.T) {
 	})
 }
 
-// A step knows when it was queued, what it follows, and under which lease it runs.
+// A Step reports when it was queued, which nodes it follows, and under which lease it runs.
 func TestStepPlace(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "queued", func(t *testing.T) {
@@ -224,7 +224,8 @@ func TestStepPlace(t *testing.T) {
 	})
 }
 
-// Several goroutines wait for a run, at whose end the host's own code takes long. Only the first may wait with a clock.
+// Several goroutines wait for a run whose observers are slow at its end. All of them return when the observers have returned, without a
+// warning.
 func TestWaitersTogether(t *testing.T) {
 	t.Parallel()
 	slow := func() { time.Sleep(500 * ms) }
@@ -269,7 +270,8 @@ func TestWaitersTogether(t *testing.T) {
 	}
 }
 
-// TestAroundKeepsItsCancellation: if the context that a function of Around returned ends, this stops no step, with or without a deadline.
+// TestAroundKeepsItsCancellation: if the context that a function of Around has returned ends, no step is stopped. The test tries a node
+// with a Timeout and a node without one.
 func TestAroundKeepsItsCancellation(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		inBubble(t, fmt.Sprint("timeout ", timeout), func(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// oneSlot returns a Coordinator with one slot and the running step of node second. Another node backs off without a delay.
+// oneSlot returns a Coordinator with one slot, and the running step of the given node, which has the slot. Another node, "again", has failed once
+// and backs off without a delay.
 func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coordinator, other *kahn.Step) {
 	g := graph(kahn.Node{ID: "again", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}}, second)
 	plan, err := g.Compile()
@@ -33,8 +34,8 @@ func oneSlot(t *testing.T, second kahn.Node, opts ...kahn.Option) (c *kahn.Coord
 	return c, other
 }
 
-// With one slot, an attempt may return when it has just been abandoned and the backoff of another node has ended. That node is tried again.
-// The same holds if the attempt was a fallback.
+// There is one slot. An attempt returns after it was abandoned, and by then the backoff of another node has ended. The other node is tried again,
+// even if the abandoned attempt was a fallback.
 func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	t.Parallel()
 	for _, inFallback := range []bool{false, true} {
@@ -62,7 +63,7 @@ func TestAbandonedAttemptsLetOthersGoOn(t *testing.T) {
 	}
 }
 
-// If a worker finds backoffs due when it calls a fallback, they are logged at that time, not when the fallback has returned.
+// If a node's backoff has ended when a worker calls another node's fallback, the event of its next attempt is logged before the fallback returns.
 func TestFallbackHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator
@@ -86,7 +87,7 @@ func TestFallbackHoldsNothingBack(t *testing.T) {
 	require.Equal(t, 2, queued, "for each attempt")
 }
 
-// Observers learn that a node runs when its inputs have been accepted, not when its step has returned.
+// Observers see a node as running once its inputs have been accepted, before its step returns.
 func TestAdmissionIsObserved(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "a", Moderation: kahn.ModerateInput})
@@ -109,12 +110,12 @@ func TestAdmissionIsObserved(t *testing.T) {
 	})
 }
 
-// A grace that ends at the moment at which the step returns a graph does not affect the attempt, which continues in the graph.
+// If the grace of a stopped attempt ends at the moment at which the step returns a graph, the attempt continues in the graph.
 func TestGraceOfAStepThatExpands(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		inner := graph(kahn.Node{ID: "x", Do: takes(0)})
-		for range 100 { // which one comes first is random
+		for range 100 { // the order in which the step returns and the grace ends is random
 			rn := new(kahn.Runner)
 			run, err := rn.Start(t.Context(), graph(after("a")), func(context.Context, *kahn.Step) (any, error) {
 				time.Sleep(20 * ms) // its timer is armed before the timer of the grace, and so fires first
@@ -160,7 +161,7 @@ func TestSignalMeetsACancelledStep(t *testing.T) {
 	}
 }
 
-// meanwhile is a Codec that calls act while it encodes the answer.
+// meanwhile is a Codec that calls act while it encodes an answer.
 type meanwhile struct {
 	kahn.Types
 	act func()
@@ -173,9 +174,8 @@ func (c *meanwhile) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// If the Done method of a context panics after some calls, the call that starts the run returns the panic, or the run ends with the panic
-// before it calls a step. If Done is not called so often, or only after the end of the run, nothing happens. Runs before and after this one
-// in the queue are not affected.
+// The Done method of a context may panic after some calls. If the run has not called a step yet, the panic ends the run or the call that starts
+// it. After the end of the run such a panic has no effect. Other runs in the queue are not affected.
 func TestPendingRunWithABadContext(t *testing.T) {
 	outcomes := map[string]int{}
 	for calls := range 8 {

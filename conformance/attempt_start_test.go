@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// heldStore is slow to write starts of attempts and renewals of the lease.
+// heldStore is a store that is slow to write starts of attempts and renewals of the lease.
 type heldStore struct {
 	store.Memory
 	start, renew time.Duration
@@ -30,8 +30,8 @@ func (h *heldStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration)
 	return h.Memory.Renew(ctx, l, ttl)
 }
 
-// TestAttemptBeginsWithItsCall: the time in which the store writes the start of an attempt does not count against the attempt's timeout. A
-// step is not called if it may no longer run when the start is written.
+// TestAttemptBeginsWithItsCall: an attempt's timeout begins when the step is called, not when the store is asked to write the start. If the
+// attempt's time is over or the lease has expired when the start is written, the step is not called.
 func TestAttemptBeginsWithItsCall(t *testing.T) {
 	everywhere := func(n kahn.Node) *kahn.Graph {
 		item := n
@@ -84,7 +84,7 @@ func TestAttemptBeginsWithItsCall(t *testing.T) {
 	}{
 		{29 * time.Second, time.Hour, true}, {30 * time.Second, time.Hour, false}, {45 * time.Second, time.Hour, false},
 		{35 * time.Second, 0, true},
-		{35 * time.Second, 25 * time.Second, false}, // asked for after 10 s, answered after 35: the lease had run out
+		{35 * time.Second, 25 * time.Second, false}, // the renewal begins after 10 s and ends after 35 s, when the lease of 30 s has run out
 	} {
 		inBubble(t, fmt.Sprintf("the start takes %v, a renewal %v", row.start, row.renew), func(t *testing.T) {
 			for _, g := range []*kahn.Graph{graph(after("A")), graph(subgraph("S", graph(after("A"))))} {

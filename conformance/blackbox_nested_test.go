@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// cleaned returns a nested graph whose x runs until it is stopped, with a cleanup node that takes the time d, and an end node. Both fail if
-// their contexts have ended.
+// cleaned returns a graph of three nodes for a composite: x, which runs until it is stopped; a cleanup node, which takes the time d; and an end
+// node. The cleanup node and the end node fail if their contexts have ended.
 func cleaned(d time.Duration) *kahn.Graph {
 	uncancelled := func(ctx context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(d)
@@ -29,7 +29,7 @@ func cleaned(d time.Duration) *kahn.Graph {
 
 // TestBlackBoxStop combines all kinds of composites with all kinds of stops.
 func TestBlackBoxStop(t *testing.T) {
-	// The item's cleanup and end take longer than the grace: they are part of the stop, which waits until they have ended.
+	// The item's cleanup and end nodes take longer than the grace. The stop waits for them nevertheless.
 	deep := func() *kahn.Graph {
 		m := mapped("M", numbers(2), kahn.Map{ToleratedPercent: 100})
 		m.Sub = cleaned(8 * time.Second)
@@ -38,15 +38,15 @@ func TestBlackBoxStop(t *testing.T) {
 	}
 	cancelled, aborted := "C", "X"
 	for name, x := range map[string]struct {
-		node  kahn.Node // the fields of S that the row sets
+		node  kahn.Node // S, with only the fields that the row sets
 		group *kahn.Group
 		extra []kahn.Node
 		opts  []kahn.Option
 		host  func(*kahn.Run)
 		inner string
-		want  string // all nodes
+		want  string // the expected statuses of all nodes
 		run   string
-		kind  kahn.CauseKind // of S
+		kind  kahn.CauseKind // of S's cause
 		tries int
 	}{
 		"cancel":          {host: soon(func(r *kahn.Run) { r.Cancel() }), inner: cancelled, want: "S:C Z:C", run: "cancelled", kind: kahn.CauseCancelRun},
@@ -182,7 +182,7 @@ func boundedNode(n kahn.Node) kahn.Node {
 	return n
 }
 
-// expectShort is expect, but with the reasons of skips.
+// expectShort calls expect, but with the reasons of skips.
 func (r trial) expectShort(nodes, run string) {
 	r.t.Helper()
 	r.inside(nodes)
@@ -303,7 +303,8 @@ func TestBlackBoxSlots(t *testing.T) {
 		if most["a"] != 2 || most["b"] != 2 {
 			t.Errorf("at most %v at a time", most)
 		}
-		// Seven first attempts of one key, two at a time, take four seconds; the retry comes ten seconds after the failure.
+		// First attempts: seven nodes share a key, of which two run at a time, so they take four seconds. The retry comes ten seconds after the
+		// failure.
 		retried := r.find(event.NodeStarted, "a1[0]")
 		if len(retried) != 2 || retried[1].Time.Sub(retried[0].Time) != 11*time.Second {
 			t.Errorf("%v", retried)
@@ -314,7 +315,7 @@ func TestBlackBoxSlots(t *testing.T) {
 				t.Errorf("%v", waits)
 			}
 		}
-		// After the signals: three of a, then three of b in the order of their arrival, two at a time.
+		// After the signals three calls of a2 run, each followed by a call of b. At most two calls of each key run at a time.
 		if end := r.Duration - time.Minute; end != 3*time.Second {
 			t.Errorf("what was answered took %v", end)
 		}
@@ -387,7 +388,7 @@ func TestBlackBoxOutcomes(t *testing.T) {
 			catch("l1", "L", kahn.CauseLoopLimit), catch("l2", "L", kahn.CauseSubrun),
 			catch("k1", "K", kahn.CauseLoopLimit), catch("k2", "K", kahn.CauseSubrun))
 		r := try(t, g, breaks("K#2/x"), kahn.Limit(1))
-		r.expect("L:F K:F l1:ok l2:X k1:X k2:ok", "failed") // nothing handles the two aborted nodes
+		r.expect("L:F K:F l1:ok l2:X k1:X k2:ok", "failed") // no node handles the two aborted nodes
 		if got := strings.Join(saw, ", "); got != "l1 L loop_limit false true, k2 K subrun true false" {
 			t.Errorf("%s", got)
 		}
@@ -508,7 +509,7 @@ func TestBlackBoxOutcomes(t *testing.T) {
 		if g, _ := r.Test.Node("S/L/M/g"); g.Outcome != kahn.TestAuto {
 			t.Errorf("%+v", g)
 		}
-		// The gate waits because it is unmocked, and the run continues in the same mode.
+		// The gate waits because it is unmocked. The run then continues in the same test mode.
 		mode.Unmock = append(mode.Unmock, "S/L/M/g", "S/L/M/no")
 		mode.Assertions = nil
 		r = pause(t, g, takes(ms), mode)

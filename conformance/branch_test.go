@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestBranchIntoTheEnd: a label on an edge into the end node is one of the branches among which a condition chooses. The end
-// node runs whatever was chosen; only its inputs depend on it.
+// TestBranchIntoTheEnd: a condition may choose the label of an edge into the end node, like any other branch. The end node runs
+// for any choice of the condition; only the inputs of the end node depend on the choice.
 func TestBranchIntoTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -46,7 +46,7 @@ func TestBranchIntoTheEnd(t *testing.T) {
 			})
 		}
 	}
-	// A label on an edge that leads only to the end node is a match. A label that a plain step's output cannot name is not a branch.
+	// A label whose only edge leads to the end node is a valid choice. A label that a plain step's output cannot equal is not a branch.
 	inBubble(t, "is a match", func(t *testing.T) {
 		yes := func(context.Context, *kahn.Step) (any, error) { return true, nil }
 		end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "A", Label: "true", Param: "a"}, {From: "P", Label: "x", Param: "p"}},
@@ -61,7 +61,7 @@ func TestBranchIntoTheEnd(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Routes: true, NoMatch: kahn.NoMatchFail, Do: yes}, kahn.Node{ID: "P", Do: yes}, end), nil)
 		kahntest.RequireStatuses(t, r.Result, "A:ok P:ok Z:ok")
 	})
-	// The label of a data-only edge into the end node is not a branch, so it need not be a choice: the end node gets the value in any case.
+	// A label on a data-only edge into the end node is not a branch, and the end node always gets the value of this edge.
 	inBubble(t, "data only", func(t *testing.T) {
 		a := kahn.Node{ID: "A", Routes: true, Choices: []string{"x"}, Do: func(context.Context, *kahn.Step) (any, error) { return "x", nil }}
 		end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "A", Label: "other", Param: "a", DataOnly: true}},

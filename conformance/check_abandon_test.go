@@ -17,7 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// When a node is stopped, the run waits for its guard or merge for the grace, and then leaves it behind. The late result is dropped.
+// When a node is stopped, the run waits for the node's guard or merge until the grace ends, and then abandons the call. Its late result is
+// dropped.
 func TestChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"guard", "merge"} {
@@ -86,8 +87,8 @@ func TestChecksThatDoNotReturn(t *testing.T) {
 	})
 }
 
-// A guard or a merge that does not return does not delay leaving a run: it is abandoned after the grace, and called again when the run
-// continues.
+// A guard or a merge that does not return does not delay Leave. The run abandons the call after the grace, and the process that continues the run
+// calls the function again.
 func TestChecksThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	leave := func(run *kahn.Run) { run.Leave() }
@@ -95,7 +96,7 @@ func TestChecksThatHoldALeave(t *testing.T) {
 		what   string
 		nested bool
 		limit  int
-		act    func(*kahn.Run) // nil is a Shutdown without patience
+		act    func(*kahn.Run) // if nil, the test calls Shutdown with a context that has ended
 		store  bool
 	}{
 		{"guard", false, 0, leave, false},
@@ -155,7 +156,7 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	})
 	for _, c := range []struct {
 		name      string
-		after     time.Duration // of the stop
+		after     time.Duration // from the stop to the end
 		asked     int32
 		abandoned []string
 	}{
@@ -176,7 +177,7 @@ func TestChecksThatHoldALeave(t *testing.T) {
 				time.Sleep(c.after)
 				run.Cancel()
 			}, kahn.CancelGrace(100*ms))
-			time.Sleep(200 * ms) // for calls that were left behind
+			time.Sleep(200 * ms) // abandoned calls return meanwhile
 			if n := r.node("X"); n.Status != kahn.Completed || asked.Load() != c.asked || !slices.Equal(r.Abandoned, c.abandoned) {
 				t.Errorf("X is %v, asked %d times, abandoned are %q", n.Status, asked.Load(), r.Abandoned)
 			}
@@ -184,8 +185,8 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	}
 }
 
-// The test of a condition does not delay leaving a run, however the run is left: it is abandoned after the grace, and called again when the
-// run continues.
+// A condition's test that does not return does not delay leaving a run, whichever call leaves it. The test is abandoned after the grace, and
+// called again when the run continues.
 func TestConditionsThatHoldALeave(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"Leave", "Shutdown", "the caller's context"} {
@@ -271,7 +272,7 @@ func TestConditionsThatHoldALeave(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name      string
-		after     time.Duration // of the stop
+		after     time.Duration // from the stop to the end
 		asked     int32
 		abandoned []string
 	}{
@@ -293,7 +294,7 @@ func TestConditionsThatHoldALeave(t *testing.T) {
 					time.Sleep(c.after)
 					run.Cancel()
 				}, kahn.CancelGrace(100*ms), kahn.Limit(limit))
-				time.Sleep(200 * ms) // for calls that were left behind
+				time.Sleep(200 * ms) // abandoned calls return meanwhile
 				require.Equal(t, kahn.Completed, r.node("X").Status)
 				require.Equal(t, c.asked, asked.Load())
 				require.Equal(t, c.abandoned, r.Abandoned)
@@ -310,7 +311,7 @@ func TestConditionsThatHoldALeave(t *testing.T) {
 	})
 }
 
-// In a run that is being stopped, CleanupTimeout bounds the guard or merge of a cleanup node.
+// While a run is being stopped, CleanupTimeout bounds the guard and the merge of a cleanup node.
 func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"guard", "merge"} {
@@ -361,7 +362,7 @@ func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	}
 }
 
-// The test of a loop that does not return does not delay the leaving of a run. It is called again when the run continues.
+// A loop's test that does not return does not delay leaving the run. The test is called again when the run continues.
 func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
@@ -391,7 +392,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						run, err := rn.Start(t.Context(), g, takes(ms), append(opts, kahn.OnEvent(rec.add))...)
 						require.NoError(t, err)
-						for asked.Load() < 2 { // until P runs, unless there is one slot
+						for asked.Load() < 2 { // until P runs, or the only slot is taken
 							time.Sleep(50 * ms)
 						}
 						begin := time.Now()
@@ -437,7 +438,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 							opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 						}
 						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
-						if stored && end == "cancel" { // the life had ended: the cancel was posted, and stops the remaining nodes, if there are any
+						if stored && end == "cancel" { // the run had been left: the cancel was posted, and stops the nodes that have not ended
 							posted, err := inStore.LoadRequests(t.Context(), "r", 0, 10)
 							require.NoError(t, err)
 							require.Len(t, posted, 1)
@@ -451,7 +452,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						checkEvents(t, g, res, append(rec.all(), again.all()...))
 						want := asked.Load()
 						if end != "return" {
-							want-- // the call that was left behind is repeated
+							want-- // the abandoned call is repeated
 						}
 						if got := calls.Load(); got != want {
 							t.Errorf("%d iterations, %d tests", got, asked.Load())
@@ -463,12 +464,13 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 	}
 }
 
-// A loop whose test was left behind may be cancelled while the run is being left: the next life stops the loop, and the nodes beside it end as usual.
+// A process leaves a run and abandons the call of a loop's test. If the loop is cancelled meanwhile, the next process stops the loop, and the
+// other nodes end as usual.
 func TestLoopLeftBehindIsCancelled(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("stored ", stored), func(t *testing.T) {
-			var asked atomic.Int32 // nothing orders the call that was left behind before the next life's
+			var asked atomic.Int32 // the abandoned call and the next life's call are not synchronized
 			g := graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 5, While: func(kahn.View) (bool, error) {
 				if asked.Add(1) == 1 {
 					time.Sleep(time.Minute)
@@ -491,7 +493,7 @@ func TestLoopLeftBehindIsCancelled(t *testing.T) {
 			require.Equal(t, []string{"L"}, res.Abandoned)
 			w, _ := res.Node("W")
 			require.Equal(t, kahn.Completed, w.Status)
-			time.Sleep(time.Hour) // for the call that was left behind
+			time.Sleep(time.Hour) // the abandoned call returns meanwhile
 			if !stored {
 				opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 			}
@@ -500,11 +502,11 @@ func TestLoopLeftBehindIsCancelled(t *testing.T) {
 	}
 }
 
-// A stopped run in SuspendStop mode performs only cleanup: a cleanup node that waits does not hold back other cleanup nodes.
+// A stopped run in SuspendStop mode performs only cleanup nodes. A cleanup node that waits for a signal does not delay other cleanup nodes.
 func TestCleanupThatWaitsHoldsNothingBack(t *testing.T) {
 	t.Parallel()
 	for _, around := range []string{"", "S", "K"} {
-		for _, early := range []bool{false, true} { // whether the node already waits when the stop comes
+		for _, early := range []bool{false, true} { // early: the node waits before the stop
 			inBubble(t, fmt.Sprintf("in %q, early %v", around, early), func(t *testing.T) {
 				started := time.Duration(-1)
 				begin := time.Now()

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// labelled answers with its own labels, and panics if it has none.
+// labelled is an output whose branch label is its first element. BranchLabels panics if there is no element.
 type labelled []string
 
 func (l labelled) BranchLabels() []string { return []string{l[0]} }
@@ -41,7 +41,7 @@ func TestChoices(t *testing.T) {
 		labels   []string
 		takes    []any
 		refuses  []any
-		choices  []string // of the refusal
+		choices  []string // that the error lists
 	}{
 		{"labels", nil, []string{"red", "green"}, []any{"red", " green ", []string{"red", "green"}, map[string]any{"branch": "red"}, labelled{"red"}},
 			[]any{"Red", "blue", "", nil, 7, true, "yes", []string{}, []string{"red", "blue"}, map[string]any{"colour": "red"}, labelled{"blue"}}, []string{"red", "green"}},
@@ -80,7 +80,7 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// A label on an edge into the end node is a choice like any other, and so is a label on a branch that a trigger leaves out.
+// The answer to a gate may be a label on an edge into the end node, or on a branch that a trigger prunes.
 func TestChoicesBeyondTheBranchesThatRun(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), branch("on", "G", "go"), kahn.Node{ID: "end", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "G", Label: "stop"}}})
@@ -101,7 +101,7 @@ func TestChoicesBeyondTheBranchesThatRun(t *testing.T) {
 
 const aproved = `no such choice: "aproved"; choose one of "approved", "rejected", "approve", "true", "yes", "reject", "false", "no"; did you mean "approved"?`
 
-// Every way to answer a gate refuses an answer that is not a choice, and the gate accepts a right answer afterwards.
+// Every way to answer a gate refuses a value that is not among the choices, and the gate accepts a valid answer afterwards.
 func TestChoiceRefused(t *testing.T) {
 	g := asked(nil, "approved", "rejected")
 	nested := graph(subgraph("S", graph(after("x"), kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"x"}}, branch("on", "G", "approved"), branch("off", "G", "rejected"))))
@@ -116,7 +116,7 @@ func TestChoiceRefused(t *testing.T) {
 		inBubble(t, row.name, func(t *testing.T) {
 			r := tryControlled(t, t.Context(), row.graph, takes(time.Second), func(run *kahn.Run) {
 				if row.early {
-					time.Sleep(ms) // the sub-graph has begun
+					time.Sleep(ms) // the sub-graph has started
 				} else {
 					time.Sleep(time.Hour)
 				}
@@ -214,7 +214,7 @@ func TestChoiceRefused(t *testing.T) {
 	})
 }
 
-// Before the run, test mode reports mocks that cannot answer a gate.
+// Execute reports mocks whose value is no valid answer of their gate, before the run starts.
 func TestChoicesInTestMode(t *testing.T) {
 	t.Parallel()
 	g := asked(nil, "red", "green")
@@ -263,7 +263,7 @@ func TestChoicesInTestMode(t *testing.T) {
 	})
 }
 
-// Mistakes in labels and choices that Compile reports.
+// Compile reports invalid labels and invalid choices.
 func TestChoicesCompile(t *testing.T) {
 	t.Parallel()
 	yes := func(kahn.View) (bool, error) { return true, nil }
@@ -320,7 +320,7 @@ func TestChoicesCompile(t *testing.T) {
 	require.ErrorContains(t, err, strings.Replace(bools, `"?" ->`, `"?" -> "end"`, 1))
 }
 
-// Only Compile uses the declared choices of a condition: a run continues from a snapshot of a graph without them.
+// Only Compile uses the declared choices of a condition, so a graph without the choices can continue a snapshot of a graph with them.
 func TestChoicesAndHash(t *testing.T) {
 	t.Parallel()
 	hash := func(n kahn.Node) string {
@@ -337,7 +337,7 @@ func TestChoicesAndHash(t *testing.T) {
 	require.NotEqual(t, hash(c), hash(d), "the choices of a gate decide what it takes")
 }
 
-// If the answer of a condition, or of a step with Routes, matches no edge and is not a choice, there is one warning for the node.
+// If the answer of a condition, or of a step with Routes, matches no edge and no declared choice, the Result has one warning for the node.
 func TestAnswerMeetsNoEdge(t *testing.T) {
 	answers := func(answer any) kahn.Node {
 		return kahn.Node{ID: "?", Test: func(kahn.View) (any, error) { return answer, nil }}

@@ -56,7 +56,7 @@ func TestTypesGiveBackWhatWasWritten(t *testing.T) {
 			t.Errorf("%T: %s, %v", v, data, err)
 		}
 	}
-	type loop struct{ Next *loop } // registered by name, but package json refuses it
+	type loop struct{ Next *loop } // may be registered, but package json cannot encode it
 	circle := new(loop)
 	circle.Next = circle
 	if data, err := (kahn.Types{"loop": circle}).Encode([]any{circle}); !errors.Is(err, kahn.ErrNotEncodable) {
@@ -118,14 +118,14 @@ func FuzzTypes(f *testing.F) {
 			t.Fatalf("%s decodes to %#v: %v", data, v, err)
 		}
 		twin, _ := types.Decode(data)
-		holdsNaN := !reflect.DeepEqual(twin, v) // a NaN equals nothing, not even itself
+		holdsNaN := !reflect.DeepEqual(twin, v) // NaN is not equal to itself
 		if back, err := types.Decode(again); err != nil || !holdsNaN && !reflect.DeepEqual(back, v) {
 			t.Fatalf("%#v became %#v, %v", v, back, err)
 		}
 	})
 }
 
-// Types as an option are the codec of a run without another codec. They encode only registered types.
+// The Types option sets the codec of a run that has no other codec. Types encodes only registered types.
 func TestTypesAsOption(t *testing.T) {
 	type private struct{ N int }
 	types := kahn.Types{"private": private{}}
@@ -166,7 +166,7 @@ func TestTypesAsOption(t *testing.T) {
 	}
 }
 
-// TestTypesThatNeverCount: a run refuses Types with a registration that would be ignored, under a reserved name or of nil.
+// TestTypesThatNeverCount: a run refuses Types with a useless registration: under a reserved name, or of nil.
 func TestTypesThatNeverCount(t *testing.T) {
 	for _, types := range []kahn.Types{{"int": uint8(0)}, {"mine": nil}, {"error": 1}, {"outputs": 1}} {
 		for _, opt := range []kahn.Option{types, kahn.Encoding(types)} {

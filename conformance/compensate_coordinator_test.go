@@ -22,12 +22,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/sagas"
 )
 
-// exactWorld is a world in which no two things happen at the same instant. What a call does depends only on its node and on the number of
-// earlier calls of that node, so it is the same whether Execute or a Coordinator performs the run.
+// exactWorld is a world in which no two things happen at the same instant. The outcome of a call depends only on its node and on the number of
+// earlier calls of that node. So Execute and a Coordinator see the same outcomes.
 type exactWorld struct {
 	*sagas.World
-	expands bool // some node returns a graph
-	cuts    bool // the run continues from snapshots: running calls continue, under later numbers
+	expands bool // whether some node returns a graph
+	cuts    bool // whether the run continues from snapshots; interrupted calls are made again, under later attempt numbers
 	calls   map[string]int
 }
 
@@ -37,7 +37,7 @@ func newExactWorld(seed uint64, cuts bool) *exactWorld {
 	return x
 }
 
-// exact gives a node the functions of the exact world, and times that differ from all other nodes' times.
+// exact gives a node the functions of the exact world, with durations that differ from all other nodes' durations.
 func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 	if !whole {
 		n.Do = x.plain
@@ -83,7 +83,7 @@ func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 // random.
 func (x *exactWorld) limited() bool { return !x.cuts && x.Seed%5 < 2 }
 
-// mine reports whether the world performs a node, and the node is not expanded.
+// mine reports whether the world performs a node that is not expanded.
 func (x *exactWorld) mine(n *kahn.Node) bool {
 	do := reflect.ValueOf(n.Do).Pointer()
 	return do == reflect.ValueOf(x.does).Pointer() || do == reflect.ValueOf(x.plain).Pointer() || do == reflect.ValueOf(x.tidies).Pointer()
@@ -119,8 +119,8 @@ func (x *exactWorld) drawn(s *kahn.Step, what string) (*rand.Rand, int) {
 	return rand.New(rand.NewPCG(x.Seed, h)), n
 }
 
-// lastingCall lets a call last for d, unless its context ends it. For a Coordinator it returns at once, and the desk reports the end by
-// Return.
+// lastingCall performs a call that lasts for d, unless its context ends before. For a Coordinator lastingCall returns at once, and the desk
+// reports the end of the call through Return.
 func lastingCall(ctx context.Context, d time.Duration, end func(stopped error) (any, error)) (any, error) {
 	yield := d / 64 // calls that are stopped at the same instant end one after the other, in an order that does not depend on the host
 	if at, is := ctx.Value(splitKey{}).(*splitCall); is {
@@ -144,8 +144,8 @@ func (x *exactWorld) plain(ctx context.Context, s *kahn.Step) (any, error) {
 func (x *exactWorld) tidies(ctx context.Context, s *kahn.Step) (any, error) {
 	r, _ := x.drawn(s, "tidies ")
 	return lastingCall(ctx, time.Duration(1+r.IntN(5*int(ms))), func(stopped error) (any, error) {
-		// If it failed, a life that begins afterwards would undo nodes before cleanup nodes that have not started, and the same life would
-		// undo them after.
+		// A failure here would make the order of calls depend on the time of the crash. A later life would undo nodes before it starts the
+		// remaining cleanup nodes, whereas a life without a crash would undo the nodes after the cleanup nodes.
 		if stopped == nil && r.IntN(8) == 0 && !x.cuts {
 			return nil, kahn.Permanent(errSoldOut)
 		}
@@ -165,7 +165,7 @@ func (x *exactWorld) does(ctx context.Context, s *kahn.Step) (any, error) {
 	x.Called(s)
 	x.Mu.Unlock()
 	d, early, fate, yields := time.Duration(1+r.IntN(20*int(ms))), r.IntN(2) == 0, r.IntN(14), r.IntN(2) == 0
-	if x.cuts && fate == 0 { // NoEffect would hold for its own attempt, but not for interrupted ones
+	if x.cuts && fate == 0 { // NoEffect would count for its own attempt, but not for interrupted attempts
 		fate = 1
 	}
 	if early && fate != 0 {
@@ -229,19 +229,19 @@ func (x *exactWorld) undoes(ctx context.Context, s *kahn.Step) error {
 	return err
 }
 
-// sagaAct is what a host does to a run of a saga, and when.
+// sagaAct is what the host of a saga does to the run, and when.
 type sagaAct struct {
 	at  time.Duration
 	act func(*kahn.Run)
 }
 
-// exactConditions returns random options of a run, and what its host does.
+// exactConditions returns random options of a run, and random acts of the run's host.
 func (x *exactWorld) exactConditions(r *rand.Rand) (opts []kahn.Option, acts []sagaAct) {
 	opts = []kahn.Option{
 		[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)], kahn.RunID("r"),
 		kahn.Random(func() float64 { return 0.5 }),
 	}
-	if x.cuts && opts[1] == kahn.StopScheduling { // steps that it lets finish would not begin again
+	if x.cuts && opts[1] == kahn.StopScheduling { // running steps, which StopScheduling lets finish, would not be called again
 		opts[1] = kahn.AbortRunning
 	}
 	if x.limited() {
@@ -268,7 +268,7 @@ func (x *exactWorld) exactConditions(r *rand.Rand) (opts []kahn.Option, acts []s
 	return opts, acts
 }
 
-// story renders what two runs of a saga must have in common.
+// story renders what must be equal in two runs of a saga.
 func (x *exactWorld) story(res *kahn.Result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v %v %v\n", res.Status, res.Degraded, res.Cause.Kind)
@@ -296,12 +296,12 @@ type sagaDesk struct {
 	plan   *kahn.Plan
 	opts   []kahn.Option
 	acts   []sagaAct
-	cut    bool // the run continues from a snapshot after every act
+	cut    bool // whether the run continues from a snapshot after every act
 	now    time.Time
 	c      *kahn.Coordinator
 	events []kahn.Event
 	calls  []*sagaCall
-	under  map[string]*sagaCall // calls that were running at the end of the life before
+	under  map[string]*sagaCall // the calls that were running when the previous life ended
 	lives  int
 }
 
@@ -312,7 +312,7 @@ type sagaCall struct {
 	yield   time.Duration
 	end     func(stopped error) (any, error)
 	stopped error
-	instant bool // the call takes no time, like a step that returns a graph: each life makes it again
+	instant bool // whether the call takes no time, as a call that returns a graph: each life makes the call again
 }
 
 func (d *sagaDesk) open(from *kahn.Snapshot) {
@@ -355,7 +355,7 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 				}
 				d.answer(d.calls[i])
 			}
-			for name := range d.under { // if the run was stopped, an expanded node ends, and is undone later: its graph is not known
+			for name := range d.under { // if the run was stopped, an expanded node ends now and is undone later, since its graph is not known
 				inside := strings.ContainsAny(name, "/#")
 				require.True(d.t, strings.HasSuffix(name, " true") || inside && (d.x.expands || strings.Contains(name, "tidy")), "seed %d: a call under way is not begun again: %s", d.x.Seed, name)
 				if !strings.HasSuffix(name, " true") {
@@ -416,8 +416,7 @@ func (d *sagaDesk) stop() {
 	}
 }
 
-// act performs what happens next: something falls due, the host acts, or a call returns. It reports whether that was a call that took no
-// time.
+// act performs the next act: something falls due, the host acts, or a call returns. instant reports whether the act was a call that took no time.
 func (d *sagaDesk) act() (instant bool) {
 	at, waits := d.c.Due()
 	var first *sagaCall
@@ -464,7 +463,7 @@ func (d *sagaDesk) advance(at time.Time) {
 	d.c.Advance(at)
 }
 
-// timedText renders events with the time since the start.
+// timedText renders events with their time since the start.
 func timedText(events []kahn.Event) string {
 	var b strings.Builder
 	for _, e := range events {
@@ -473,7 +472,7 @@ func timedText(events []kahn.Event) string {
 	return b.String()
 }
 
-// sagaByCoordinator compares a random saga by a Coordinator with the same saga by Execute.
+// sagaByCoordinator performs a random saga with a Coordinator and with Execute, and compares the two runs.
 func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kahn.Result, lives int) {
 	var want string
 	var events []kahn.Event
@@ -499,8 +498,8 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	require.NoError(t, err)
 	d := &sagaDesk{t: t, x: x, plan: plan, opts: opts, acts: acts, cut: cut, under: map[string]*sagaCall{}}
 	res, err = d.perform()
-	// If the run was stopped, a node that was expanded in an earlier life ends at once, and is undone later than under Execute: its graph
-	// is not known.
+	// A node that was expanded in an earlier life ends at once if the run was stopped. It is undone later than under Execute, since its graph is
+	// not known.
 	story, wrong := x.story(res), x.Check(g, res, err, d.events)
 	if cut && x.expands {
 		story = want
@@ -516,8 +515,8 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	return res, d.lives
 }
 
-// A Coordinator undoes what Execute undoes, with the same calls and the same Result, also if the run continues from a snapshot between any
-// two acts.
+// A Coordinator undoes the same nodes as Execute, with the same calls and the same Result. This holds also if the run continues from a snapshot
+// after each act.
 func TestSagasByCoordinator(t *testing.T) {
 	for _, cut := range []bool{false, true} {
 		undone, failed, lives := 0, 0, 0

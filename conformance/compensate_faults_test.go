@@ -16,12 +16,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// faultyUndo is a compensation that misbehaves, and how it ends under the default CompensateRetry, see the table in docs/saga.md.
+// faultyUndo describes a compensation with a fault, and its expected end under the default CompensateRetry. See the table in docs/saga.md.
 type faultyUndo struct {
 	name      string
 	do        func(ctx context.Context) error
-	lasts     time.Duration // until it returns, even if it is asked to stop; 0 if it returns when asked, or at once
-	heeds     bool          // it returns when it is asked to stop
+	lasts     time.Duration // how long the call takes, even if it is asked to stop; 0 if it returns when asked, or at once
+	heeds     bool          // whether the call returns when it is asked to stop
 	returns   error
 	attempts  int
 	is        error
@@ -37,7 +37,7 @@ var faultyUndos = []faultyUndo{
 	{name: "ignores its timeout", do: func(context.Context) error { time.Sleep(time.Hour); return nil }, lasts: time.Hour, attempts: 1, is: kahn.ErrTimeout, abandoned: true},
 }
 
-// graph returns a saga whose only compensation is the faulty one. It counts its attempts.
+// graph returns a saga whose only compensation is the faulty one, and counts the attempts of this compensation.
 func (x *faultyUndo) graph(attempts *atomic.Int32) *kahn.Graph {
 	return graph(
 		kahn.Node{ID: "pay", Do: succeeds("receipt"), CompensateTimeout: 10 * ms, CompensateRetry: kahn.Retry{InitialDelay: -1}, Compensate: func(ctx context.Context, _ *kahn.Step) error {
@@ -63,7 +63,7 @@ func (x *faultyUndo) check(t *testing.T, attempts int, res *kahn.Result, err err
 	require.Equal(t, x.abandoned, len(res.Abandoned) > 0)
 }
 
-// A compensation that panics, calls Goexit, or takes too long ends as a step does, whether Execute or a Coordinator performs the run.
+// A compensation that panics, calls Goexit or takes too long ends like a step that does the same, under Execute and under a Coordinator.
 func TestCompensationsThatMisbehave(t *testing.T) {
 	for _, x := range faultyUndos {
 		for _, stored := range []bool{false, true} {
@@ -75,7 +75,7 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 				}
 				res, err := kahn.Execute(t.Context(), x.graph(&attempts), nil, opts...)
 				x.check(t, int(attempts.Load()), res, err)
-				time.Sleep(2 * time.Hour) // the call that was left behind returns, and changes nothing
+				time.Sleep(2 * time.Hour) // the abandoned call returns, and changes nothing
 				require.Equal(t, kahn.CompensationFailed, must(res.Node("pay")).Compensation)
 			})
 		}
@@ -128,8 +128,8 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 	}
 }
 
-// A compensation two composites deep has failed, and an operator repeats it or declares it done. The run continues in another process
-// before it ends: the graph of an expanded node is asked for again.
+// A compensation two composites deep has failed, and an operator repeats it or declares it done. The process dies before the repair ends, and
+// another process continues the run: it calls the step of the expanded node again for its graph.
 func TestRepairsInsideAfterCrash(t *testing.T) {
 	const path = "S/E/pay"
 	for _, expands := range []bool{false, true} {
@@ -169,7 +169,7 @@ func TestRepairsInsideAfterCrash(t *testing.T) {
 						again := slices.Clone(opts)
 						if stored {
 							again = append(again, kahn.Redrive(nil, names, kahn.Request{Actor: "ann"}), mode)
-						} else { // replaces the snapshot with which the run continued
+						} else { // the new snapshot replaces the earlier one
 							again = append(again[:len(opts)-1], kahn.Redrive(reload(t, res.Snapshot()), names, kahn.Request{Actor: "ann"}), mode)
 						}
 						preview, err := kahn.RedrivePreview(compiled(t, g), reload(t, res.Snapshot()), names, mode)

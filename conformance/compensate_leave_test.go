@@ -14,16 +14,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A compensation whose process dies more than MaxCrashes times in a row has failed, and is not called again. The node's MaxCrashes
-// overrides the option. An attempt that ends, or that is interrupted because the run is left, is not a crash. When an operator repeats the
-// compensation, the count begins at 0.
+// A compensation fails if its process dies during it more than MaxCrashes times in a row. The MaxCrashes of a node overrides the option. An
+// attempt that ends, or that is interrupted because the run is left, is not a crash. If an operator repeats the compensation, the count begins at
+// 0.
 func TestMaxCrashesOfCompensations(t *testing.T) {
 	const dies, leaves, fails, succeeds = "dies", "leaves", "fails", "succeeds"
 	for _, row := range []struct {
 		name  string
-		lives []string // how the attempts to undo the node end
-		most  int      // of the run
-		own   int      // of the node
+		lives []string // how the attempt of each life to undo the node ends
+		most  int      // MaxCrashes of the run
+		own   int      // MaxCrashes of the node
 		want  kahn.Compensation
 		calls int
 	}{
@@ -39,7 +39,7 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 			calls, keys := 0, map[string]bool{}
 			g := graph(
 				kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) { return "receipt", nil }, MaxCrashes: row.own,
-					CompensateRetry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, // crashes, and lives that leave it, do not count as attempts
+					CompensateRetry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, // crashes, and attempts that are interrupted by leaving, do not count
 					Compensate: func(ctx context.Context, s *kahn.Step) error {
 						keys[s.IdempotencyKey()] = true
 						calls++
@@ -99,8 +99,8 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 	}
 }
 
-// A run that is left while it undoes lets the running compensations end, or interrupts them at the end of the Runner's patience, and begins
-// no others. The next life performs the remaining compensations, and only then the cleanup nodes and the end node.
+// If a process leaves a run that is undoing nodes, the running compensations end, or are interrupted when the Runner's patience ends. No other
+// compensation begins. The next process performs the remaining compensations, then the cleanup nodes and the end node.
 func TestCompensatingRunIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		for _, how := range []string{"leave", "patient", "interrupted"} {
@@ -166,8 +166,8 @@ func TestCompensatingRunIsLeft(t *testing.T) {
 	}
 }
 
-// A cancelled run that undoes is left, too, if it has a store: undoing may take long, and the next life continues it. Without a store it
-// undoes everything first.
+// A process may leave a cancelled run that is undoing nodes if the run has a store, and the next process continues. Without a store the run first
+// undoes all its nodes.
 func TestCancelledRunThatUndoesIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("stored ", stored), func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestCancelledRunThatUndoesIsLeft(t *testing.T) {
 	}
 }
 
-// A process whose Serve ends while a run undoes leaves it; another process that serves the store continues it.
+// If the Serve of a process ends while a run undoes nodes, the process leaves the run, and another process that serves the store continues.
 func TestServeEndsWhileCompensating(t *testing.T) {
 	inBubble(t, "serve", func(t *testing.T) {
 		var l undoLog
@@ -226,7 +226,7 @@ func TestServeEndsWhileCompensating(t *testing.T) {
 	})
 }
 
-// A run that undoes cannot be adopted: compensations belong to the graph whose steps they undo.
+// Adopt refuses a run that is undoing nodes: compensations belong to the graph whose steps they undo.
 func TestCompensatingRunIsNotAdopted(t *testing.T) {
 	waits := func(ctx context.Context, _ *kahn.Step) error { <-ctx.Done(); return ctx.Err() }
 	pay := kahn.Node{ID: "pay", Do: succeeds(1), Compensate: waits}

@@ -21,12 +21,12 @@ type deafCache struct{ store.DirCache }
 func (deafCache) Get(context.Context, string) ([]byte, bool, error) { return nil, false, errDisk }
 func (deafCache) Put(context.Context, string, []byte) error         { return errDisk }
 
-// The memo drops the output of a node that was undone: of a step, an item and a sub-graph that is kept as a whole, in memory and in a
-// cache. Outputs of nodes that were not undone, and outputs that another run has made since, are still hits.
+// The memo, in memory and in a cache, drops the output of an undone node: a step, an item, or a sub-graph that is memoized as a whole. Outputs of
+// nodes that were not undone, and outputs that another run has stored since, are still found.
 func TestMemoOfWhatWasUndone(t *testing.T) {
 	for _, kind := range []string{"step", "reads", "map", "sub"} {
 		for _, m := range []*kahn.Memo{{}, {Cache: store.DirCache{Dir: t.TempDir()}}} {
-			var mu sync.Mutex // pay and look run at once
+			var mu sync.Mutex // pay and look run at the same time
 			calls, fails := map[string]int{}, true
 			do := func(_ context.Context, s *kahn.Step) (any, error) {
 				mu.Lock()
@@ -72,7 +72,7 @@ func TestMemoOfWhatWasUndone(t *testing.T) {
 				}
 			}
 			require.Equal(t, 1, calls["look"])
-			fails = true // its hit comes from another run, and is not undone here
+			fails = true // the hit comes from another run, and is not undone here
 			_, err = perform()
 			require.ErrorIs(t, err, errSoldOut)
 			fails = false
@@ -83,7 +83,7 @@ func TestMemoOfWhatWasUndone(t *testing.T) {
 	}
 }
 
-// If the cache fails, nodes are still undone.
+// Nodes are undone even if the cache fails.
 func TestBrokenCacheOfWhatIsUndone(t *testing.T) {
 	undone := 0
 	g := new(kahn.Graph).Add(
@@ -96,7 +96,7 @@ func TestBrokenCacheOfWhatIsUndone(t *testing.T) {
 	require.Equal(t, kahn.CompensationDone, must(res.Node("pay")).Compensation)
 }
 
-// A compensation logs as an attempt does: its lines lie between its beginning and its end. Since it has no output, emitting a chunk only
+// The log lines of a compensation lie between its beginning and its end, as for an attempt. A compensation has no output: emitting a chunk only
 // logs a warning.
 func TestCompensationsLogAndEmit(t *testing.T) {
 	for _, s := range []*store.Memory{nil, {}} {

@@ -17,7 +17,7 @@ import (
 
 var sagaCount = flag.Int("sagas", 400, "random graphs whose compensations are checked")
 
-// tellSaga performs a random saga, stops it in a random way, and returns what is wrong with its end.
+// tellSaga performs a random saga, stops it at a random time and in a random way, and returns the errors that it finds in the end state.
 func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []string) {
 	synctest.Test(t, func(t *testing.T) {
 		w := sagas.New(seed)
@@ -36,7 +36,8 @@ func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []s
 	return res, wrong
 }
 
-// For random graphs, outcomes and stops: effects minus compensations are zero or reported, the order is reverse, and nothing is undone in runs that complete.
+// Random graphs, outcomes and stops: each effect is compensated or reported, the order of compensations is reverse, and a run that completes
+// undoes nothing.
 func TestSagas(t *testing.T) {
 	for depth := range 3 {
 		t.Run(fmt.Sprint("depth ", depth), func(t *testing.T) { sagasOf(t, depth) })

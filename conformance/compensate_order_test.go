@@ -15,7 +15,7 @@ import (
 
 var sagaSteps = []string{"reserve", "charge", "ship", "notify"}
 
-// saga returns the graph of the order in docs/saga.md. do performs a step, or its undo. The notification has no undo.
+// saga returns the graph of the order in docs/saga.md. do performs a step or its compensation. The step notify has no compensation.
 func saga(do func(ctx context.Context, s *kahn.Step, name string) (any, error)) *kahn.Graph {
 	g := &kahn.Graph{Name: "saga"}
 	for i, name := range sagaSteps {
@@ -29,8 +29,8 @@ func saga(do func(ctx context.Context, s *kahn.Step, name string) (any, error)) 
 	return g
 }
 
-// An order is undone in reverse, whichever step fails, and then does not complete. The same holds if the run is cancelled, or takes too
-// long.
+// Whichever step of an order fails, the completed steps are undone in reverse order, and the run does not complete. The same holds if the run is
+// cancelled or times out.
 func TestSagaOfAnOrder(t *testing.T) {
 	for fails, want := range map[string]string{
 		"":        "reserve charge ship notify",

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// shop is a saga whose step ship fails until the goods are there. It records its calls, with the first eight digits of their keys.
+// shop is a saga whose step ship fails until the goods have arrived. shop records its calls, with the first eight digits of their keys.
 type shop struct {
 	calls  []string
 	keys   map[string]string // the last key, by call
@@ -51,7 +51,7 @@ func (s *shop) graph() *kahn.Graph {
 		kahn.Node{ID: "ship", After: []string{"pay"}, Do: do, Compensate: undo})
 }
 
-// While a redriven run performs its nodes again, it says that they were undone before, and not that they are being undone.
+// While a redriven run performs undone nodes again, the run reports that nodes were undone, not that they are being undone.
 func TestCompensationOfARedrivenRun(t *testing.T) {
 	inBubble(t, "it runs again", func(t *testing.T) {
 		sells := false
@@ -75,7 +75,7 @@ func TestCompensationOfARedrivenRun(t *testing.T) {
 	})
 }
 
-// A redrive performs undone nodes again, under new keys, and keeps the other nodes; by a snapshot, and over a store.
+// A redrive performs undone nodes again, under new keys, and keeps the other nodes. The test redrives from a snapshot and over a store.
 func TestRedriveOfCompensatedRun(t *testing.T) {
 	for _, durable := range []bool{false, true} {
 		for _, names := range [][]string{nil, {"ship"}} {
@@ -118,7 +118,7 @@ func TestRedriveOfCompensatedRun(t *testing.T) {
 	}
 }
 
-// A redrive is refused while it is unknown whether a node was undone.
+// A redrive is refused if a compensation of the run has failed.
 func TestRedriveOfFailedCompensation(t *testing.T) {
 	s := &shop{refund: kahn.Permanent(errors.New("no such charge"))}
 	g, memory := s.graph(), new(store.Memory)
@@ -171,7 +171,7 @@ func must[T any](v T, ok bool) T {
 	return v
 }
 
-// A redrive from an iteration on replaces the iterations after it: when a later node fails, each iteration is undone once.
+// A redrive from an iteration of a loop replaces that iteration and the later ones. If a later node fails, each iteration is undone once.
 func TestRedriveFromAnIterationUndoesEachOnce(t *testing.T) {
 	for _, where := range []string{"in memory", "from JSON", "in a store"} {
 		t.Run(where, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// An operator repeats a failed compensation, under its key, or declares it done. This happens in a new epoch that performs nothing else; by
-// a snapshot, over a store, and by a request.
+// An operator repeats a failed compensation, under its old key, or declares it done. The repair is a new epoch of the run, which performs no
+// other node. The test repairs by a snapshot, over a store, and by a request.
 func TestCompensationsAreRepaired(t *testing.T) {
 	ann := kahn.Request{Actor: "ann", Reason: "called the bank"}
 	for _, how := range []string{"snapshot", "store", "request"} {
@@ -74,7 +74,7 @@ func TestCompensationsAreRepaired(t *testing.T) {
 						require.Equal(t, mode == kahn.CompensatedByHand, p.Request.Actor == "ann")
 					}
 				}
-				s.calls, s.sells = nil, true // a redrive charges under another key
+				s.calls, s.sells = nil, true // a redrive charges under a new key
 				from := res.Snapshot()
 				if how != "snapshot" {
 					from = nil
@@ -89,7 +89,7 @@ func TestCompensationsAreRepaired(t *testing.T) {
 	}
 }
 
-// A compensation that has not failed cannot be repaired.
+// The repair of a compensation that has not failed is refused.
 func TestRepairsAreRefused(t *testing.T) {
 	s := new(shop)
 	g := s.graph()

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// undoLog records what its compensation undoes: "b" when it begins, "b." when it has ended.
+// undoLog records the compensations of nodes: "b" when the compensation of b begins, "b." when it has ended.
 type undoLog struct {
 	mu    sync.Mutex
 	lines []string
@@ -41,7 +41,7 @@ func (l *undoLog) undo(_ context.Context, s *kahn.Step) error {
 	return nil
 }
 
-// slow is an undo that takes some time.
+// slow is a compensation that takes some time.
 func (l *undoLog) slow(_ context.Context, s *kahn.Step) error {
 	l.add(s.Path())
 	time.Sleep(10 * ms)
@@ -55,7 +55,8 @@ func succeeds(v any) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return v, nil }
 }
 
-// Successors of a node are undone before it, independent nodes at the same time, and nodes without a compensation delay no other node.
+// The successors of a node are undone before the node, and independent nodes at the same time. A node without a compensation delays no other
+// node.
 func TestCompensationGoesBackwards(t *testing.T) {
 	bothModes(t, "diamond", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -81,7 +82,7 @@ func TestCompensationGoesBackwards(t *testing.T) {
 	})
 }
 
-// Nodes whose effect is unknown are undone, too, except nodes that report no effect, and nodes that did not begin.
+// A node whose effect is unknown is undone, too, but not a node that reports no effect or has not begun.
 func TestCompensationOfUnknownEffects(t *testing.T) {
 	bothModes(t, "all", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -138,7 +139,7 @@ func TestNoCompensationOfCompletedRuns(t *testing.T) {
 	})
 }
 
-// Compensations come after cleanup nodes that have started, and before other cleanup nodes and the end node.
+// Compensations run after cleanup nodes that had started, and before the other cleanup nodes and the end node.
 func TestCompensationBeforeCleanup(t *testing.T) {
 	bothModes(t, "order", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -186,8 +187,8 @@ func TestCompensationBeforeCleanup(t *testing.T) {
 	})
 }
 
-// If the verdict or the failure of an end node fails a completed run, the run is undone afterwards. An end node cannot complete a run that
-// was undone.
+// All nodes have completed, and then the end node fails or its verdict fails the run: the completed nodes are undone. An end node cannot complete
+// a run that was undone.
 func TestCompensationAndVerdicts(t *testing.T) {
 	for name, end := range map[string]kahn.StepFunc{
 		"verdict": succeeds(kahn.EndVerdict{Status: kahn.RunFailed}),
@@ -220,7 +221,7 @@ func TestCompensationAndVerdicts(t *testing.T) {
 	})
 }
 
-// A compensation is attempted ten times, each attempt within its timeout. If all attempts fail, the run fails.
+// A compensation is attempted ten times, and each attempt may take its timeout. If all attempts fail, the run fails.
 func TestCompensationFails(t *testing.T) {
 	bothModes(t, "for good", func(t *testing.T, mode kahn.Mode) {
 		var last error
@@ -288,7 +289,7 @@ func undoneStatuses(r trial) string {
 	return strings.Join(parts, " ")
 }
 
-// A stop begins compensations and does not end them; a second AbortAll does.
+// A stop of the run begins compensations, but does not interrupt running ones. A second AbortAll does.
 func TestCompensationAndStops(t *testing.T) {
 	waits := func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }
 	for name, stop := range map[string]func(*kahn.Run, context.CancelFunc){
@@ -331,7 +332,7 @@ func TestCompensationAndStops(t *testing.T) {
 		require.ErrorIs(t, r.node("a").CompensationErr, bored)
 		require.ErrorIs(t, r.node("late").CompensationErr, bored)
 	})
-	// Completed nodes inside are undone when the attempt of their composite has failed.
+	// If the attempt of a composite fails, the completed nodes inside are undone.
 	do := func(ctx context.Context, s *kahn.Step) (any, error) {
 		if strings.Contains(s.Path(), "[0]") || strings.Contains(s.Path(), "#1") {
 			return 1, nil
@@ -375,7 +376,7 @@ func TestCompensationAndStops(t *testing.T) {
 	}
 }
 
-// Compensations take slots of groups and keys, but not of the run's limit.
+// Compensations take slots of groups and keys, but not slots of the run's limit.
 func TestCompensationTakesSlots(t *testing.T) {
 	bothModes(t, "slots", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -395,7 +396,7 @@ func TestCompensationTakesSlots(t *testing.T) {
 	})
 }
 
-// The step function of the run undoes a node with the kind and config of the compensation, under a separate key, and middleware sees that.
+// The run's step function undoes a node: it sees the kind and config of the compensation, and another idempotency key. Middleware sees the same.
 func TestCompensationByKind(t *testing.T) {
 	bothModes(t, "kind", func(t *testing.T, mode kahn.Mode) {
 		var l undoLog
@@ -431,7 +432,7 @@ func TestCompensationByKind(t *testing.T) {
 	})
 }
 
-// Compile refuses a compensation of a node that is never undone, and an invalid compensation.
+// Compile refuses an invalid compensation, and a compensation of a node that is never undone.
 func TestCompensationIsRefused(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
 	for name, n := range map[string]kahn.Node{
@@ -451,7 +452,7 @@ func TestCompensationIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrBadValue, name)
 		var at *kahn.Problem
 		require.ErrorAs(t, err, &at, name)
-		if !strings.HasPrefix(at.Field, "Compensate") && name != "gate" && name != "trigger" { // gate and trigger have more problems
+		if !strings.HasPrefix(at.Field, "Compensate") && name != "gate" && name != "trigger" { // gates and triggers have further problems
 			t.Errorf("%s: field %q: %v", name, at.Field, err)
 		}
 		if !strings.Contains(err.Error(), "is never undone") && slices.Contains([]string{"cleanup", "end", "gate", "condition", "asks", "trigger"}, name) {
@@ -462,7 +463,7 @@ func TestCompensationIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrNoStep)
 }
 
-// The events of a compensation come after the ends of the nodes and before the end of the run.
+// The events of compensations come after the nodes' end events and before the run's end event.
 func TestCompensationEvents(t *testing.T) {
 	bothModes(t, "events", func(t *testing.T, mode kahn.Mode) {
 		g := graph(kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(_ context.Context, s *kahn.Step) error {
@@ -487,7 +488,7 @@ func TestCompensationEvents(t *testing.T) {
 	})
 }
 
-// A State without a Run undoes nothing, and refuses a graph with compensations.
+// A State without a Run cannot undo nodes, so NewState refuses a graph with compensations.
 func TestCompensationIsRefusedElsewhere(t *testing.T) {
 	g := graph(subgraph("S", graph(kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return nil }})))
 	plan := compiled(t, g)
@@ -496,8 +497,8 @@ func TestCompensationIsRefusedElsewhere(t *testing.T) {
 	require.ErrorContains(t, err, "the graph has nodes with a Compensate, which a Coordinator undoes, and a State does not")
 }
 
-// Nested runs that fail are undone when they end, before their composite is attempted again or its failure is handled. Completed nested
-// runs are undone when the run around them fails, the last iteration first, or by the Compensate of their composite.
+// A nested run that fails is undone when it ends, before its composite is attempted again or a node handles the failure. If the outer run fails,
+// completed nested runs are undone, the last iteration first. If their composite has a Compensate function, this function is called instead.
 func TestCompensationInside(t *testing.T) {
 	step := func(l *undoLog, id string, do kahn.StepFunc, sources ...string) kahn.Node {
 		return kahn.Node{ID: id, Do: do, Compensate: l.undo, After: sources}

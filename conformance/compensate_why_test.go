@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Why says what is being undone, what was undone, what could not be undone, and that cleanup nodes and the end node wait for compensations.
+// Why reports what is being undone, what was undone, what could not be undone, and that cleanup nodes and the end node wait for compensations.
 func TestWhyOfCompensations(t *testing.T) {
 	bothModes(t, "why", func(t *testing.T, mode kahn.Mode) {
 		slow := func(context.Context, *kahn.Step) error { time.Sleep(10 * ms); return nil }

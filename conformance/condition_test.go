@@ -14,7 +14,7 @@ type labeled []string
 
 func (l labeled) BranchLabels() []string { return l }
 
-// TestRouting lists which branches of a condition its output takes. The condition has a branch for each label.
+// TestRouting lists, for outputs of a condition, the branches that run. The condition has a branch for each label.
 func TestRouting(t *testing.T) {
 	type text string
 	yes := "yes"
@@ -89,7 +89,7 @@ func TestNoMatchFails(t *testing.T) {
 	require.ErrorIs(t, r.err, kahn.ErrNoMatch)
 }
 
-// TestTimesFollowTheOrder runs in real time, where workers race for the clock and for the lock; checkEvents looks at times.
+// TestTimesFollowTheOrder: the times of events follow their order. The test runs in real time, where workers read the clock at the same time.
 func TestTimesFollowTheOrder(t *testing.T) {
 	g := layered(300, 30, 3)
 	for range size(20, 4, 20) {

@@ -15,8 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStatusAfterStoreError: a run whose store failed has failed, whatever the statuses of its nodes and the verdict of its
-// end node.
+// TestStatusAfterStoreError: a run whose store fails ends as failed, regardless of the statuses of its nodes and the verdict of its end node.
 func TestStatusAfterStoreError(t *testing.T) {
 	for _, last := range []string{"B", "Z"} {
 		inBubble(t, "the end of "+last+" is not written", func(t *testing.T) { statusAfterStoreError(t, last) })
@@ -49,9 +48,9 @@ func statusAfterStoreError(t *testing.T, last string) {
 	}
 }
 
-// TestNodesAfterStoreError: if the store refuses a transaction with ends of nodes, nodes whose attempts had returned fail with the store's
-// error, whatever they returned. Nodes that had ended without an attempt, and nodes that had not ended, are aborted. What was written
-// before stays.
+// TestNodesAfterStoreError: the store refuses a transaction with the ends of nodes. A node whose attempt had returned fails with the store's
+// error, regardless of the attempt's result. A node that ended in this transaction without an attempt, or had not ended, is aborted. Earlier writes
+// remain.
 func TestNodesAfterStoreError(t *testing.T) {
 	for name, returns := range map[string]kahn.StepFunc{
 		"completed": always(nil),
@@ -73,7 +72,7 @@ func TestNodesAfterStoreError(t *testing.T) {
 						return "left", err
 					}},
 					kahn.Node{ID: "L", In: []kahn.Edge{{From: "A", Label: "left"}}, Do: neverStep(t)},
-					kahn.Node{ID: "R", In: []kahn.Edge{{From: "A", Label: "right"}}, Do: neverStep(t)}, // ends with A
+					kahn.Node{ID: "R", In: []kahn.Edge{{From: "A", Label: "right"}}, Do: neverStep(t)}, // ends in the same transaction as A
 					kahn.Node{ID: "S", After: []string{"A"}, When: func(kahn.View) (bool, error) { return false, nil }, Do: neverStep(t)},
 				), takes(ms), kahn.Durable(broken), kahn.RunID("one"), kahn.Limit(limit))
 				require.Equal(t, kahn.RunFailed, r.Status)
@@ -95,8 +94,8 @@ func TestNodesAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestWavesAfterStoreError: if a wave had settled, but the store failed to write its last node, the wave is open again when the run fails.
-// Its end, and the ends of later waves, are announced once.
+// TestWavesAfterStoreError: the store fails to write the end of a wave's last node, so the wave has not ended when the run fails. The end of
+// this wave, and of each later wave, is still announced once.
 func TestWavesAfterStoreError(t *testing.T) {
 	for _, last := range []string{"A", "B", "Z", ""} {
 		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
@@ -125,7 +124,7 @@ func TestWavesAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestChosenBranchAfterResume: a run that continues takes the branch that was chosen before it was left.
+// TestChosenBranchAfterResume: a branch was chosen before the run was left. The next life takes this branch.
 func TestChosenBranchAfterResume(t *testing.T) {
 	for _, label := range []string{"left", "right"} {
 		inBubble(t, label, func(t *testing.T) {
@@ -141,7 +140,7 @@ func TestChosenBranchAfterResume(t *testing.T) {
 	}
 }
 
-// TestTimesAfterResume: events at the resumption of a run have the time of the resumption.
+// TestTimesAfterResume: events that are logged when a run continues have the time at which the run continues.
 func TestTimesAfterResume(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(gate("G"), after("B", "G"), after("C", "B"))
@@ -165,8 +164,8 @@ func TestTimesAfterResume(t *testing.T) {
 	})
 }
 
-// TestLeftAtEveryDepth: a run that was left while it had ready nodes comes to rest together with its nested runs at any depth, and the next
-// life performs the remaining nodes.
+// TestLeftAtEveryDepth: a run is left while it has ready nodes. The run suspends together with its nested runs at any depth, and the next life
+// performs the remaining nodes.
 func TestLeftAtEveryDepth(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		inBubble(t, fmt.Sprint("limit ", limit), func(t *testing.T) {

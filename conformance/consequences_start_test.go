@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestAttemptsAfterStoreError: an attempt whose start was not written never began, and neither the Result nor the events count it. An
-// attempt that began before, and is only entered again, counts.
+// TestAttemptsAfterStoreError: an attempt counts in the Result and in the events only if its start was written. An attempt counts, too, if the
+// write of its start succeeded, and only the write of its continuation after a wait failed.
 func TestAttemptsAfterStoreError(t *testing.T) {
 	fenced := func(from int) (*brokenStore, *int) {
 		starts := 0
@@ -26,7 +26,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 		node     kahn.Node
 		step     kahn.StepFunc
 		options  []kahn.Option
-		from     int // the first start that the store refuses
+		from     int // the number of the first start that the store refuses
 		attempts int
 	}{
 		"the first":  {kahn.Node{ID: "A"}, nop, nil, 1, 0},
@@ -51,12 +51,12 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 	}
 }
 
-// TestAdmittedAfterStoreError: the store is told that a node's inputs were accepted while the step runs. If that write fails, the attempt
-// has not begun according to events and Result.
+// TestAdmittedAfterStoreError: the store gets the acceptance of a node's inputs while the step runs. If this write fails, events and Result show
+// that the attempt has not begun.
 func TestAdmittedAfterStoreError(t *testing.T) {
 	inBubble(t, "the commit is refused", func(t *testing.T) {
 		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
-			if c.Sequence > 1 && len(c.Started) == 0 { // other commits make the node ready, or begin the attempt that judges its inputs
+			if c.Sequence > 1 && len(c.Started) == 0 { // other commits report the node as ready, or begin the attempt
 				return kahn.ErrFenced
 			}
 			return nil
@@ -70,8 +70,8 @@ func TestAdmittedAfterStoreError(t *testing.T) {
 	})
 }
 
-// TestStartIsShownWhenItIsWritten: an attempt's start becomes durable at the same time as its event, so that whatever ends the run at that
-// moment finds both or neither.
+// TestStartIsShownWhenItIsWritten: the start of an attempt and its event become durable at the same time. If the run ends at that moment, the
+// store has both or neither.
 func TestStartIsShownWhenItIsWritten(t *testing.T) {
 	for _, late := range []time.Duration{0, 1} {
 		inBubble(t, fmt.Sprintf("the lease is lost %v later", late), func(t *testing.T) {

@@ -17,14 +17,14 @@ type keyType string
 
 const key keyType = "key"
 
-// stop is one way in which the context of an attempt ends before the attempt does.
+// stop is a way in which the context of an attempt ends before the attempt returns.
 type stop struct {
 	name  string
 	node  kahn.Node
 	opts  []kahn.Option
 	act   func(run *kahn.Run, cancel context.CancelCauseFunc) // 10 ms into the run
-	after time.Duration                                       // after the start, when the context ends
-	cause error                                               // errors.Is of context.Cause
+	after time.Duration                                       // when the context ends, from the start
+	cause error                                               // matches context.Cause
 	err   error
 	nodes string
 }
@@ -44,7 +44,7 @@ func stops() []stop {
 			10 * ms, errHost, context.Canceled, "A:X"},
 		{"AbortAll without a reason", kahn.Node{}, nil, func(run *kahn.Run, _ context.CancelCauseFunc) { run.AbortAll(nil) },
 			10 * ms, kahn.ErrAborted, context.Canceled, "A:X"},
-		// No deadline of this context has passed, although the reason is a DeadlineExceeded.
+		// The reason of the stop is a DeadlineExceeded of the host, but no deadline of this context has passed.
 		{"AbortAll for somebody's deadline", kahn.Node{}, nil, func(run *kahn.Run, _ context.CancelCauseFunc) { run.AbortAll(late) },
 			10 * ms, late, context.Canceled, "A:X"},
 		{"the caller", kahn.Node{}, nil, func(_ *kahn.Run, cancel context.CancelCauseFunc) { cancel(errHost) },
@@ -111,7 +111,7 @@ func TestContextCause(t *testing.T) {
 	}
 }
 
-// An attempt's context is made on first use. A first use after the end gives the same results.
+// An attempt's context is created on first use. It gives the same results if the first use comes after its end.
 func TestContextAskedLate(t *testing.T) {
 	asks := map[string]func(s stop, t *testing.T, ctx context.Context){
 		"Done": func(s stop, t *testing.T, ctx context.Context) { <-ctx.Done() },
@@ -149,7 +149,7 @@ func TestContextAskedLate(t *testing.T) {
 	}
 }
 
-// Contexts derived from an attempt's context end with it, for the same reason, as those of package context do.
+// Contexts derived from an attempt's context end together with it, for the same reason, as contexts of package context do.
 func TestContextChildren(t *testing.T) {
 	for _, s := range stops() {
 		inBubble(t, s.name, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestContextChildren(t *testing.T) {
 					t.Error("the AfterFunc cannot be stopped")
 				}
 
-				// Children that end by themselves leave the parent alone.
+				// A child context that ends does not end its parent.
 				short, cancel := context.WithTimeout(ctx, ms)
 				defer cancel()
 				<-short.Done()
@@ -186,7 +186,7 @@ func TestContextChildren(t *testing.T) {
 				}
 
 				<-ctx.Done()
-				time.Sleep(ms) // AfterFunc runs on a goroutine of its own
+				time.Sleep(ms) // AfterFunc calls its function on another goroutine
 				for what, child := range map[string]context.Context{
 					"WithCancel": withCancel, "WithCancelCause": withCause, "WithTimeout": withTimeout, "WithValue": withValue, "a grandchild": deep,
 				} {
@@ -254,7 +254,7 @@ func TestContextIdentity(t *testing.T) {
 			if s.Value(key) != "value" || s.Value(keyType("unknown")) != nil || s.Value(nil) != nil {
 				t.Errorf("values %v, %v", s.Value(key), s.Value(keyType("unknown")))
 			}
-			s.Done() // now a real context is behind it
+			s.Done() // from here on s wraps a real context
 			if s.Value(key) != "value" || s.Value(keyType("unknown")) != nil {
 				t.Errorf("values %v, %v", s.Value(key), s.Value(keyType("unknown")))
 			}
@@ -267,9 +267,9 @@ func TestContextDeadline(t *testing.T) {
 	const none = -1
 	for name, row := range map[string]struct {
 		node   kahn.Node
-		run    time.Duration // the run's timeout
-		caller time.Duration // the caller's
-		want   time.Duration // after the start of the run
+		run    time.Duration // timeout of the run
+		caller time.Duration // timeout of the caller's context
+		want   time.Duration // the expected deadline, from the start of the run
 	}{
 		"none":                       {want: none},
 		"of the attempt":             {kahn.Node{Timeout: 10 * ms}, 30 * ms, 40 * ms, 10 * ms},
@@ -346,7 +346,7 @@ func TestContextDeadline(t *testing.T) {
 	})
 }
 
-// When the step function has returned, its context has ended, however the function returned.
+// An attempt's context has ended once the step function has returned or called Goexit.
 func TestContextAfterReturn(t *testing.T) {
 	for name, do := range map[string]kahn.StepFunc{
 		"completed": takes(0),
@@ -368,12 +368,12 @@ func TestContextAfterReturn(t *testing.T) {
 					if asked {
 						child, cancel := context.WithCancel(ctx)
 						context.AfterFunc(child, cancel)
-						go func() { <-ctx.Done() }() // a leak, if the context did not end
+						go func() { <-ctx.Done() }() // leaks if the context does not end
 						children, dones = append(children, child), append(dones, ctx.Done())
 					}
 					return do(ctx, s)
 				})
-				for i, done := range dones { // channels obtained before the end are closed, too
+				for i, done := range dones { // channels that were obtained before the end are closed
 					<-done
 					if children[i].Err() != context.Canceled {
 						t.Error("a child goes on")
@@ -455,7 +455,7 @@ func TestContextOfCleanup(t *testing.T) {
 		})
 	}
 
-	// The stop comes while the cleanup node runs already.
+	// The cleanup node already runs when the stop comes.
 	inBubble(t, "a stop while it runs", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(after("A"), kahn.Node{ID: "K", Cleanup: true, Do: takes(time.Second)}), untilStopped, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C K:ok", "cancelled")
@@ -491,7 +491,7 @@ func TestContextOfCleanup(t *testing.T) {
 		}
 	}
 
-	// Nothing else bounds a cleanup node: without a bound on its fallback the run might never end.
+	// Only CleanupTimeout bounds a cleanup node, so it must also bound the fallback. Otherwise the run might never end.
 	inBubble(t, "its fallback is bounded, too", func(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "K", Cleanup: true, Do: always(errStep), Fallback: func(ctx context.Context, _ error) (any, error) {
 			if _, ok := ctx.Deadline(); !ok {
@@ -508,7 +508,7 @@ func TestContextOfCleanup(t *testing.T) {
 	})
 }
 
-// ownContext is a context that package context does not know.
+// ownContext is a context of a type that package context does not know.
 type ownContext struct {
 	context.Context
 	done chan struct{}
@@ -545,8 +545,7 @@ func TestForeignContext(t *testing.T) {
 	})
 }
 
-// All parts of a context appear to end at once: when Err returns an error, Done is closed, there is a cause, and a new child
-// has ended.
+// All properties of a context change at once: if Err returns an error, Done is closed, Cause returns an error, and a new child has ended.
 func TestContextEndsAtOnce(t *testing.T) {
 	rounds := size(1000, 150, 10_000)
 	for name, stop := range map[string]struct {
@@ -562,7 +561,7 @@ func TestContextEndsAtOnce(t *testing.T) {
 				started := make(chan struct{})
 				run, err := kahn.Start(t.Context(), graph(after("A")), func(ctx context.Context, _ *kahn.Step) (any, error) {
 					done := ctx.Done()
-					for range 100 { // children to cancel, so that ending takes a moment
+					for range 100 { // many children make the cancellation take longer
 						_, cancel := context.WithCancel(ctx)
 						defer cancel()
 					}

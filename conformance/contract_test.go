@@ -181,7 +181,7 @@ func TestContract(t *testing.T) {
 		r.expect("A:C", "cancelled")
 	})
 
-	// No user code runs under the run's lock, and a node whose inputs are being judged has not started: it is ready.
+	// No user code runs under the run's lock. A node whose inputs are being checked is ready, not running.
 	inBubble(t, "ready while it is judged", func(t *testing.T) {
 		judging, release := make(chan struct{}), make(chan struct{})
 		g := graph(kahn.Node{ID: "A", InputSchema: shape{func(any) []kahn.Violation {

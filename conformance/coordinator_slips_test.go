@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// JSON that a foreign worker writes by hand is read as a reply, or causes an error that names the defect. No failure is taken for a
-// success.
+// A worker in another language writes replies by hand. The Coordinator reads such JSON as a reply, or returns an error that names the defect. It
+// never reads a failure as a success.
 func TestRepliesOfOtherMakes(t *testing.T) {
 	for text, want := range map[string]string{
 		`{}`:                                      `<nil>, <nil>`,
@@ -58,7 +58,7 @@ func TestRepliesOfOtherMakes(t *testing.T) {
 	require.Equal(t, "t", c.Run().Waiting()[0].Token)
 }
 
-// Errors about values name the field, and in a map the first bad entry by name.
+// The error for a value that cannot be encoded names the field, and for a map the first bad key.
 func TestCallsThatCannotBeEncoded(t *testing.T) {
 	for want, v := range map[string]any{
 		`params "b": value cannot be encoded: type func()`:         kahn.Call{Params: map[string]any{"a": 1, "b": func() {}, "c": func() {}}},
@@ -74,7 +74,7 @@ func TestCallsThatCannotBeEncoded(t *testing.T) {
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"upstream": {"a": 1, "b": {"$type": "order"}}}`), &c), `upstream "b": bad value: type "order" is not registered`)
 }
 
-// An error names the exported type and its field, and no unexported type.
+// The error for a call that cannot be decoded names the exported type and its field, and no unexported type.
 func TestCallsThatCannotBeRead(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"attempt": "one"}`:     "cannot unmarshal string into Go struct field kahn.Call.attempt of type int",
@@ -132,8 +132,8 @@ func TestCoordinatorSlips(t *testing.T) {
 	require.ErrorIs(t, st.Drive(func(machine.Task) {}, nil), kahn.ErrBadValue)
 }
 
-// A Coordinator's work per step does not depend on the number of steps, whether the steps run side by side, one after the other, as items,
-// or each with a deadline and a retry.
+// The Coordinator's cost per step does not grow with the number of steps: for parallel steps, chains, items, and steps with deadlines and
+// retries.
 func TestCoordinatorGrowth(t *testing.T) {
 	policy := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
 	shapes := map[string]func(n int) *kahn.Graph{
@@ -184,7 +184,7 @@ func TestCoordinatorGrowth(t *testing.T) {
 		}
 		t.Logf("%s: %.1f objects and %.2f us a step of %d, %.1f and %.2f of %d", name, objects[0], 1e6*took[0], sizes[0], objects[1], 1e6*took[1], sizes[1])
 		require.Less(t, objects[1], 1.5*objects[0], "%s: the objects that a step takes grow with their number", name)
-		if long() { // time is measured only in the long mode, where nothing else uses the processors
+		if long() { // time is measured only in the long mode, where no other test uses the processors
 			require.Less(t, took[1], 6*took[0], "%s: the time that a step takes grows with their number", name)
 		}
 	}

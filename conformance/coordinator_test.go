@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// react runs the scenario to its end like drive, but without polling: an effect takes all tasks whenever there are new ones, and effects on
-// the nodes observe how they end. Completions come in random order, mixed with duplicate and late ones.
+// react performs the scenario as drive does, but without polling: an effect takes all tasks as soon as there are any, and effects on the nodes
+// record how the nodes end. Completions come in random order, mixed with duplicate and late completions.
 func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Option) (*kahn.Plan, *machine.State) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 	return plan, st
 }
 
-// TestBegin begins nodes that the coordinator chooses, not the best ones.
+// TestBegin: a coordinator may begin a ready node that is not the best one.
 func TestBegin(t *testing.T) {
 	var g kahn.Graph
 	g.Groups = []kahn.Group{{Name: "one", Limit: 1}}

@@ -18,11 +18,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// This file tests rules at the edges of features that no test of the feature happened to cover: the first node, the other edge, the empty
-// id.
+// This file tests edge cases that the tests of the features do not cover: the first node, the second edge, the empty id.
 
-// The error about a parameter that no edge delivers names the members of an output that lacks the key, but not the members of an output
-// whose edge is not taken.
+// If no edge delivers a parameter, the error lists the members of the outputs that lack an edge's key. It omits the outputs of edges that
+// are not taken.
 func TestMissingParameterOfACatchEdge(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Do: yields(0, map[string]any{"rows": 1})}, kahn.Node{ID: "Z", Do: takes(time.Second)}, kahn.Node{ // Z ends after A
@@ -34,7 +33,7 @@ func TestMissingParameterOfACatchEdge(t *testing.T) {
 	})
 }
 
-// Each node with a sub-graph has the plan of the sub-graph, including the first node.
+// Plan.Sub returns the plan of each node's sub-graph, including the first node's.
 func TestSubOfEveryNode(t *testing.T) {
 	inner := graph(after("x"))
 	p := compiled(t, graph(subgraph("first", inner), after("plain"), subgraph("last", inner)))
@@ -45,7 +44,7 @@ func TestSubOfEveryNode(t *testing.T) {
 	require.Nil(t, p.Sub(3))
 }
 
-// The choices of a gate belong to its wait: there are none before the gate waits, and none after it was answered.
+// A gate has choices only while it waits: none before, and none after its answer.
 func TestChoicesOfAGateThatDoesNotWait(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Do: takes(time.Second)}, kahn.Node{ID: "G", After: []string{"A"}, Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"go", "hold"}}},
@@ -69,7 +68,7 @@ func TestChoicesOfAGateThatDoesNotWait(t *testing.T) {
 	})
 }
 
-// A memoized result takes no token: the next node starts as if the memoized node did not exist.
+// A memoized result takes no rate token: the next node starts as if the memoized node did not exist.
 func TestMemoTakesNoToken(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		memo := new(kahn.Memo)
@@ -84,7 +83,7 @@ func TestMemoTakesNoToken(t *testing.T) {
 	})
 }
 
-// A parameter whose edges disagree is one problem, however many edges it has.
+// Several edges that disagree about one parameter are reported as one problem.
 func TestMergeConflictIsToldOnce(t *testing.T) {
 	in := func(from, merge string) kahn.Edge { return kahn.Edge{From: from, Param: "p", Merge: merge} }
 	_, err := graph(after("A"), after("B"), after("C"), kahn.Node{ID: "J", In: []kahn.Edge{in("A", kahn.MergeArray), in("B", kahn.MergeConcat), in("C", kahn.MergeArray)}}).Compile()
@@ -92,7 +91,7 @@ func TestMergeConflictIsToldOnce(t *testing.T) {
 	require.Equal(t, 1, strings.Count(err.Error(), kahn.ErrMergeConflict.Error()), err)
 }
 
-// The first parameter that cannot be merged is the reason of the failure.
+// If several parameters cannot be merged, the failure names the first one.
 func TestFirstMergeThatFails(t *testing.T) {
 	bothModes(t, "", func(t *testing.T, mode kahn.Mode) {
 		in := func(from, param string) kahn.Edge {
@@ -109,7 +108,7 @@ func TestFirstMergeThatFails(t *testing.T) {
 	})
 }
 
-// An idempotency key belongs to a graph: AllowGraphChange is for a run that continues, not for another run with the key.
+// An idempotency key belongs to one graph. AllowGraphChange lets a run continue with another graph, but does not let another run use the key.
 func TestKeyOfAnotherGraph(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		s := new(kahn.IdempotencyStore)
@@ -119,7 +118,7 @@ func TestKeyOfAnotherGraph(t *testing.T) {
 	})
 }
 
-// The id of the stored run does not make an exception: a caller with another graph does not join the run of a key.
+// A caller with another graph does not join the run of a key, even if the caller also names the id of the stored run.
 func TestKeyOfAnotherGraphWithTheRunsID(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		opts := []kahn.Option{kahn.Idempotent(new(kahn.IdempotencyStore), "k"), kahn.Durable(new(store.Memory)), kahn.RunID("r")}
@@ -129,7 +128,7 @@ func TestKeyOfAnotherGraphWithTheRunsID(t *testing.T) {
 	})
 }
 
-// A cleanup node may state the rule that it has anyway.
+// A cleanup node may set the join rule that cleanup nodes have by default.
 func TestCleanupWithItsOwnRule(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Join: kahn.AllDone})
@@ -137,8 +136,8 @@ func TestCleanupWithItsOwnRule(t *testing.T) {
 	})
 }
 
-// When a host encodes a snapshot, the snapshot stays as it is: a run that continues from it in the same process has the very payload with
-// which it was fired, with the fields that no encoding keeps.
+// Encoding a snapshot does not change it. A run that continues from it in the same process has the same payload value, including fields that JSON
+// omits.
 func TestEncodingKeepsThePayload(t *testing.T) {
 	type parcel struct {
 		ID   int
@@ -160,7 +159,7 @@ func TestEncodingKeepsThePayload(t *testing.T) {
 	})
 }
 
-// A sub-graph without a schema compiler uses the compiler of the graph around it, at any depth; a sub-graph with a compiler uses its own.
+// A sub-graph without a schema compiler uses the compiler of the enclosing graph, at any depth. A sub-graph with a compiler uses its own.
 func TestSchemasOfSubGraphs(t *testing.T) {
 	schema := func() *kahn.Graph { return graph(kahn.Node{ID: "A", InputSchema: map[string]any{}}) }
 	g := graph(subgraph("S", graph(subgraph("T", schema()))))
@@ -177,12 +176,12 @@ func TestSchemasOfSubGraphs(t *testing.T) {
 	require.ErrorContains(t, err, "own")
 }
 
-// noShapes is a compiler that knows no schema.
+// noShapes is a schema compiler that refuses every schema.
 type noShapes struct{}
 
 func (noShapes) Compile(any) (kahn.Contract, error) { return nil, errors.New("own rules") }
 
-// Each call of bulk.Cancel without an id is a new request, with the same id for all runs of the call.
+// A call of bulk.Cancel without a request id creates one new id, which it uses for all runs of the call.
 func TestBulkCancelWithoutAnID(t *testing.T) {
 	s := new(postings)
 	for _, id := range []string{"a", "b"} {
@@ -212,7 +211,7 @@ func (s *postings) Post(ctx context.Context, run string, q store.Request) (bool,
 	return s.Memory.Post(ctx, run, q)
 }
 
-// A run that has not ended is running: it is not degraded, and has no cause.
+// A run that has not ended has the status running, is not degraded, and has no cause.
 func TestRunStatusBeforeTheEnd(t *testing.T) {
 	p := compiled(t, graph(after("A"), after("B", "A")))
 	st, err := kahn.NewState(p)
@@ -221,7 +220,7 @@ func TestRunStatusBeforeTheEnd(t *testing.T) {
 	require.Equal(t, []any{kahn.RunRunning, false, kahn.CauseNone}, []any{status, degraded, cause})
 }
 
-// A step's result means the same to a coordinator of a State as to a Run: the end node can neither wait nor be skipped.
+// A coordinator of a State gets the same outcome for a step's result as a Run does: an end node can neither wait nor be skipped.
 func TestConcludeSuspension(t *testing.T) {
 	p := compiled(t, graph(after("A"), kahn.Node{ID: "Z", Kind: kahn.KindEnd, After: []string{"A"}}))
 	for id, want := range map[string]map[error]kahn.Status{
@@ -236,7 +235,7 @@ func TestConcludeSuspension(t *testing.T) {
 	}
 }
 
-// There is only one path to a node inside a composite: only a loop has iterations, and only a map has items.
+// A path to a node inside a composite must be exact: only loops have iterations, and only maps have items.
 func TestPathsThatLookAlmostRight(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		inner := func() *kahn.Graph { return graph(kahn.Node{ID: "x", Do: takes(time.Second)}) }
@@ -263,7 +262,7 @@ func TestPathsThatLookAlmostRight(t *testing.T) {
 	})
 }
 
-// A map is degraded if any of its items is, and so is the run.
+// A map is degraded if one of its items is degraded, and so is the run.
 func TestDegradedItem(t *testing.T) {
 	for _, bad := range []int{0, 1, 2} {
 		bothModes(t, fmt.Sprint("item ", bad), func(t *testing.T, mode kahn.Mode) {
@@ -280,7 +279,7 @@ func TestDegradedItem(t *testing.T) {
 	}
 }
 
-// A cleanup node only observes: running after a failure does not handle the failure, even if the node follows a catch edge.
+// A cleanup node that runs after a failure does not handle the failure, even if a catch edge leads to the cleanup node.
 func TestCleanupHandlesNothing(t *testing.T) {
 	bothModes(t, "", func(t *testing.T, mode kahn.Mode) {
 		catch := kahn.Node{ID: "C", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}
@@ -290,8 +289,8 @@ func TestCleanupHandlesNothing(t *testing.T) {
 	})
 }
 
-// Leaving a run cannot interrupt a condition, which has no context: an error that the condition returns meanwhile is its own, and the
-// condition is not evaluated again.
+// A condition has no context, so leaving a run cannot interrupt it. An error that the condition returns meanwhile counts, and the condition is
+// not evaluated again.
 func TestConditionThatFailsWhileTheRunIsLeft(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		goOn := make(chan bool)
@@ -303,21 +302,21 @@ func TestConditionThatFailsWhileTheRunIsLeft(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		go func() { time.Sleep(ms); close(goOn) }()
-		_ = rn.Shutdown(ctx) // returns an error, since the run was interrupted
+		_ = rn.Shutdown(ctx) // returns an error, because Shutdown interrupted the run
 		res, _ := run.Wait()
 		n, _ := res.Node("C")
 		require.Equal(t, []any{kahn.Failed, kahn.CauseConditionError}, []any{n.Status, n.Cause.Kind})
 	})
 }
 
-// Serve polls the store once in each interval, give or take a tenth.
+// Serve polls the store once per interval, with a jitter of a tenth.
 func TestServePollsEvenly(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		s, g := new(served), flow("w")
 		x := s.service(g)
 		x.Poll = time.Minute
 		end := serve(t, new(kahn.Runner), x)
-		time.Sleep(time.Minute + 6*time.Second) // the first two
+		time.Sleep(time.Minute + 6*time.Second) // the first two polls
 		s.mu.Lock()
 		before := s.dues
 		s.mu.Unlock()
@@ -329,7 +328,8 @@ func TestServePollsEvenly(t *testing.T) {
 	})
 }
 
-// An error boundary judges failures of nodes above it instead of a node that follows both, even if there are many boundaries.
+// A node follows a failed node and an error boundary below this failed node. Only the boundary judges the failure, even if the node follows many
+// such pairs.
 func TestManyBoundariesAboveANode(t *testing.T) {
 	for _, n := range []int{1, 4, 12} {
 		bothModes(t, fmt.Sprint(n), func(t *testing.T, mode kahn.Mode) {
@@ -347,7 +347,7 @@ func TestManyBoundariesAboveANode(t *testing.T) {
 	}
 }
 
-// Reporting a check for a node that waits for no check changes nothing, and is counted.
+// Reporting a check of a node that waits for no check has no effect, and is counted as stale.
 func TestStaleChecksAreCounted(t *testing.T) {
 	p := compiled(t, graph(after("A")))
 	st, err := kahn.NewState(p)

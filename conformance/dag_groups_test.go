@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Groups and labels of branches are checked even in graphs with other problems, and in nested graphs.
+// Compile checks groups and branch labels even in graphs with other problems, and in nested graphs.
 func TestGroupsAndLabelsBesideOtherProblems(t *testing.T) {
 	t.Parallel()
 	wanted := []string{
@@ -69,8 +69,8 @@ func TestGroupsAndLabelsBesideOtherProblems(t *testing.T) {
 	}
 }
 
-// TestUndeclaredGroups checks nested graphs, some of them used twice, against an independent search. If a node names a group, the node's
-// graph or a graph around it must declare the group; otherwise Compile reports a problem of the node.
+// TestUndeclaredGroups compares Compile with an independent search, on nested graphs, some of which are used twice. If neither the node's
+// graph nor an enclosing graph declares a node's group, Compile reports a problem of the node.
 func TestUndeclaredGroups(t *testing.T) {
 	t.Parallel()
 	names := []string{"a", "b", "c", "d"}

@@ -46,7 +46,7 @@ func TestGraphKeepsEveryField(t *testing.T) {
 	}
 }
 
-// something sets a value to a non-zero value.
+// something returns a non-zero value of v's type.
 func something(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
@@ -88,8 +88,8 @@ func sameParts(t *testing.T, want, got reflect.Value) {
 	}
 }
 
-// TestPlanResolvesNodesOfItsOwn compiles a graph whose Defaults change its nodes: the graph itself stays unchanged, and another graph of
-// the same nodes can have other defaults.
+// TestPlanResolvesNodesOfItsOwn: the Defaults of a graph change the nodes of the plan, but not the nodes of the graph. Another graph of the same
+// nodes can have other defaults.
 func TestPlanResolvesNodesOfItsOwn(t *testing.T) {
 	t.Parallel()
 	build := func(d kahn.Defaults) (*kahn.Graph, *kahn.Plan) {
@@ -132,7 +132,7 @@ func TestPlanResolvesNodesOfItsOwn(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A change of any field of the default policy is in the next plan.
+// If any field of the default policy changes, the next plan contains the change.
 func TestChangedDefaultPolicyIsCompiled(t *testing.T) {
 	t.Parallel()
 	g := graph(after("a"))

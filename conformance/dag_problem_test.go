@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Every problem says which part of the graph has it, and what was probably meant.
+// Every problem names the part of the graph that has it, and suggests a correction.
 func TestProblemTellsItsPlace(t *testing.T) {
 	t.Parallel()
 	nested := func(sub *kahn.Graph) *kahn.Graph {
@@ -84,7 +84,7 @@ func groups(g *kahn.Graph, names ...string) *kahn.Graph {
 	return g
 }
 
-// The error text of a Problem that a host makes, or has decoded, is the host's, with the place.
+// A Problem that a host creates or decodes renders the host's error text and the place.
 func TestProblemOfAHost(t *testing.T) {
 	t.Parallel()
 	why := errors.New("no")

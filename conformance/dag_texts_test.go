@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// namedNode is a guard text: the id of one node, or an input that begins with a dollar sign. "(" does not parse.
+// namedNode is a parsed guard text: the id of a node, or a dollar sign and the name of an input. Only the text "(" does not parse.
 type namedNode string
 
 func (e namedNode) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
@@ -33,8 +33,8 @@ func (namedNodes) Parse(text string) (kahn.Expression, error) {
 	return namedNode(text), nil
 }
 
-// Guards, conditions and tests of loops are checked even in graphs with other problems. If edges are among these problems, the ancestors of
-// a node are unknown, and only names that no node has are problems.
+// Compile checks the texts of guards, conditions and loop tests even in graphs with other problems. If edges have problems, the ancestors of a
+// node are unknown, and only a name that no node has is reported.
 func TestTextsBesideOtherProblems(t *testing.T) {
 	t.Parallel()
 	sub := func() *kahn.Graph { return new(kahn.Graph).Add(kahn.Node{ID: "inner"}) }

@@ -122,7 +122,7 @@ func TestDecision(t *testing.T) {
 	})
 
 	inBubble(t, "snapshots and stores keep it", func(t *testing.T) {
-		// G is answered while W waits. W continues in another life with its own answer; H is answered early.
+		// G is answered while W waits. W continues in another life with its own answer. H is answered before it waits.
 		g := graph(gate("G"), gate("W"), gate("H", "W"), after("B", "H"))
 		store := new(store.Memory)
 		for name, first := range map[string][]kahn.Option{"snapshot": nil, "store": {kahn.Durable(store), kahn.RunID("r")}} {

@@ -23,40 +23,39 @@ import (
 // byCoordinator is the name of the test that repeats the scenarios.
 const byCoordinator = "TestScenariosByCoordinator"
 
-// blocking has the rows in which a function that the Coordinator evaluates waits for something, so that its host waits, too.
+// blocking lists test rows in which the Coordinator evaluates a function that blocks, so that the Coordinator's host blocks, too.
 var blocking = []string{
 	"/a_mock_is_stopped_like_a_step",
 	"/249_a_test_that_ignores_the_end_of_the_run", "/254_a_bystander_of_a_failure_leads_to_nothing",
 	"/269_the_run's_default_policy,_a_timeout_and_a_panic_are_as_final",
 }
 
-// notAtDesk has the other runs that a desk cannot perform: a function of the graph ends the goroutine, or the test checks the identity of
-// an error.
+// notAtDesk lists further runs that a desk cannot perform: a function of the graph calls Goexit, or the test compares the identity of an error.
 var notAtDesk = []string{"Panic/158_context.Canceled,_wrapped 1", "Loop/249_a_test_that_ends_its_goroutine 1"}
 
-// notRepeated has the scenarios about features that a Coordinator refuses, or about a Runner.
+// notRepeated lists scenarios about features that a Coordinator refuses, or about a Runner.
 var notRepeated = []string{"Memo", "Idempotency", "Store", "Shutdown"}
 
-// byCoordinatorCounts counts the runs of the repeated tests: runs by a Coordinator, runs with a step at home among them, and by reason the
-// runs that a Coordinator cannot perform.
+// byCoordinatorCounts counts the runs of the repeated tests: all runs by a Coordinator, the runs in which a step was called with the run's Step,
+// and, by reason, the runs that a Coordinator cannot perform.
 var byCoordinatorCounts struct {
 	sync.Mutex
 	runs, home, desk int
 	refused          map[string]int
 
-	seen map[string]int  // the runs of each test
-	slow map[string]bool // the runs that a desk cannot perform: the host acts meanwhile, or a step takes time, is stopped, or does not go through JSON
+	seen map[string]int  // the number of runs of each test
+	slow map[string]bool // the runs that a desk cannot perform: the host acts during the run, or a step takes time, is stopped, or has values without JSON
 }
 
-// notByCoordinator has the reasons why a Coordinator cannot perform a run of the scenarios, each with the number of such runs.
+// notByCoordinator lists the reasons why a Coordinator cannot perform a run of the scenarios, with the number of such runs.
 var notByCoordinator = map[string]int{
-	"the end of a context stops it":                                 109, // 100 of them in one row about a race
+	"the end of a context stops it":                                 109, // 100 of these runs belong to one row about a race
 	"a function that the Coordinator evaluates waits for something": 4,
 }
 
-// TestScenariosByCoordinator repeats the scenarios with runs that startRun lets a Coordinator drive. The host calls steps on goroutines,
-// since many of them take time, and passes their values as JSON if these can be encoded. Then the test repeats the runs whose steps take no
-// time at a desk: on one goroutine, without a clock, and with only JSON between the Coordinator and the steps.
+// TestScenariosByCoordinator repeats the scenarios with runs that startRun lets a Coordinator drive. The host calls steps on goroutines, since
+// many steps take time, and passes their values as JSON where possible. Then a desk repeats the runs whose steps take no time. A desk has one
+// goroutine and no clock, and only JSON passes between the Coordinator and the steps.
 func TestScenariosByCoordinator(t *testing.T) {
 	scenarios := map[string]func(*testing.T){
 		"Cancel": TestScenarioCancel, "Abort": TestScenarioAbort, "Cleanup": TestScenarioCleanup, "Merge": TestScenarioMerge,
@@ -88,7 +87,7 @@ func TestScenariosByCoordinator(t *testing.T) {
 	require.GreaterOrEqual(t, c.desk, 252, "a run that was at a desk is not any more")
 }
 
-// scenarioNames finds the tests of scenarios.
+// scenarioNames returns the names of the tests that are scenarios.
 func scenarioNames(t *testing.T) (names []string) {
 	files, err := filepath.Glob("*_test.go")
 	require.NoError(t, err)
@@ -105,7 +104,7 @@ func scenarioNames(t *testing.T) (names []string) {
 
 var scenarioFunc = regexp.MustCompile(`(?m)^func TestScenario([A-Z]\w+)\(t \*testing.T\) \{$`)
 
-// atDesk is the name of the part of TestScenariosByCoordinator that uses a desk.
+// atDesk is the name of the subtest of TestScenariosByCoordinator that uses a desk.
 const atDesk = "Desk"
 
 // runName returns a name for a run: the test that performs it, and its number among the runs of this test.
@@ -118,8 +117,7 @@ func runName(t testing.TB) string {
 	return fmt.Sprint(name, " ", c.seen[t.Name()])
 }
 
-// byCoordinatorTo begins a run that a Coordinator drives, if the test is a repeated one. It returns nil if a Coordinator cannot perform the
-// run.
+// byCoordinatorTo begins a run that a Coordinator drives. It returns nil if the test is not repeated or a Coordinator cannot perform the run.
 func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
 	if !strings.HasPrefix(t.Name(), byCoordinator) {
 		return nil, nil
@@ -153,7 +151,7 @@ func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn
 		c.desk++
 		d := desk{t: t, c: k, step: step, leaves: ends == leaves, now: time.Now()}
 		_, _ = d.lead(plan)
-		time.Sleep(time.Until(d.now)) // the test continues at the time of the desk
+		time.Sleep(time.Until(d.now)) // the test continues when the desk's time is reached
 	default:
 		c.runs++
 		c.slow[name] = ends == hosted
@@ -168,8 +166,8 @@ type hallway struct {
 	c       *kahn.Coordinator
 	step    kahn.StepFunc
 	replies chan hallwayReply
-	home    bool // some step was called with the Step of the run
-	leaves  bool // the run ends when it waits for signals
+	home    bool // whether a step was called with the Step of the run
+	leaves  bool // whether the run is left once it waits only for signals
 	name    string
 }
 
@@ -178,7 +176,7 @@ type hallwayReply struct {
 	reply kahn.Reply
 }
 
-// serveOn serves on separate goroutines: if user code that the Coordinator evaluates ends one, the next continues.
+// serveOn drives the run on a goroutine. If user code that the Coordinator evaluates calls Goexit, serveOn starts the next goroutine.
 func (h *hallway) serveOn() {
 	var serve func()
 	serve = func() {
@@ -215,7 +213,7 @@ func (h *hallway) serve() {
 		case <-h.c.Wake():
 			h.c.Advance(time.Now())
 		case <-h.c.Run().Done():
-			_, _ = h.c.Result() // delivers to the sinks, if another goroutine has ended the run
+			_, _ = h.c.Result() // delivers to the sinks if another goroutine has ended the run
 			return
 		}
 	}
@@ -232,7 +230,7 @@ func (h *hallway) begin(s *kahn.Step) {
 	data, err := json.Marshal(call)
 	perform := func() (any, error) { return step(s, s) }
 	if err == nil && json.Unmarshal(data, &away) == nil {
-		perform = func() (any, error) { // results keep their identity, which tests check
+		perform = func() (any, error) { // results are passed unencoded: tests compare their identity
 			on := kahn.NewStep(s, away, s)
 			return step(on, on)
 		}
@@ -258,7 +256,7 @@ func (h *hallway) begin(s *kahn.Step) {
 	}()
 }
 
-// atHome counts the run as a run with steps at home.
+// atHome counts the run as a run in which a step was called with the run's Step.
 func (h *hallway) atHome() {
 	if h.home {
 		return

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestDriveAndRunsBeginTheSame performs every row of the matrix twice in lockstep: by effects on WorkSignal, and with the workers of a Run.
-// After each end of a step both have begun the same attempts, since both ask the State whether there is work.
+// TestDriveAndRunsBeginTheSame performs every row of the matrix twice in lockstep: by effects on WorkSignal, and with the workers of a Run. Both
+// ask the State for work, so after each end of a step both have begun the same attempts.
 func TestDriveAndRunsBeginTheSame(t *testing.T) {
 	t.Parallel()
 	rows, err := readMatrix("testdata/matrix.txt")
@@ -34,7 +34,7 @@ func TestDriveAndRunsBeginTheSame(t *testing.T) {
 	require.Greater(t, begun, 1000)
 }
 
-// lockstep performs the scenario both ways, and returns how many attempts were begun.
+// lockstep performs the scenario both ways, and returns the number of attempts begun.
 func (s *scenario) lockstep(t *testing.T, name string, opts ...kahn.Option) (total int) {
 	plan, err := s.graph.Compile()
 	require.NoError(t, err)

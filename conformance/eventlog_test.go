@@ -37,7 +37,7 @@ func ids(events []kahn.Event) string {
 }
 
 func TestEventReaders(t *testing.T) {
-	// A chain of three: run.started, three events a node, run.completed.
+	// A chain of three nodes has these events: run.started, three events per node, run.completed.
 	three := graph(after("A"), after("B", "A"), after("C", "B"))
 	const last = 11
 
@@ -180,7 +180,7 @@ func TestEventReaders(t *testing.T) {
 	})
 }
 
-// A log that keeps few events, or none, still delivers all events to its sinks. Its readers get an error for the gap.
+// A log that keeps few events, or none, still delivers all events to its sinks. A reader that is behind gets a GapError.
 func TestRetention(t *testing.T) {
 	const nodes = 1000
 	for _, retain := range []int{0, 1, 100, 10_000} {

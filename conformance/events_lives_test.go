@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// indices renders the delta indices of every path, in the order in which the paths first emitted.
+// indices renders the delta indices of each path. The paths are in the order of their first delta.
 func (r trial) indices() string {
 	var paths []string
 	byPath := map[string][]int{}
@@ -49,13 +49,13 @@ func emits(n int, next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// TestDeltasOfAllAttempts: a client drops deltas whose indices it has seen. So the indices of a node continue to increase if the node, a
-// composite around it at any depth, or the run is attempted again.
+// TestDeltasOfAllAttempts: a client drops deltas with indices that it has seen. So the delta indices of a node must keep increasing when the
+// node, a composite around it, or the run is attempted again.
 func TestDeltasOfAllAttempts(t *testing.T) {
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}
 	inBubble(t, "composites", func(t *testing.T) {
 		calls := map[string]int{}
-		// x fails in its odd calls, and y, which follows x, in its first three: so T fails twice, and S once.
+		// x fails in each odd call, and y, which follows x, in its first three calls. So T fails twice, and S once.
 		step := emits(1, func(_ context.Context, s *kahn.Step) (any, error) {
 			calls[s.Path()]++
 			if n := calls[s.Path()]; s.ID() == "x" && n%2 == 1 || s.ID() == "y" && n <= 3 {
@@ -117,8 +117,8 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	})
 
 	inBubble(t, "crashed", func(t *testing.T) {
-		// Life 1 ends when the store fails with the commit of C, while A, and x inside S, are in the middle of their attempts. Their deltas
-		// from before the beginning of B are kept.
+		// Life 1 ends when the store refuses the commit of C, while A and S/x are in the middle of their attempts. Their deltas from before the
+		// start of B are kept.
 		db := &brokenStore{Store: new(store.Memory)}
 		db.commit = func(c store.Commit) error {
 			if endsOf(c, "C") {
@@ -163,9 +163,9 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	})
 }
 
-// TestEventsOfCrashes lets the store fail at every write of random runs in turn, as if the process had died there, and continues from the
-// stored run. The confirmed events of the first life and the events of the second life form one stream, and the nodes have the statuses of
-// an uninterrupted run. The content of a transaction depends on how long the host's code and the store take.
+// TestEventsOfCrashes lets the store fail at each write of random runs in turn, as if the process died there, and continues from the stored run.
+// The confirmed events of the first life and the events of the second life must form one stream, and the nodes must have the statuses of an
+// uninterrupted run. The store and the host's code take random times, since these decide what a transaction contains.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes, seams := size(8, 2, 400), 0, 0
@@ -188,8 +188,8 @@ func TestEventsOfCrashes(t *testing.T) {
 	}
 }
 
-// TestEventsWithTheirFacts: a process dies after an event was shown, while the host's code for which its node waits has not returned. The
-// next life does not announce the event again.
+// TestEventsWithTheirFacts: a process dies while the host's code runs for a node, after readers have seen the node's event. The next life does
+// not log the event again.
 func TestEventsWithTheirFacts(t *testing.T) {
 	t.Parallel()
 	pass := func(c *cutter, id string) kahn.Node {
@@ -224,7 +224,7 @@ func TestEventsWithTheirFacts(t *testing.T) {
 	}
 }
 
-// crashAtEveryWrite continues a run after a crash at each of its writes. seams is the number of cases in which readers had seen the last
+// crashAtEveryWrite crashes a run at each of its writes in turn, and continues it. seams counts the cases in which readers had seen the last
 // stored event.
 func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.Duration) (crashes, seams int) {
 	c.more = []kahn.Option{kahn.RunID("one")}
@@ -258,7 +258,7 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 			}
 			whole = append(slices.Clone(first[:kept]), c.events...)
 			seams++
-		default: // no reader has seen the last stored event, and a reader after it would get a gap error
+		default: // no reader has seen the last stored event, so a reader that continues after it would get a GapError
 		}
 		if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
 			t.Errorf("%s, write %d: %v\n%s", name, failing, err, eventText(whole))
@@ -270,8 +270,8 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 	return crashes, seams
 }
 
-// TestCheckerOfTheLastLife: a step that was answered in an earlier life is queued, and is cancelled, or left again, before it continues.
-// From the last life alone the checker cannot know for which attempt it was queued, until the node's next event says so.
+// TestCheckerOfTheLastLife: a step that was answered in an earlier life is queued. It is cancelled, or the run is left again, before the step
+// continues. If the checker gets only the last life's events, the node's next event is the first that says which attempt was queued.
 func TestCheckerOfTheLastLife(t *testing.T) {
 	for _, cancel := range []bool{false, true} {
 		inBubble(t, "", func(t *testing.T) {
@@ -319,7 +319,7 @@ func TestCheckerOfTheLastLife(t *testing.T) {
 	}
 }
 
-// TestCheckerAtSeams breaks the seams between the lives of a run, in ways that the checker of events must find.
+// TestCheckerAtSeams changes the events where one life ends and the next begins, in ways that the checker of events must detect.
 func TestCheckerAtSeams(t *testing.T) {
 	inBubble(t, "resumed", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}}, gate("G", "A"), after("C", "B", "G"))
@@ -359,7 +359,7 @@ func TestCheckerAtSeams(t *testing.T) {
 				t.Errorf("%s: not found\n%s", name, eventText(events))
 			}
 		}
-		// From the later part alone the checker knows less, but must still find errors in what it knows.
+		// If the checker gets only the later events, it must still find the errors among these.
 		last := slices.Clone(r.events[find(event.NodeInvalidated, "B", 1)-1:])
 		if err := kahntest.CheckEvents(g, r.Result, last); err != nil {
 			t.Fatalf("%v\n%s", err, eventText(last))
@@ -376,8 +376,8 @@ func TestCheckerAtSeams(t *testing.T) {
 	})
 }
 
-// TestWavesOfARedriveOfNothing: if a run was left in the middle of a wave and a redrive repeats no node, the run continues in that wave. If
-// the redrive repeats a node, it starts a new epoch, whose waves count from the start again.
+// TestWavesOfARedriveOfNothing: a run was left in the middle of a wave. If a redrive repeats no node, the run continues in that wave. If the
+// redrive repeats a node, it starts a new epoch of the run, which counts waves from the beginning.
 func TestWavesOfARedriveOfNothing(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
@@ -408,7 +408,7 @@ func TestWavesOfARedriveOfNothing(t *testing.T) {
 				checkEvents(t, g, res, events)
 				want := 1
 				if fails {
-					want += min(life, 1) // A is held while G waits: the second redrive finds it ready
+					want += min(life, 1) // G waits, and A is not started because of it: the second redrive finds A ready
 				}
 				require.Equal(t, want, started, eventText(events))
 				run, err = rn.Redrive(t.Context(), "r", nil, kahn.Request{})

@@ -20,7 +20,7 @@ type fruit struct {
 	Name string `json:"name"`
 }
 
-// TestEventOutputsOnce: an output is encoded once for all readers of the events.
+// TestEventOutputsOnce: each output is encoded once, for all readers of the events together.
 func TestEventOutputsOnce(t *testing.T) {
 	t.Parallel()
 	give := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
@@ -42,13 +42,14 @@ func TestEventOutputsOnce(t *testing.T) {
 					outputs++
 				}
 			}
-			if outputs != 3 { // of A, of x, and of S
+			if outputs != 3 { // the outputs of A, of x and of S
 				t.Errorf("%d outputs", outputs)
 			}
 		})
 	}
 	readers.Wait()
-	// An output is encoded when its node ends, and again for the events. x and S have the same output, and last and the run do, too.
+	// An output is encoded when its node ends, and once more for the events. The nodes x and S have the same output, and so do the
+	// node "last" and the run.
 	for value, most := range map[string]int{"output of A": 2, "output of x": 4, "last output": 3} {
 		if n := codec.times[value]; n > most || n < 2 {
 			t.Errorf("%s was encoded %d times", value, n)
@@ -56,7 +57,7 @@ func TestEventOutputsOnce(t *testing.T) {
 	}
 }
 
-// By option events carry outputs as plain JSON, up to a bound.
+// With the option EventOutputs events contain outputs as plain JSON, up to a size limit.
 func TestEventOutputs(t *testing.T) {
 	t.Parallel()
 	give := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
@@ -121,12 +122,12 @@ func TestEventOutputs(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 
-// halfWritten is a codec whose texts end too early.
+// halfWritten is a codec that returns incomplete JSON.
 type halfWritten struct{ kahn.Types }
 
 func (halfWritten) Encode(any) (json.RawMessage, error) { return json.RawMessage(`{"name":`), nil }
 
-// slowCodec asks the run for its counts whenever it is called: under the run's lock this would deadlock.
+// slowCodec is a codec that asks the run for its counts. If it were called under the run's lock, this would deadlock.
 type slowCodec struct {
 	kahn.Types
 	run func() *kahn.Run
@@ -158,7 +159,7 @@ func TestEventOutputsWithoutLock(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A failure that no node handles is left to the end of its graph.
+// If no node handles a failure, the event of the failed node says that the failure is routed to the end of the graph.
 func TestRoutedToEnd(t *testing.T) {
 	t.Parallel()
 	catch := func(id, from string, causes ...kahn.CauseKind) kahn.Node {
@@ -189,7 +190,7 @@ func TestRoutedToEnd(t *testing.T) {
 	})
 }
 
-// The last event says whether a stop was requested, even if nothing was left to stop. Observers of nodes get the id of the run.
+// The run's last event says whether a stop was requested, even if no node was running. Observers of nodes get the run's id.
 func TestCancellationRequested(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "ends", func(t *testing.T) {

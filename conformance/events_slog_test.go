@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// timeless returns a logger that writes texts without times, trace ids and the other attributes that are dropped.
+// timeless returns a logger that writes text without times, trace ids and the attributes in dropped.
 func timeless(w *bytes.Buffer, level slog.Level, dropped ...string) *slog.Logger {
 	dropped = append(dropped, slog.TimeKey, "trace_id")
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -29,7 +29,7 @@ func timeless(w *bytes.Buffer, level slog.Level, dropped ...string) *slog.Logger
 	}}))
 }
 
-// The events of nodes are logged with kind and label, also inside composites. A Runner may have the option for all of its runs.
+// The log lines of nodes have the node's kind and label, also inside composites. A Runner may set the option LogTo for all its runs.
 func TestLogTo(t *testing.T) {
 	t.Parallel()
 	g := graph(
@@ -70,11 +70,11 @@ func TestLogTo(t *testing.T) {
 	}
 }
 
-// logged executes a graph as run 7, whose events it logs and checks.
+// logged executes a graph as the run "7", logs its events to logger, and checks the events.
 func logged(t *testing.T, g *kahn.Graph, step kahn.StepFunc, logger *slog.Logger, opts ...kahn.Option) {
 	t.Helper()
 	var rec kahntest.Recorder
-	res, _ := kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID("7"), kahn.OnEvent(event.LogTo(logger)), kahn.OnEvent(rec.Add))...) // res has the error
+	res, _ := kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID("7"), kahn.OnEvent(event.LogTo(logger)), kahn.OnEvent(rec.Add))...) // res has the same error
 	require.NoError(t, kahntest.CheckEvents(g, res, rec.Events()))
 }
 
@@ -133,7 +133,7 @@ level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed tot
 	}
 }
 
-// The size of an output is logged if events have it. A handled failure is not left to the end of the graph.
+// If events contain outputs, their size is logged. A handled failure is not logged as routed to the end of the graph.
 func TestLogOfOutputs(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {

@@ -55,7 +55,8 @@ func TestScenarioEvents(t *testing.T) {
 		if got := types(r.events); !slices.Equal(got, want) {
 			t.Errorf("got      %q\nexpected %q", got, want)
 		}
-		// The parent of each event: A's own last event; the end of A for the condition; the condition's end for its branches.
+		// The parent of each event. A's events have A's previous event as their parent, the condition's first event has the end of A, and the
+		// first events of the branches have the end of the condition.
 		parents := []uint64{0, 1, 2, 3, 3, 3, 6, 7, 8, 9, 9, 9, 12, 13, 14, 15, 15, 17, 18, 18, 20}
 		for i, e := range r.events {
 			if e.Parent != parents[i] {
@@ -197,7 +198,7 @@ func TestScenarioEvents(t *testing.T) {
 	})
 }
 
-// A run without a given trace derives its trace id from its run id: the digits of a UUID, else a hash.
+// The trace id of a run without a given trace is the digits of its run id if this is a UUID, and otherwise a hash of the run id.
 func TestTraceID(t *testing.T) {
 	for id, want := range map[string]string{
 		"018f3c1e-7a2b-7c3d-8e4f-5a6b7c8d9e0f": "018f3c1e7a2b7c3d8e4f5a6b7c8d9e0f",
@@ -216,7 +217,7 @@ func TestTraceID(t *testing.T) {
 	}
 }
 
-// A stalled sink does not delay the run, is reported, and gets all events when it continues.
+// A stalled sink does not delay the run. The stall is reported, and the sink gets all events once it continues.
 func TestStalledSink(t *testing.T) {
 	inBubble(t, "an hour", func(t *testing.T) {
 		rec := newRecorder()
@@ -245,7 +246,7 @@ func TestStalledSink(t *testing.T) {
 	})
 }
 
-// The checker of event streams finds the errors in one.
+// The checker of event streams finds each error that is planted in a stream.
 func TestEventChecker(t *testing.T) {
 	g := graph(
 		kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: ms}},
@@ -314,7 +315,7 @@ func TestEventChecker(t *testing.T) {
 		"another status": alter(find(event.NodeAborted, "C", 1), func(e *kahn.Event) { e.Type = event.NodeCancelled }),
 	} {
 		events := bug(slices.Clone(r.events))
-		for i := range events { // so that the ids do not reveal the bug
+		for i := range events { // new ids, which do not reveal the planted error
 			events[i].ID = uint64(i + 1)
 		}
 		if err := kahntest.CheckEvents(g, r.Result, events); err == nil {
@@ -330,8 +331,7 @@ func TestEventChecker(t *testing.T) {
 	}
 }
 
-// Allocations for events, per node: none without readers; with a sink one to box node.completed, and one for a block of the log every 64
-// events.
+// Allocations for events, per node: without readers none; with a sink one for node.completed, and one block of the log per 64 events.
 func TestAllocationsOfEvents(t *testing.T) {
 	const nodes = 1000
 	var g kahn.Graph

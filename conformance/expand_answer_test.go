@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// asks waits for an answer, and returns it.
+// asks is a step that waits for an answer and returns it.
 func asks(_ context.Context, s *kahn.Step) (any, error) {
 	if v, ok := s.Resumed(); ok {
 		return v, nil
@@ -27,8 +27,8 @@ func asks(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, kahn.Suspend("", nil, nil)
 }
 
-// expandedAsks returns graphs whose node E is expanded into a graph with a waiting node, and the paths of E and of the waiting node. The
-// step of E calls slow before it returns its graph.
+// expandedAsks returns graphs in which the step of node E returns a graph with a waiting node, and the paths of both nodes. The step of E calls
+// slow before it returns its graph.
 func expandedAsks(slow func(ctx context.Context) error) map[string]struct {
 	g     *kahn.Graph
 	waits string
@@ -63,8 +63,8 @@ func expandedAsks(slow func(ctx context.Context) error) map[string]struct {
 	}
 }
 
-// TestAnswersInsideOfExpandedNodes: an answer that comes while the step is called again for its graph is kept, at any depth, and however
-// that life ends.
+// TestAnswersInsideOfExpandedNodes: while a step is called again for its graph, an answer arrives for a node of that graph. The answer is kept,
+// at any depth, and however that life of the run ends.
 func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 	var slow func(ctx context.Context) error
 	graphs := expandedAsks(func(ctx context.Context) error { return slow(ctx) })
@@ -106,7 +106,7 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 					leave := func(rn *kahn.Runner, _ *kahn.Run, _ *mortal) {
 						ctx, cancel := context.WithCancel(t.Context())
 						cancel()
-						_ = rn.Shutdown(ctx) // ctx has ended: Shutdown does not wait
+						_ = rn.Shutdown(ctx) // the context has ended, so Shutdown does not wait
 					}
 					slow = func(context.Context) error { return nil }
 					res, err := live(nil, leave)
@@ -165,8 +165,8 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 	}
 }
 
-// TestAnswersAndDeadlines: an answer that came before the deadline of its gate is delivered, even if the gate's graph is known only after
-// the deadline. An answer after the deadline is refused, and not acknowledged.
+// TestAnswersAndDeadlines: an answer that came before the deadline of its gate is delivered, even if the step returns the gate's graph only after
+// the deadline. A later answer is refused.
 func TestAnswersAndDeadlines(t *testing.T) {
 	t.Parallel()
 	ask := func() *kahn.Graph {
@@ -177,7 +177,7 @@ func TestAnswersAndDeadlines(t *testing.T) {
 			for _, how := range []string{"signalled", "posted", "signalled and killed", "posted and killed"} {
 				expanded, killed := strings.HasPrefix(waits, "E"), strings.HasSuffix(how, "killed")
 				if !late && !expanded {
-					continue // the life after the deadline finds the gate answered
+					continue // the life that begins after the deadline finds the gate answered
 				}
 				inBubble(t, fmt.Sprintf("%s, %s, late %v", shape, how, late), func(t *testing.T) {
 					takes := time.Duration(0)

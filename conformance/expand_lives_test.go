@@ -14,11 +14,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// planner is a step that returns graphs, and records its calls.
+// planner has a step that returns graphs and records its calls.
 type planner struct {
 	paths
 	graphs expansions
-	states []any // the saved states that the step of an expanded node got
+	states []any // the saved states with which the step was called
 }
 
 func (p *planner) step(step kahn.StepFunc) kahn.StepFunc {
@@ -163,7 +163,7 @@ func TestExpandGoesOn(t *testing.T) {
 		if n := r.node("E"); n.Attempts != 1 {
 			t.Errorf("E is %+v", n)
 		}
-		r.count(event.NodeStarted, "E", 2) // the second time when the nodes inside continue
+		r.count(event.NodeStarted, "E", 2) // E starts a second time when the nodes inside continue
 	})
 	for _, limit := range []int{0, 1, 2} {
 		inBubble(t, fmt.Sprintf("a step that is interrupted returns its graph, limit %d", limit), func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestExpandGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * ms)
-			if err := run.CancelNode("S"); err != nil { // its cleanup still runs
+			if err := run.CancelNode("S"); err != nil { // the cleanup node inside still runs
 				t.Error(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -330,7 +330,7 @@ func TestExpandWaits(t *testing.T) {
 		r.expect("E:ok", "completed")
 		checkEvents(t, g, res, r.events)
 	})
-	// Encoding a value takes 20 ms; expansions that take less become known meanwhile.
+	// Encoding a value takes 20 ms, and steps that take less return their graphs during the encoding.
 	for name, test := range map[string]struct {
 		node    string
 		graphs  expansions
@@ -412,7 +412,7 @@ func TestExpandWaits(t *testing.T) {
 			return step(ctx, s)
 		}
 		names := []string{"D/S/b", "D/a", "D/S/c"}
-		for n := range len(names) + 1 { // how many expansions become known before the snapshot
+		for n := range len(names) + 1 { // the number of steps that return their graphs before the snapshot
 			run, err := kahn.Start(t.Context(), g, slow, kahn.Resume(r.Snapshot()))
 			if err != nil {
 				t.Fatal(err)

@@ -76,7 +76,7 @@ func TestScenarioExpand(t *testing.T) {
 			t.Errorf("E is %+v", n)
 		}
 		r = try(t, graph(after("E")), expands(takes(ms), expansions{"E": graph()}))
-		r.expect("E:ok", "completed") // nothing to do
+		r.expect("E:ok", "completed") // the graph is empty
 	})
 	inBubble(t, "inputs", func(t *testing.T) {
 		inner := graph(kahn.Node{ID: "x", Ports: []kahn.Port{{Name: "in", Required: true}}})
@@ -169,7 +169,7 @@ func TestExpandReleasesSlots(t *testing.T) {
 	inBubble(t, "tokens", func(t *testing.T) {
 		r := try(t, graph(after("E")), expands(takes(0), expansions{"E": graph(after("x"), after("y"))}), kahn.Rate{Starts: 1, Per: 10 * ms})
 		r.expect("E:ok", "completed")
-		if r.Duration != 20*ms { // three starts
+		if r.Duration != 20*ms { // three starts, one per 10 ms
 			t.Errorf("it took %v", r.Duration)
 		}
 	})
@@ -342,7 +342,7 @@ func TestExpandFails(t *testing.T) {
 	})
 }
 
-// outputs is a contract of one value.
+// outputs is a contract to which exactly one string conforms.
 type outputs string
 
 func (c outputs) Check(v any) []kahn.Violation {
@@ -465,7 +465,7 @@ func TestExpandIsMemoized(t *testing.T) {
 	})
 }
 
-// TestExpandPlain: many workers perform nodes while another node is expanded.
+// TestExpandPlain: many workers perform plain nodes while another node is expanded.
 func TestExpandPlain(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph)

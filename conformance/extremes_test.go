@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The largest number of every option and field works like any other: nothing is truncated, nothing overflows.
+// Every option and field accepts its largest number: no number is truncated or overflows.
 func TestExtremeNumbers(t *testing.T) {
 	t.Parallel()
 	const longest = time.Duration(math.MaxInt64)
@@ -96,7 +96,7 @@ func TestExtremeNumbers(t *testing.T) {
 						}
 						return 1, nil
 					}
-					g.Add(kahn.Node{ID: "before", Do: takes(ms)}, n) // so that the clock is not at zero
+					g.Add(kahn.Node{ID: "before", Do: takes(ms)}, n) // the clock then is past zero when n begins
 					if nested {
 						inner := g
 						g = graph(kahn.Node{ID: "S", Sub: inner, Timeout: n.Timeout, OverallTimeout: n.OverallTimeout, Priority: n.Priority})
@@ -106,7 +106,7 @@ func TestExtremeNumbers(t *testing.T) {
 						opts = append(opts, c.opt)
 					}
 					r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
-						hour := time.AfterFunc(time.Hour, func() { run.Cancel() }) // else one that hangs would hang the test
+						hour := time.AfterFunc(time.Hour, func() { run.Cancel() }) // otherwise a run that hangs would hang the test
 						t.Cleanup(func() { hour.Stop() })
 					}, opts...)
 					if r.Status != kahn.RunCompleted || calls != 2 {
@@ -118,7 +118,8 @@ func TestExtremeNumbers(t *testing.T) {
 	}
 }
 
-// notOver returns an error if a context has no time left, or if package context thinks so.
+// notOver returns an error if the deadline of a context has passed, or if the context or a child of it
+// has ended.
 func notOver(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && !d.After(time.Now()) {
 		return fmt.Errorf("the deadline is %v, now is %v", d, time.Now())
@@ -139,7 +140,7 @@ func TestNumbersThatMeanNothing(t *testing.T) {
 	}{
 		"AtLeast(0)":     {kahn.Node{After: two, Join: kahn.AtLeast(0)}, kahn.ErrBadJoin},
 		"AtLeast(-1)":    {kahn.Node{After: two, Join: kahn.AtLeast(-1)}, kahn.ErrBadJoin},
-		"AtLeast(2^24)":  {kahn.Node{After: two, Join: kahn.AtLeast(1 << 24)}, kahn.ErrBadJoin}, // 2^24 has no bit among the lower 24
+		"AtLeast(2^24)":  {kahn.Node{After: two, Join: kahn.AtLeast(1 << 24)}, kahn.ErrBadJoin}, // the lower 24 bits of 2^24 are zero
 		"AtLeast(2^32)":  {kahn.Node{After: two, Join: kahn.AtLeast(1<<32 + 1)}, kahn.ErrBadJoin},
 		"AtLeast(max)":   {kahn.Node{After: two, Join: kahn.AtLeast(math.MaxInt)}, kahn.ErrBadJoin},
 		"MaxIterations":  {kahn.Node{Sub: graph(after("z")), Loop: loop(math.MinInt)}, kahn.ErrBadValue},
@@ -183,7 +184,7 @@ func TestNumbersThatMeanNothing(t *testing.T) {
 	}
 }
 
-// Times that add up over the lives of a run saturate, too.
+// Times that are summed over the lives of a run saturate instead of overflowing.
 func TestExtremeTimesGoOn(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	inBubble(t, "a gate", func(t *testing.T) {

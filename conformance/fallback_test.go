@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestFallbackIsTheLastWord: no attempt follows a fallback, however the fallback ends.
+// TestFallbackIsTheLastWord: a node is not attempted again after its fallback, however the fallback ends.
 func TestFallbackIsTheLastWord(t *testing.T) {
 	inBubble(t, "Goexit after its time is up", func(t *testing.T) {
 		var c calls
@@ -37,7 +37,7 @@ func TestFallbackIsTheLastWord(t *testing.T) {
 		}
 	})
 	inBubble(t, "an overall timeout that passes as the step returns", func(t *testing.T) {
-		for range size(2000, 200, 2000) { // either may come first
+		for range size(2000, 200, 2000) { // the order in which the timeout passes and the step returns is random
 			g := graph(kahn.Node{ID: "A", OverallTimeout: 5 * ms, Do: fails(5 * ms),
 				Fallback: func(ctx context.Context, _ error) (any, error) {
 					select {
@@ -55,7 +55,7 @@ func TestFallbackIsTheLastWord(t *testing.T) {
 	})
 }
 
-// TestLastErrBelongsToItsAttempt: later errors of the node do not change an attempt's LastErr.
+// TestLastErrBelongsToItsAttempt: the LastErr of an attempt does not change when the node fails later.
 func TestLastErrBelongsToItsAttempt(t *testing.T) {
 	inBubble(t, "of an abandoned first attempt", func(t *testing.T) {
 		said := make(chan error)
@@ -71,7 +71,7 @@ func TestLastErrBelongsToItsAttempt(t *testing.T) {
 	})
 }
 
-// TestCleanupMembersOfAGroup: a failing group does not stop its cleanup nodes.
+// TestCleanupMembersOfAGroup: the failure of a group does not stop cleanup nodes of the group.
 func TestCleanupMembersOfAGroup(t *testing.T) {
 	inBubble(t, "run on", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Groups: []string{"g"}, Do: fails(10 * ms)}, kahn.Node{ID: "B", Groups: []string{"g"}, Do: untilStopped},

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The runs from which the files in testdata/formats were taken. They use only features of the versions that wrote the files, and are never
-// changed: later features get new runs.
+// The functions of this file make the runs that are stored in testdata/formats. Never change them: they use only features of the versions that
+// wrote the files. Later features get new functions.
 
 // plainLeft returns a graph with an example of each feature: data, a retry, a caught failure, a branch, a waiting step, a waiting gate, and
 // a gate that was answered before it was reached.
@@ -103,7 +103,7 @@ func nestedStep(_ context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// firedLeft returns a graph in which a trigger starts a part.
+// firedLeft returns a graph of two parts, each behind its own trigger. A run that fires one trigger has only that trigger's part.
 func firedLeft() *kahn.Graph {
 	return new(kahn.Graph).Add(
 		kahn.Node{ID: "push", Kind: kahn.KindTrigger},

@@ -22,17 +22,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// leftRun is a run that was saved in a file: in the middle, as after a crash, or when all remaining nodes waited.
+// leftRun is a run that was saved in a file: in the middle, as a crash would leave it, or once all remaining nodes waited.
 type leftRun struct {
 	graph    func() *kahn.Graph
 	step     kahn.StepFunc
 	opts     []kahn.Option
-	crash    time.Duration // when the first file was written
-	statuses string        // at the end of the run
+	crash    time.Duration // when the file of the crash was written
+	statuses string        // expected at the end of the run
 	status   kahn.RunStatus
 	degraded bool
-	output   string              // of the last node
-	calls    map[string][]string // the steps that the next life calls, by the moment at which the run was saved
+	output   string              // expected from the last node
+	calls    map[string][]string // the steps that the next life must call, by the moment at which the run was saved
 }
 
 var leftRuns = map[string]leftRun{
@@ -63,7 +63,7 @@ var leftRuns = map[string]leftRun{
 // answers are the signals for waiting nodes.
 var answers = map[string]any{"approve": "yes", "confirm": "ann", "ask": "both", "S/g": "yes", "M[1]": "B", "L#2/turn": "go"}
 
-// Runs that former versions saved in files continue with their values, waits and answers, and no step of an ended node is called again.
+// Runs that former versions saved in files continue with their values, waits and answers. No step of an ended node is called again.
 func TestFormats(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/formats/*/*.json")
@@ -82,8 +82,8 @@ func TestFormats(t *testing.T) {
 	require.Equal(t, []string{"1-snapshots", "2-stores", "3-names", "4-inside", "5-fired", "6-answers", "7-parts", "8-specs", "9-signals"}, slices.Sorted(maps.Keys(versions)))
 }
 
-// goOn continues a run from a file until the run ends. In each life it answers the nodes that wait. lost says that the early answer to
-// confirm is not in the file.
+// goOn continues a run from a file until the run ends. In each life it answers the nodes that wait. lost says that the file lacks the early
+// answer to the gate "confirm".
 func goOn(t *testing.T, name string, data []byte, lost bool) {
 	what, form, _ := strings.Cut(strings.TrimSuffix(name, ".json"), ".")
 	run, moment, _ := strings.Cut(what, "-")
@@ -142,9 +142,9 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 	require.Equal(t, left.calls[moment], calls)
 }
 
-// storeWith returns a store that has a run already.
+// storeWith returns a store that contains a run.
 func storeWith(t *testing.T, r store.Run) store.Store {
-	if r.Created.IsZero() { // as former versions stored it
+	if r.Created.IsZero() { // former versions stored no creation time
 		r.Created = time.Now()
 	}
 	s := new(store.Memory)
@@ -199,7 +199,7 @@ func TestWriteFormats(t *testing.T) {
 				live, err := kahn.Start(t.Context(), g, left.step, append(opts, kahn.OnEvent(func(e kahn.Event) { events = append(events, e) }))...)
 				require.NoError(t, err)
 				if run == "plain" {
-					require.NoError(t, live.Signal(context.Background(), "confirm", kahn.Decision{Value: "ann", ID: "1"})) // before the gate is reached
+					require.NoError(t, live.Signal(context.Background(), "confirm", kahn.Decision{Value: "ann", ID: "1"})) // confirm is answered before the run reaches it
 				}
 				write := func(moment string) {
 					var v any = live.Snapshot()

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// tape reads decisions from fuzz data; after its end every decision is zero.
+// tape draws decisions from fuzz data. When the data are used up, every decision is zero.
 type tape struct{ data []byte }
 
 func (t *tape) next(n int) int {
@@ -26,8 +26,8 @@ func (t *tape) next(n int) int {
 	return b % n
 }
 
-// FuzzGraph builds any graph from bytes, sensible or not. A graph that compiles must run to its end in every mode, with a correct stream of
-// events and the same statuses. Otherwise the error must say why the graph does not compile.
+// FuzzGraph builds a graph, valid or not, from bytes. A graph that compiles must run to its end in every mode, with valid events and the same
+// statuses. For any other graph the error must say why the graph does not compile.
 func FuzzGraph(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 1, 2})

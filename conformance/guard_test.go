@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// phrases is an evaluator for a few known texts. It cannot parse any other text.
+// phrases is an evaluator that parses only a few known texts.
 type phrases map[string]expression
 
 type expression func(context.Context, kahn.View) (any, error)
@@ -34,7 +34,7 @@ func (p *phrases) Parse(text string) (kahn.Expression, error) {
 
 var errNoPath = errors.New("no such path")
 
-// fluent evaluates the texts of the tests.
+// fluent evaluates the guard texts of these tests.
 var fluent = &phrases{
 	"panics": func(context.Context, kahn.View) (any, error) { panic(errNoPath) },
 	"nodes.A.output.flag": func(_ context.Context, v kahn.View) (any, error) {
@@ -52,7 +52,7 @@ func TestScenarioGuardText(t *testing.T) {
 		name   string
 		text   string
 		policy kahn.GuardPolicy
-		output any // of A
+		output any // output of A
 		want   string
 		err    error
 	}{
@@ -102,7 +102,7 @@ func TestScenarioGuardText(t *testing.T) {
 	}
 }
 
-// TestStrictGuards: with StrictGuards, and for conditions always, a text that does not parse is found before anything runs.
+// TestStrictGuards: a condition's text that does not parse is reported before the run starts. With StrictGuards this also holds for guards.
 func TestStrictGuards(t *testing.T) {
 	whole := func(change func(*kahn.Graph), n kahn.Node) error {
 		n.ID = "X"
@@ -150,7 +150,8 @@ func TestStrictGuards(t *testing.T) {
 	}
 }
 
-// TestConditionText: a condition that is a text behaves like any condition: evaluated inline, an error boundary, routed by its value.
+// TestConditionText: a condition given as a text behaves like any other condition: it is evaluated inline, may be an error boundary, and is
+// routed by its value.
 func TestConditionText(t *testing.T) {
 	for _, c := range []struct {
 		text   string
@@ -159,8 +160,8 @@ func TestConditionText(t *testing.T) {
 		run    string
 	}{
 		{"size", yields(0, "small"), "A:ok C:ok small:ok other:S/br", "completed"},
-		{"size", yields(0, 7), "A:ok C:ok small:S/br other:ok", "completed"}, // no label: the default branch
-		{"size", always(errStep), "A:F C:F small:X other:X", "failed"},       // it reads a failed node without checking its status
+		{"size", yields(0, 7), "A:ok C:ok small:S/br other:ok", "completed"}, // no branch has this label, so the default branch is taken
+		{"size", always(errStep), "A:F C:F small:X other:X", "failed"},       // the text reads the output of a failed node without checking its status
 		{"nodes.A.output.flag", yields(0, "small"), "A:ok C:F small:X other:X", "failed"},
 		{"panics", yields(0, "small"), "A:ok C:F small:X other:X", "failed"},
 	} {
@@ -179,7 +180,7 @@ func TestConditionText(t *testing.T) {
 	}
 }
 
-// TestExpressionContext: an expression has a second, also in a run that is being stopped, and the values of the caller's
+// TestExpressionContext: the context of an expression lasts one second, also in a run that is being stopped, and has the values of the caller's
 // context.
 func TestExpressionContext(t *testing.T) {
 	type key struct{}
@@ -213,8 +214,8 @@ func TestExpressionContext(t *testing.T) {
 	})
 }
 
-// TestTextIsPortable: texts and schemas that are data are portable, functions and contracts are not. The plan returns the
-// texts of the graph.
+// TestTextIsPortable: Plan reports texts and data schemas as portable, and functions and contracts as not portable. The plan returns the texts of
+// the graph.
 func TestTextIsPortable(t *testing.T) {
 	n := kahn.Node{ID: "C", TestExpr: "size", WhenExpr: "size", InputSchema: map[string]any{"type": "object"}}
 	g := graph(n)
@@ -249,7 +250,7 @@ func TestTextIsPortable(t *testing.T) {
 	}
 }
 
-// TestCompileAgain: another Evaluator or SchemaCompiler makes a new plan; nothing else does.
+// TestCompileAgain: compiling an unchanged graph again returns the same plan. With another Evaluator or SchemaCompiler it returns a new plan.
 func TestCompileAgain(t *testing.T) {
 	g := graph(kahn.Node{ID: "A", WhenExpr: "((("})
 	g.Evaluator = fluent
@@ -265,7 +266,7 @@ func TestCompileAgain(t *testing.T) {
 	g.Evaluator = nil
 	_, err = g.Compile()
 	require.ErrorIs(t, err, kahn.ErrNoEvaluator)
-	g.Evaluator = reads{"(((": nil} // not comparable, and so counts as changed
+	g.Evaluator = reads{"(((": nil} // not comparable, so it counts as changed
 	for range 2 {
 		again, err = g.Compile()
 		require.NoError(t, err)
@@ -274,13 +275,13 @@ func TestCompileAgain(t *testing.T) {
 	}
 }
 
-// reads is an evaluator that is a map.
+// reads is an evaluator of a map type, which cannot be compared.
 type reads map[string]expression
 
 func (r reads) Parse(text string) (kahn.Expression, error) { return r[text], nil }
 
-// TestHostileParser: if an evaluator panics, or returns nothing, Compile reports a problem of the text. The evaluator is not called under a
-// lock.
+// TestHostileParser: if an evaluator panics, or returns nil without an error, Compile reports a problem of the text. No lock is held while the
+// evaluator is called.
 func TestHostileParser(t *testing.T) {
 	for name, parse := range map[string]parser{
 		"panics":   func(string) (kahn.Expression, error) { panic("no") },

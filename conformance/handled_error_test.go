@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// The error of a run names the failures that made it fail, but no failure that was handled by a catch edge, by an error boundary, or inside
-// a composite. With another status rule, or if the run is stopped as a whole, all failures count.
+// The run's error names only failures that caused the run to fail. It omits failures that were handled by a catch edge, by an error boundary, or
+// inside a composite. With another status rule, or in a run that is stopped as a whole, the error names all failures.
 func TestRunErrorWithoutHandledFailures(t *testing.T) {
 	t.Parallel()
 	errHandled, errEscaped := errors.New("no stamps"), errors.New("no paper")
@@ -32,7 +32,7 @@ func TestRunErrorWithoutHandledFailures(t *testing.T) {
 	for name, row := range map[string]struct {
 		nodes  []kahn.Node
 		opts   []kahn.Option
-		failed []string // the nodes of RunError.Errs
+		failed []string // the nodes in RunError.Errs
 	}{
 		"a failure of its own":      {[]kahn.Node{{ID: "open"}, {ID: "after", After: []string{"open"}}}, nil, []string{"open"}},
 		"the handler's own failure": {[]kahn.Node{{ID: "late", After: []string{"handler"}}}, nil, []string{"late"}},

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/race"
 )
 
-// Every durable run hashes its graph. Nodes that need no JSON encoder are hashed in shared buffers, so the bound is for the whole graph,
-// not for each node.
+// Every durable run hashes its graph. Nodes without JSON values are hashed in shared buffers, so the allocations have a bound for the whole
+// graph, not for each node.
 func TestHashAllocates(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates, too")

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// hashing is a Config that calls a function while its plan is hashed.
+// hashing is a Config that calls a function when it is hashed.
 type hashing struct{ does *func() }
 
 func (h hashing) MarshalJSON() ([]byte, error) {
@@ -17,7 +17,7 @@ func (h hashing) MarshalJSON() ([]byte, error) {
 	return []byte("1"), nil
 }
 
-// User code that is called while a plan is hashed may call Goexit, or ask for the hash.
+// Hashing a plan calls user code. This code may call Goexit, or ask for the hash.
 func TestHashCallsUserCode(t *testing.T) {
 	t.Parallel()
 	does := func() {}
@@ -41,5 +41,5 @@ func TestHashCallsUserCode(t *testing.T) {
 	within(t, func() { require.Equal(t, want.Hash(), p.Hash()) })
 	require.Equal(t, []string{""}, asked)
 	require.Equal(t, want.Hash(), p.Hash())
-	require.Len(t, asked, 1) // the hash is kept
+	require.Len(t, asked, 1) // the hash was computed once, and kept
 }

@@ -21,7 +21,7 @@ import (
 
 var writeHashes = flag.Bool("write-hashes", false, "write testdata/hashes.txt anew, which strands stored runs")
 
-// hashedGraphs returns graphs with every kind of field that the hash of a plan covers.
+// hashedGraphs returns graphs that together use every kind of field in the hash of a plan.
 func hashedGraphs() map[string]*kahn.Graph {
 	test := func(kahn.View) (bool, error) { return true, nil }
 	step := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
@@ -84,13 +84,13 @@ func hashedGraphs() map[string]*kahn.Graph {
 	return all
 }
 
-// formless has no JSON form.
+// formless is a value that package json cannot encode.
 type formless struct{}
 
 func (formless) MarshalJSON() ([]byte, error) { panic("no") }
 
-// A stored run can continue only if its graph has the stored hash: a version of this package that hashes graphs differently would strand
-// it. The hashes in the file come from the version before the defaults of guards changed.
+// A stored run can continue only with a graph that has the stored hash. If a version hashed graphs differently, it could not continue older runs.
+// The hashes in the file come from a version before the defaults of guards changed.
 func TestHashesStay(t *testing.T) {
 	t.Parallel()
 	const name = "testdata/hashes.txt"

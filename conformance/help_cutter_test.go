@@ -18,25 +18,25 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Random graphs with all kinds of waits, whose runs are cut at any moment and continued.
+// This file makes random graphs with all kinds of waits. Tests interrupt their runs at any moment and continue them.
 
-// cutter is a random graph whose nodes have the same outcomes whatever interrupts them. No two nodes have the same id, even
-// in different graphs.
+// cutter is a random graph whose nodes have the same outcomes regardless of the interruptions of its runs. All nodes have different ids, even in different
+// graphs.
 type cutter struct {
-	modes    *rand.Rand // draws the mode of each life, unless nil
+	modes    *rand.Rand // draws the mode of each life; may be nil
 	g        *kahn.Graph
-	broken   map[string]bool // never succeeds
-	flaky    map[string]int  // how many attempts fail first
+	broken   map[string]bool // nodes that never succeed
+	flaky    map[string]int  // the number of attempts that fail first
 	suspends map[string]bool
-	early    map[string]bool        // may be decided before all predecessors have ended
-	retried  map[string]bool        // composites that start again
-	expands  map[string]*kahn.Graph // what steps return
+	early    map[string]bool        // nodes whose join may be decided before all predecessors have ended
+	retried  map[string]bool        // composites that are attempted again
+	expands  map[string]*kahn.Graph // the graphs that steps return
 	lists    map[string]bool        // maps whose items return graphs
-	answers  map[string]any         // of gates
+	answers  map[string]any         // for gates
 	opts     []kahn.Option
-	more     []kahn.Option // of the next runs
+	more     []kahn.Option // of the following runs
 	ids      int
-	slow     time.Duration // how long all code of the host takes, so that a store may write between any two changes of a run
+	slow     time.Duration // how long each call of host code takes, so that a store can write between any two changes of a run
 
 	mu     sync.Mutex
 	called map[string]int
@@ -157,13 +157,13 @@ func (c *cutter) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	}
 }
 
-// expanded reports whether the step of the node, or of the item, returns a graph.
+// expanded reports whether the step of the node or of the item returns a graph.
 func (c *cutter) expanded(id string) bool {
 	id, _, item := strings.Cut(id, "[")
 	return c.expands[id] != nil && (item || !c.lists[id])
 }
 
-// visit is called from all code of the host: each call is a possible cut.
+// visit is called by all code of the host. Each call may interrupt the run.
 func (c *cutter) visit(what string) {
 	c.mu.Lock()
 	c.called[what]++
@@ -194,7 +194,7 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 		return nil, kahn.Expand(g, map[string]any{"path": s.Path()}, "state")
 	}
 	if c.decidedEarly(s.Path()) {
-		return "output of " + id, nil // independent of the inputs, which depend on timing for an early join
+		return "output of " + id, nil // does not depend on the inputs, since an early join has inputs that depend on timing
 	}
 	p, _ := s.Param("p")
 	list, _ := p.([]any)
@@ -203,8 +203,8 @@ func (c *cutter) step(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(s.Path(), " got ", slices.Sorted(maps.Keys(s.UpstreamAll())), len(list), item, s.Iteration(), len(fmt.Sprint(previous))), nil
 }
 
-// decidedEarly reports whether a node, or a composite around it from which it gets its inputs, has an early join. The inputs of such a join
-// depend on when it was decided, and so on the mode.
+// decidedEarly reports whether a node, or a composite that passes inputs to it, has an early join. The inputs of an early join depend on the time
+// of its decision, and therefore on the mode.
 func (c *cutter) decidedEarly(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
 		if i := strings.IndexAny(part, "[#"); i >= 0 {
@@ -217,8 +217,7 @@ func (c *cutter) decidedEarly(path string) bool {
 	return false
 }
 
-// run performs the graph from the beginning or from a snapshot, answers all waiting nodes, and returns the snapshots that it took
-// meanwhile.
+// run performs the graph from the beginning or from a snapshot, and answers all waiting nodes. It returns the snapshots that it has taken.
 func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots [][]byte, _ outcome) {
 	c.called, c.cut = map[string]int{}, nil
 	rec := newRecorder()
@@ -226,7 +225,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 	if from != nil {
 		signals := map[string]any{}
 		for i, path := range from.Waiting() {
-			if (i+len(path))%2 == 0 { // the other nodes are answered later
+			if (i+len(path))%2 == 0 { // answers half of the nodes now
 				signals[path] = c.answer(path)
 			}
 		}
@@ -292,8 +291,8 @@ func (c *cutter) answer(path string) any {
 	return 1
 }
 
-// repeated names a step or guard that was called although, according to the snapshot, the node had ended or its guard had answered. It
-// checks guards only in the outermost graph, since they do not know their paths. Steps inside a retried composite may be called again.
+// repeated returns the name of a step or guard that was called although the snapshot says that the node had ended or the guard had answered. It
+// checks guards only in the outermost graph, since guards do not know their paths. Steps inside a retried composite may be called again.
 func (c *cutter) repeated(snapshot []byte) string {
 	var file struct{ Nodes []cutNode }
 	if err := json.Unmarshal(snapshot, &file); err != nil {
@@ -310,8 +309,8 @@ func (c *cutter) repeated(snapshot []byte) string {
 	return c.repeatedIn(file.Nodes, "")
 }
 
-// repeatedKey names a node that was called although it had ended in a store. Nodes inside a retried composite may be called again, and so
-// may nodes inside a redriven step that has not returned its graph yet.
+// repeatedKey returns a node that was called although it had ended in a store. A node inside a retried composite may be called again, and so may
+// a node inside a redriven step that has not returned its graph yet.
 func (c *cutter) repeatedKey(r *store.Run) string {
 	for key, n := range r.Nodes {
 		retried := false
@@ -327,7 +326,7 @@ func (c *cutter) repeatedKey(r *store.Run) string {
 	return ""
 }
 
-// outcome holds the results that are compared.
+// outcome has the results that must be the same in all runs of a cutter.
 type outcome struct {
 	Status  kahn.RunStatus
 	Flags   [2]bool
@@ -339,8 +338,8 @@ type outcome struct {
 func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 	for n := range res.Nodes() {
 		attempts := 0
-		inside := n.Sub != nil && !c.expanded(n.ID) // the nodes inside a node that ended in an earlier life are not known
-		if inside {                                 // count attempts of composites: continuing is not another attempt
+		inside := n.Sub != nil && !c.expanded(n.ID) // the nodes inside a node that ended in an earlier life are unknown
+		if inside {                                 // count the attempts of composites: a composite that continues keeps its attempt
 			attempts = n.Attempts
 		}
 		out.Nodes = append(out.Nodes, fmt.Sprint(prefix, n.ID, " ", n.Status, " ", n.Skip, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Tolerated, " ", n.Fallback, " ", attempts))
@@ -355,7 +354,7 @@ func (out *outcome) add(c *cutter, res *kahn.Result, prefix string) {
 // lastOf returns the id at the end of a path.
 func lastOf(path string) string { return path[strings.LastIndexByte(path, '/')+1:] }
 
-// withoutTimes returns a snapshot without its unique fields, such as times.
+// withoutTimes returns a snapshot without times and other fields that differ between runs.
 func withoutTimes(data []byte) string {
 	var doc any
 	if err := json.Unmarshal(data, &doc); err != nil {
@@ -382,7 +381,7 @@ func withoutTimes(data []byte) string {
 	return string(text)
 }
 
-// cutNode is the part of a node in a snapshot that the test reads.
+// cutNode has the fields of a snapshot's node that the test reads.
 type cutNode struct {
 	ID       string
 	Status   kahn.Status

@@ -12,15 +12,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Nodes and graphs.
+// This file makes nodes and graphs.
 
 // graph builds a graph from the given nodes.
 func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
 
-// after returns a node without properties that follows the sources.
+// after returns a node that follows the sources and does nothing else.
 func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
 
-// inputs declares inputs that a run must be given.
+// inputs declares required inputs of a run.
 func inputs(names ...string) (list []kahn.Input) {
 	for _, name := range names {
 		list = append(list, kahn.Input{Name: name})
@@ -41,13 +41,13 @@ func subgraph(id string, sub *kahn.Graph, sources ...string) kahn.Node {
 	return kahn.Node{ID: id, Sub: sub, After: sources}
 }
 
-// mapped returns a map over static items.
+// mapped returns a map node over the given items.
 func mapped(id string, items any, m kahn.Map) kahn.Node {
 	m.Over = "items"
 	return kahn.Node{ID: id, Map: &m, Params: map[string]any{"items": items}}
 }
 
-// numbers returns n items.
+// numbers returns the numbers 0 to n-1 as items.
 func numbers(n int) []int {
 	list := make([]int, n)
 	for i := range list {
@@ -65,7 +65,7 @@ func asked(choices []string, labels ...string) *kahn.Graph {
 	return graph(nodes...)
 }
 
-// flow returns a graph with a name and the given nodes, or one node.
+// flow returns a named graph of the given nodes, or of one node if none is given.
 func flow(name string, nodes ...kahn.Node) *kahn.Graph {
 	if len(nodes) == 0 {
 		nodes = []kahn.Node{{ID: "a"}}
@@ -73,7 +73,7 @@ func flow(name string, nodes ...kahn.Node) *kahn.Graph {
 	return (&kahn.Graph{Name: name}).Add(nodes...)
 }
 
-// into declares edges that share the parameter p.
+// into declares an edge from each source, all to the same parameter p.
 func into(sources ...string) (edges []kahn.Edge) {
 	for _, from := range sources {
 		edges = append(edges, kahn.Edge{From: from, Param: "p"})
@@ -85,7 +85,7 @@ func whileLess(n int) func(kahn.View) (bool, error) {
 	return func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }
 }
 
-// chainGraph returns a -> b -> c ... of n nodes.
+// chainGraph returns a chain of n nodes.
 func chainGraph(n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -127,5 +127,5 @@ func thrice(d time.Duration) kahn.Retry {
 	return kahn.Retry{MaxAttempts: 3, InitialDelay: d, MaxDelay: d, Jitter: kahn.JitterNone}
 }
 
-// isStatic reports whether a warning is about the graph, as Compile finds it.
+// isStatic reports whether a warning is about the graph, not about the run.
 func isStatic(warning error) bool { return errors.As(warning, new(*kahn.Problem)) }

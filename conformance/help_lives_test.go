@@ -15,9 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Runs of several lives: a life is suspended, left or killed, and the next life continues the run.
+// This file helps to test runs with several lives. A life of a run is the time in which one process performs it. A life ends because the run is
+// suspended or left, or because the process dies. The next life continues the run.
 
-// reload sends a snapshot through its JSON form, as to another process.
+// reload encodes a snapshot as JSON and decodes it, as if another process read it.
 func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	t.Helper()
 	data, err := json.Marshal(s)
@@ -31,7 +32,7 @@ func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 	return back
 }
 
-// resume continues a run that was left, through JSON, and returns it with the events of all its lives.
+// resume continues a run that was left, from its snapshot as JSON. It returns the run with the events of all lives.
 func (r trial) resume(g *kahn.Graph, step kahn.StepFunc, signals map[string]any, opts ...kahn.Option) trial {
 	r.t.Helper()
 	return r.goOn(g, step, append(slices.Clone(opts), kahn.Resume(reload(r.t, r.Snapshot())), kahn.EarlySignals(signals)))
@@ -66,7 +67,7 @@ func (r trial) goOn(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option) trial
 	return next
 }
 
-// pause executes a graph until it is suspended, and checks its events against the rules of a stream without an end.
+// pause executes a graph until the run is suspended, and checks the events by the rules for a run without an end.
 func pause(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -94,7 +95,7 @@ func waitIDs(list []kahn.Wait) (ids []string) {
 	return ids
 }
 
-// left runs a graph for a time, leaves it and returns it as a trial.
+// left starts a run, leaves it after the time d, and returns it as a trial.
 func left(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -108,7 +109,7 @@ func left(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts
 	return trial{res, t, err, rec.all()}
 }
 
-// crashed runs a graph for a time and returns the snapshot that a crash would leave.
+// crashed starts a run and returns its snapshot after the time d, as if the process died then.
 func crashed(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, opts ...kahn.Option) *kahn.Snapshot {
 	t.Helper()
 	run, err := startRun(t, t.Context(), g, step, opts...)
@@ -123,8 +124,8 @@ func crashed(t *testing.T, g *kahn.Graph, step kahn.StepFunc, d time.Duration, o
 	return s
 }
 
-// crash begins a run, lets host act on it until the process dies, and returns the options with which another process continues: from a
-// snapshot, or from the store.
+// crash begins a run and calls host. When host returns, the process dies. crash returns the options with which another process continues the run
+// from a snapshot or from the store.
 func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host func(*kahn.Run), opts ...kahn.Option) []kahn.Option {
 	t.Helper()
 	j, id := new(journal), kahn.RunID("crash")
@@ -150,7 +151,7 @@ func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host f
 
 func lasting(d time.Duration) func(*kahn.Run) { return func(*kahn.Run) { time.Sleep(d) } }
 
-// dies starts a run over a store, waits, and returns the store as a process that dies then leaves it.
+// dies starts a run over a store, waits, and returns a copy of the store, as if the process died then.
 func dies(t *testing.T, g *kahn.Graph, step kahn.StepFunc, store *journal, after time.Duration, opts ...kahn.Option) *journal {
 	t.Helper()
 	run, err := kahn.Start(t.Context(), g, step, append(opts, kahn.Durable(store), kahn.RunID("r"))...)
@@ -164,19 +165,20 @@ func dies(t *testing.T, g *kahn.Graph, step kahn.StepFunc, store *journal, after
 	return next
 }
 
-// lives continues a run from life to life, from snapshots as JSON or from a store.
+// lives continues a run life after life, from snapshots as JSON or from a store.
 type lives struct {
 	t      *testing.T
 	g      *kahn.Graph
 	step   kahn.StepFunc
 	opts   []kahn.Option
 	store  store.Store
-	runner *kahn.Runner // of the life
+	runner *kahn.Runner // performs the current life
 	last   *kahn.Snapshot
 	events []kahn.Event
 }
 
-// next performs the next life. After a time, unless it is 0, the Runner shuts the life down without waiting, or calls act if it is not nil.
+// next performs the next life. If the parameter "after" is not 0, next lets that time pass, and then calls act or, if act is nil, shuts the
+// Runner down without waiting.
 func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, error) {
 	l.t.Helper()
 	rn := new(kahn.Runner)

@@ -20,17 +20,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// How tests run graphs, and what they expect of finished runs.
+// This file runs graphs, and checks finished runs.
 
 const ms = time.Millisecond
 
-// inBubble runs a subtest in fake time. The bubble also finds goroutines that outlive the test.
+// inBubble runs a subtest in fake time. The subtest fails if a goroutine outlives it.
 func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-// bothModes runs a subtest eagerly and in waves: values must not depend on the mode.
+// bothModes runs a subtest in eager mode and in waves: the values of a run must not depend on the mode.
 func bothModes(t *testing.T, name string, f func(t *testing.T, mode kahn.Mode)) {
 	t.Helper()
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -46,13 +46,13 @@ type trial struct {
 	events []kahn.Event
 }
 
-// try executes a graph and checks its events against the rules of every stream.
+// try executes a graph and checks the events by the rules for every run.
 func try(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	return tryControlled(t, t.Context(), g, step, nil, opts...)
 }
 
-// tryControlled is try under a given context. host, if it is not nil, is called with the run as soon as it has started.
+// tryControlled is try with a context. If host is not nil, it is called with the run as soon as the run has started.
 func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, host func(*kahn.Run), opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -70,7 +70,7 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 	}
 	res, err := run.Wait()
 	r := trial{res, t, err, rec.all()}
-	if res.Left && res.Cause.Kind == kahn.CauseStoreError { // its store did not answer
+	if res.Left && res.Cause.Kind == kahn.CauseStoreError { // the store did not answer
 		if res.Status != kahn.RunSuspended || !errors.Is(err, kahn.ErrStore) {
 			t.Errorf("status %v with error %v", res.Status, err)
 		}
@@ -89,7 +89,7 @@ func tryControlled(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.S
 	return r
 }
 
-// expect compares the statuses of all nodes, given as "A:ok B:F", and of the run, given as "completed+d".
+// expect compares the statuses of all nodes, written as "A:ok B:F", and of the run, written as "completed+d".
 func (r trial) expect(nodes, run string) {
 	r.t.Helper()
 	var got []string
@@ -114,7 +114,7 @@ func (r trial) node(id string) kahn.NodeResult {
 	return n
 }
 
-// cause expects the kind of a node's cause, and an error with the same cause.
+// cause expects the kind of a node's cause, and that the node's error has the same cause.
 func (r trial) cause(id string, kind kahn.CauseKind) {
 	r.t.Helper()
 	n := r.node(id)
@@ -127,7 +127,7 @@ func (r trial) cause(id string, kind kahn.CauseKind) {
 	}
 }
 
-// find returns the events of one type and node, in order.
+// find returns the events of one type and one node, in order.
 func (r trial) find(kind event.Type, node string) (found []kahn.Event) {
 	for _, e := range r.events {
 		if e.Type == kind && e.Path == node {
@@ -137,7 +137,7 @@ func (r trial) find(kind event.Type, node string) (found []kahn.Event) {
 	return found
 }
 
-// count expects a number of events of one type and node.
+// count expects n events of one type and one node.
 func (r trial) count(kind event.Type, node string, n int) {
 	r.t.Helper()
 	if got := len(r.find(kind, node)); got != n {
@@ -145,7 +145,7 @@ func (r trial) count(kind event.Type, node string, n int) {
 	}
 }
 
-// at returns the time from the start of the run to the only event of one type and node.
+// at returns the time of the only event of one type and one node, from the start of the run.
 func (r trial) at(kind event.Type, node string) time.Duration {
 	r.t.Helper()
 	found := r.find(kind, node)
@@ -157,7 +157,7 @@ func (r trial) at(kind event.Type, node string) time.Duration {
 
 func (r trial) since(e kahn.Event) time.Duration { return e.Time.Sub(r.Start) }
 
-// order expects that the events, given as "node.started A", all exist, in this order.
+// order expects that the events, written as "node.started A", exist in this order.
 func (r trial) order(want ...string) {
 	r.t.Helper()
 	next := 0
@@ -202,8 +202,7 @@ func (r trial) items(id string) string {
 	return strings.Join(got, " ")
 }
 
-// delays returns the waits that node.retried announces for a node, and compares them with the clock: the next attempt must start exactly
-// after the wait.
+// delays returns the delays that node.retried announces for a node. It also checks that each next attempt starts exactly after its delay.
 func (r trial) delays(node string) (delays []time.Duration) {
 	r.t.Helper()
 	retried, started := r.find(event.NodeRetried, node), r.find(event.NodeStarted, node)
@@ -229,7 +228,7 @@ func (r trial) expectDelays(node string, want ...time.Duration) {
 
 func shortStatus(n kahn.NodeResult) string { return kahntest.Status(n.Status, n.Skip.Kind) }
 
-// recorder is a sink that keeps the events.
+// recorder is a sink that records the events.
 type recorder struct {
 	mu     sync.Mutex
 	events []kahn.Event
@@ -257,7 +256,7 @@ func eventText(events []kahn.Event) string {
 	return b.String()
 }
 
-// readAll reads the events of a run that has ended, after a cursor.
+// readAll returns the events of an ended run after a cursor.
 func readAll(t testing.TB, run *kahn.Run, after uint64) (events []kahn.Event) {
 	t.Helper()
 	for e, err := range run.Events(t.Context(), after) {
@@ -267,7 +266,7 @@ func readAll(t testing.TB, run *kahn.Run, after uint64) (events []kahn.Event) {
 	return events
 }
 
-// checkEvents checks the event stream of a finished run against the rules of every stream.
+// checkEvents checks the events of a finished run by the rules for every run.
 func checkEvents(t testing.TB, g *kahn.Graph, res *kahn.Result, events []kahn.Event) {
 	t.Helper()
 	err := kahntest.CheckEvents(g, res, events)
@@ -297,12 +296,12 @@ func surviveJSON(e kahn.Event) ([]byte, error) {
 	return first, nil
 }
 
-// startRun is [kahn.Start]. In repeated tests a Coordinator performs the run, if it can.
+// startRun is [kahn.Start]. In the tests that TestScenariosByCoordinator repeats, a Coordinator performs the run if it can.
 func startRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Run, error) {
 	return startTo(t, ctx, g, step, hosted, opts)
 }
 
-// startTo is startRun for a run with another lifetime.
+// startTo is startRun for a run that ends as the given lifetime says.
 func startTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
 	if run, err := byCoordinatorTo(t, ctx, g, step, ends, opts); run != nil || err != nil {
 		return run, err
@@ -314,12 +313,12 @@ func startTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFun
 type lifetime uint8
 
 const (
-	hosted lifetime = iota // when the test lets it end: the test acts on it meanwhile
-	alone                  // when nothing more happens
-	leaves                 // when it waits for signals, as under Execute
+	hosted lifetime = iota // when the test ends it
+	alone                  // when it can do nothing more
+	leaves                 // when it only waits for signals, as under Execute
 )
 
-// executeRun is [kahn.Execute], see startRun.
+// executeRun is [kahn.Execute]. See startRun.
 func executeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
 	switch run, err := byCoordinatorTo(t, ctx, g, step, leaves, opts); {
 	case err != nil:
@@ -330,7 +329,7 @@ func executeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.Step
 	return kahn.Execute(ctx, g, step, opts...)
 }
 
-// resumeRun is [kahn.Resume], see startRun.
+// resumeRun is [kahn.Resume]. See startRun.
 func resumeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, s *kahn.Snapshot, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {
 	return executeRun(t, ctx, g, step, append(slices.Clone(opts), kahn.Resume(s), kahn.EarlySignals(signals))...)
 }
@@ -364,7 +363,7 @@ func endsWithin(t *testing.T, run *kahn.Run, d time.Duration) *kahn.Result {
 	return res
 }
 
-// within runs f outside any bubble and fails the test if f does not return: fake time cannot find an endless loop that does not block.
+// within runs f outside a bubble and fails the test if f does not return: in fake time an endless loop that does not block would never time out.
 func within(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

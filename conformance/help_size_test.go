@@ -13,7 +13,7 @@ import (
 // long reports whether long tests run at full length.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
-// size returns the size of a search: usual, raced under the race detector, which is slow, or full in the long mode.
+// size returns the size of a search: usual, raced under the slow race detector, or full in the long mode.
 func size(usual, raced, full int) int {
 	switch {
 	case long():
@@ -24,8 +24,7 @@ func size(usual, raced, full int) int {
 	return usual
 }
 
-// firstSeed returns the seed at which a search begins: 0, or in the long mode a fresh seed below 1e9 or the value of KAHN_FIRST, which it
-// logs.
+// firstSeed returns and logs the seed at which a search begins: 0, or in the long mode the value of KAHN_FIRST or a random seed below 1e9.
 func firstSeed(t *testing.T) uint64 {
 	t.Helper()
 	if !long() {
@@ -43,7 +42,7 @@ func firstSeed(t *testing.T) uint64 {
 	return first
 }
 
-// seeds yields n seeds, beginning with firstSeed.
+// seeds yields n seeds, starting with firstSeed.
 func seeds(t *testing.T, n int) iter.Seq[uint64] {
 	t.Helper()
 	first := firstSeed(t)

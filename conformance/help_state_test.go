@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// States that a test drives, and functions that inspect the State of a run.
+// This file has States that a test drives, and functions that inspect the State of a run.
 
 func init() { strict.Transitions = true }
 
@@ -37,7 +37,7 @@ func ref(t testing.TB, p *kahn.Plan, id string) machine.Ref {
 
 var completed = machine.Outcome{Status: kahn.Completed}
 
-// coordinator drives a State with only exported methods: steps end in random order, and some outcomes are delivered twice, or late.
+// coordinator drives a State with exported methods only. Steps end in random order, and some outcomes are delivered twice or late.
 type coordinator struct {
 	t       *testing.T
 	s       *scenario
@@ -73,7 +73,7 @@ func (c *coordinator) settle(task machine.Task) {
 		c.outputs[id] = output
 	}
 	require.NoError(c.t, c.st.Settle(task.Token, out))
-	if c.rng.IntN(3) == 0 { // a duplicate delivery changes nothing
+	if c.rng.IntN(3) == 0 { // a duplicate delivery must change nothing
 		before := c.statuses()
 		require.ErrorIs(c.t, c.st.Settle(task.Token, machine.Outcome{Status: kahn.Failed, Cause: kahn.CausePanic}), kahn.ErrStale)
 		require.Equal(c.t, before, c.statuses())
@@ -87,7 +87,7 @@ func (c *coordinator) statuses() (all []kahn.Status) {
 	return all
 }
 
-// verdict performs a check: the guard, then required ports, which the rows bind to one edge each.
+// verdict performs a check of a node: the guard, then its required ports, which the matrix rows bind to one edge each.
 func (c *coordinator) verdict(r machine.Ref) machine.CheckVerdict {
 	n := c.plan.Node(r)
 	if n.When != nil {
@@ -118,7 +118,7 @@ func (c *coordinator) verdict(r machine.Ref) machine.CheckVerdict {
 	return machine.CheckVerdict{}
 }
 
-// cutState continues a State from a snapshot, which it sends through JSON.
+// cutState encodes a State's snapshot as JSON and continues the State from it.
 func cutState(t testing.TB, plan *kahn.Plan, st *machine.State, opts ...kahn.Option) *machine.State {
 	before := st.Snapshot()
 	data, err := json.Marshal(before)
@@ -128,7 +128,7 @@ func cutState(t testing.TB, plan *kahn.Plan, st *machine.State, opts ...kahn.Opt
 	next, err := kahn.RestoreState(plan, x, opts...)
 	require.NoError(t, err)
 	after := next.Snapshot()
-	before.Gates, after.Gates = nil, nil // gates that were handed out are available again
+	before.Gates, after.Gates = nil, nil // gates that were handed out are handed out again
 	require.Equal(t, before, after, "it has another snapshot at once")
 	for r, id := range plan.Declared() {
 		require.Equal(t, st.Status(r), next.Status(r), id)
@@ -153,7 +153,7 @@ func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
 	return s
 }
 
-var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // the time at which a bubble of synctest begins
+var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // the time at which a synctest bubble begins
 
 // core locks and returns the State of a run.
 func core(run *kahn.Run) (s *machine.Locked, unlock func()) {
@@ -162,14 +162,14 @@ func core(run *kahn.Run) (s *machine.Locked, unlock func()) {
 	return s, s.Unlock
 }
 
-// leftovers names the slots that the State of a run still holds, and its nodes that are not terminal. It returns "" if the run has ended.
+// leftovers returns the slots that a run's State still holds, and the nodes that are not terminal. It returns "" if the run has ended.
 func leftovers(run *kahn.Run) string {
 	s, unlock := core(run)
 	defer unlock()
 	return strings.Join(append(s.HeldSlots(), s.Leftovers()...), ", ")
 }
 
-// heldSlots names the slots that a left run still holds, or returns "".
+// heldSlots returns the slots that a run still holds after it was left, or "".
 func heldSlots(run *kahn.Run) string {
 	s, unlock := core(run)
 	defer unlock()
@@ -181,7 +181,7 @@ func transitions(st *machine.State) []machine.Change {
 	return slices.DeleteFunc(slices.Clone((*machine.Locked)(st).Changes()), func(c machine.Change) bool { return c.Wave != 0 })
 }
 
-// tolerateBugs makes transitions that are not in the table warnings, as outside tests, until undo is called.
+// tolerateBugs turns invalid transitions into warnings, as in production, until undo is called. In tests such a transition panics.
 func tolerateBugs() (undo func()) {
 	strict.Transitions = false
 	return func() { strict.Transitions = true }

@@ -12,17 +12,17 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Steps, contracts and options that tests give to graphs.
+// This file has steps, contracts and options for the graphs of tests.
 
 var errStep = errors.New("the step broke")
 
-// nothing is the step that does nothing.
+// nothing is a step that does nothing.
 func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
 // nop is a step that does nothing.
 func nop(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// takes returns a step that takes the time d, unless it is stopped, and completes with the node's id.
+// takes returns a step that takes the time d unless it is stopped, and then returns the node's id.
 func takes(d time.Duration) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		select {
@@ -42,12 +42,12 @@ func fails(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// always returns a step that fails with the same error every time.
+// always returns a step that fails with err in every attempt.
 func always(err error) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) { return nil, err }
 }
 
-// script returns a step that fails with the given errors, one per attempt, and then completes.
+// script returns a step whose attempts fail with the given errors, one per attempt. The next attempt completes.
 func script(errs ...error) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if k := s.Attempt(); k <= len(errs) {
@@ -57,7 +57,7 @@ func script(errs ...error) kahn.StepFunc {
 	}
 }
 
-// neverStep returns a step for nodes that must not be started.
+// neverStep returns a step that fails the test when it is called.
 func neverStep(t testing.TB) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		t.Errorf("%s was started", s.ID())
@@ -71,7 +71,7 @@ func untilStopped(ctx context.Context, _ *kahn.Step) (any, error) {
 	return nil, ctx.Err()
 }
 
-// yields returns a step that takes the time d and completes with a value.
+// yields returns a step that takes the time d and returns value.
 func yields(d time.Duration, value any) kahn.StepFunc {
 	return func(context.Context, *kahn.Step) (any, error) {
 		time.Sleep(d)
@@ -79,7 +79,7 @@ func yields(d time.Duration, value any) kahn.StepFunc {
 	}
 }
 
-// breaks returns a step that fails for the given nodes, and completes with the id of any other node.
+// breaks returns a step that fails for the given nodes, and returns the node's id for any other.
 func breaks(paths ...string) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(10 * ms)
@@ -90,7 +90,7 @@ func breaks(paths ...string) kahn.StepFunc {
 	}
 }
 
-// waitsOnce returns a step that suspends the nodes of the given paths once, and completes all other nodes.
+// waitsOnce returns a step that suspends each node of the given paths once, and completes all other nodes.
 func waitsOnce(paths ...string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		if answer, ok := s.Resumed(); ok {
@@ -111,7 +111,7 @@ type calls struct {
 
 func (c *calls) count(step kahn.StepFunc) kahn.StepFunc { return c.by((*kahn.Step).ID, step) }
 
-// by counts calls by a name of the node.
+// by counts the calls of step under the name that the function "name" returns for the node.
 func (c *calls) by(name func(*kahn.Step) string, step kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		c.mu.Lock()
@@ -130,7 +130,7 @@ func (c *calls) of(id string) int {
 	return c.n[id]
 }
 
-// paths counts the calls of a step, by path.
+// paths counts the calls of a step by path.
 type paths struct{ calls }
 
 func (p *paths) count(step kahn.StepFunc) kahn.StepFunc { return p.by((*kahn.Step).Path, step) }
@@ -148,7 +148,7 @@ func (p *paths) once(t *testing.T, want ...string) {
 	}
 }
 
-// random returns the option of a source of randomness that always returns u.
+// random returns the option Random with a source that always returns u.
 func random(u float64) kahn.Option { return kahn.Random(func() float64 { return u }) }
 
 type mocks = map[string]kahn.Mock

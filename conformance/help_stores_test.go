@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Stores that count, record, break or lose writes, and runs over them.
+// This file has stores that count, record, refuse or lose writes, and functions that run graphs over them.
 
-// journal is a store that records its writes.
+// journal is a store that records its commits.
 type journal struct {
 	store.Memory
 	mu     sync.Mutex
@@ -42,7 +42,7 @@ func (j *journal) Commit(ctx context.Context, l store.Lease, c store.Commit) (st
 	return a, err
 }
 
-// replay returns a store with the first writes, as a process that died then would leave it.
+// replay returns a store with only the first writes, as if the process had died after them.
 func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 	t.Helper()
 	copied := new(journal)
@@ -101,7 +101,7 @@ func (s *eventStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration
 	return s.Memory.Renew(ctx, l, ttl)
 }
 
-// brokenStore is a store whose failures the test chooses: for each start in a commit, and for the commit.
+// brokenStore is a store for which the test chooses the errors: one for each start in a commit, and one for the commit.
 type brokenStore struct {
 	store.Store
 	start  func(store.Attempt) error
@@ -124,7 +124,7 @@ func (b *brokenStore) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return b.Store.Commit(ctx, l, c)
 }
 
-// endsOf reports whether a commit holds the end of an attempt of a node.
+// endsOf reports whether a commit contains the end of an attempt of a node.
 func endsOf(c store.Commit, node string) bool {
 	return slices.ContainsFunc(c.Completed, func(a store.Attempt) bool { return a.Node == node })
 }
@@ -136,10 +136,10 @@ type outage struct {
 	*store.Memory
 	from, to time.Time
 	err      error
-	all      bool // renewals of leases fail, too
+	all      bool // whether renewals of leases fail, too
 
 	mu    sync.Mutex
-	calls int // during the outage
+	calls int // calls during the outage
 }
 
 func (o *outage) down() bool {
@@ -182,7 +182,7 @@ func storedEvents(t testing.TB, s store.EventStore, run string) (events []kahn.E
 	}
 }
 
-// versionOf returns a workflow with a node of the given config.
+// versionOf returns a graph whose first node has the given config.
 func versionOf(config string, more ...kahn.Node) *kahn.Graph {
 	g := &kahn.Graph{Name: "letter"}
 	g.Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "draft", After: []string{"fetch"}, Config: config}, kahn.Node{ID: "check", After: []string{"draft"}},
@@ -190,7 +190,7 @@ func versionOf(config string, more ...kahn.Node) *kahn.Graph {
 	return g.Add(more...)
 }
 
-// post posts a signal for the run "r", as another process does.
+// post posts a signal for the run "r", as another process would.
 func post(t testing.TB, db store.Inbox, gate string, value any) (id string) {
 	t.Helper()
 	q, err := kahn.PrepareSignal(gate, value)
@@ -216,7 +216,7 @@ func became(t testing.TB, db store.Inbox, id string) (store.RequestStatus, strin
 	return q.Status, q.Refused
 }
 
-// counted fails the test unless every readiness counter of the ended run "r" has reached the required value.
+// counted fails the test if a readiness counter of the ended run "r" has not reached its required value.
 func counted(t *testing.T, s store.Store) {
 	t.Helper()
 	countedRun(t, s, "r")
@@ -234,7 +234,7 @@ func countedRun(t *testing.T, s store.Store, id string) {
 	}
 }
 
-// served is a store that counts its calls, lets some fail, and keeps a diary of calls and reported errors.
+// served is a store that counts its calls, lets some fail, and records calls and reported errors in a diary.
 type served struct {
 	store.Memory
 	fail func(call, run string) error // the caller holds s.mu
@@ -318,7 +318,7 @@ func (s *served) create(t *testing.T, g *kahn.Graph, before time.Time, ids ...st
 		n.NotBefore = before
 		_, _, err = s.Create(t.Context(), n)
 		require.NoError(t, err)
-		time.Sleep(ms) // so that the order of their creation is known
+		time.Sleep(ms) // makes the order of creation unique
 	}
 }
 
@@ -332,14 +332,14 @@ func (s *served) status(t *testing.T, id string) kahn.RunStatus {
 
 // service serves graphs over the store of a test.
 func (s *served) service(graphs ...*kahn.Graph) kahn.Service {
-	x := kahn.Service{Store: s, OnError: s.told, Poll: 300 * time.Millisecond} // the default would make 72,000 calls in an hour of a bubble
+	x := kahn.Service{Store: s, OnError: s.told, Poll: 300 * time.Millisecond} // at the default interval an hour in a bubble would take 72,000 calls
 	for _, g := range graphs {
 		x.Workflows = append(x.Workflows, kahn.Workflow{Graph: g, Step: s.step})
 	}
 	return x
 }
 
-// serve serves in the background. end shuts the Runner down, and checks that Serve returns nil.
+// serve calls Serve in the background. end shuts the Runner down and checks that Serve returns nil.
 func serve(t *testing.T, rn *kahn.Runner, s kahn.Service) (end func()) {
 	t.Helper()
 	over := make(chan error, 1)
@@ -352,7 +352,7 @@ func serve(t *testing.T, rn *kahn.Runner, s kahn.Service) (end func()) {
 	}
 }
 
-// try2 is try for a run that continues from a store: its events begin in the middle.
+// try2 is try for a run that continues from a store, so its events begin in the middle.
 func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
 	t.Helper()
 	rec := newRecorder()
@@ -364,7 +364,7 @@ func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) 
 	return trial{res, t, err, rec.all()}
 }
 
-// mortal is a store as a dying process sees it: once dead is set, no call reaches the store.
+// mortal is a store in which a dying process writes. Once dead is set, calls no longer reach the store.
 type mortal struct {
 	eternal
 	dead atomic.Bool
@@ -400,7 +400,7 @@ type eternal interface {
 	store.EventStore
 }
 
-// Prune fails as the test wants.
+// Prune fails if the test's fail function returns an error.
 func (s *served) Prune(ctx context.Context, q store.PruneQuery) (store.Pruned, error) {
 	if err := s.try("prune", ""); err != nil {
 		return store.Pruned{}, err

@@ -92,7 +92,7 @@ func TestHistory(t *testing.T) {
 			try(t, graph(kahn.Node{ID: "A"}), takes(d), h)
 		}
 		mean, _ := h.Mean("", "A")
-		require.Equal(t, 65*ms, mean) // 100, 80, 65
+		require.Equal(t, 65*ms, mean) // the mean is 100 ms, then 80 ms, then 65 ms
 	})
 
 	inBubble(t, "only the last attempt of a node that completed teaches", func(t *testing.T) {
@@ -188,10 +188,10 @@ func TestHistory(t *testing.T) {
 			r, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), h)
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunSuspended, r.Status)
-			var other kahn.History // a History that says the contrary
+			var other kahn.History // a History that suggests another order than the first life's
 			mixed := map[string]time.Duration{"long": 1 * ms}
 			if !knows {
-				mixed = nil // or a History that the run does not have
+				mixed = nil // the first life knew no durations; the other History has the real ones
 			}
 			_, contrary := lastLong(mixed)
 			try(t, g, contrary, &other)

@@ -26,7 +26,7 @@ func TestStepInALaterLife(t *testing.T) {
 	}
 	again := kahn.Retry{MaxAttempts: 9, InitialDelay: 10 * ms, Multiplier: 1, Jitter: kahn.JitterNone}
 	first, second := errors.New("first"), errors.New("second")
-	life := func(errs ...error) kahn.StepFunc { // by attempt; later attempts take a second
+	life := func(errs ...error) kahn.StepFunc { // attempt i fails with errs[i-1] unless that is nil; other attempts take a second
 		return func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.Attempt() <= len(errs) && errs[s.Attempt()-1] != nil {
 				return nil, errs[s.Attempt()-1]
@@ -114,10 +114,10 @@ func TestCutAttempt(t *testing.T) {
 	})
 	for _, durable := range []bool{false, true} {
 		for _, row := range []struct {
-			at      time.Duration // of the crash: the inputs are judged for 10 ms
-			attempt int           // after the crash
+			at      time.Duration // when the process dies; the inputs are judged for 10 ms
+			attempt int           // the number of the attempt after the crash
 			judged  int           // how often the inputs are judged again
-			left    time.Duration // of the overall timeout
+			left    time.Duration // how much of the OverallTimeout is left
 		}{
 			{5 * ms, 1, 1, time.Hour - 10*ms},
 			{15 * ms, 2, 0, time.Hour - time.Minute - 15*ms},
@@ -149,7 +149,8 @@ func TestCutAttempt(t *testing.T) {
 	}
 }
 
-// TestNodeBeingStoppedOutlivesItsTimeout: the OverallTimeout of a composite that is being stopped does not fail it, also if the deadline passes between two lives.
+// TestNodeBeingStoppedOutlivesItsTimeout: the OverallTimeout of a composite that is being stopped does not fail the composite, even if the deadline
+// passes between two lives.
 func TestNodeBeingStoppedOutlivesItsTimeout(t *testing.T) {
 	t.Parallel()
 	suspends := func(_ context.Context, s *kahn.Step) (any, error) {

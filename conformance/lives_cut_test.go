@@ -54,7 +54,7 @@ func TestLivesOfDifferentModes(t *testing.T) {
 }
 
 // TestEarlyJoinOfDifferentModes: an early join has the inputs that exist when it is decided, in the mode of the life that decides it, and
-// keeps them in later lives. A composite passes its inputs on to the nodes inside. Statuses are the same whatever the modes.
+// keeps them in later lives. A composite passes its inputs on to the nodes inside. Statuses are the same in all modes.
 func TestEarlyJoinOfDifferentModes(t *testing.T) {
 	t.Parallel()
 	const a, both = "[A]", "[A B]"
@@ -105,8 +105,8 @@ func TestEarlyJoinOfDifferentModes(t *testing.T) {
 	}
 }
 
-// TestDecidedAtResumption: decisions that waves have postponed to the next tier are made when the run continues in eager mode. If they are
-// inside waiting composites, these continue, and wait again if there is nothing else to do.
+// TestDecidedAtResumption: decisions that waves have postponed to the next tier are made when the run continues in eager mode. If such a
+// decision is about a node inside a waiting composite, the composite continues, and waits again if there is nothing else to do.
 func TestDecidedAtResumption(t *testing.T) {
 	t.Parallel()
 	off := func(kahn.View) (bool, error) { return false, nil }
@@ -210,7 +210,7 @@ func (c *cutter) writesAfterWrites(t *testing.T, r *rand.Rand, name string) {
 			}
 			whole = append(slices.Clone(whole[:first.ID-1]), c.events...)
 		} else {
-			whole = c.events // the earlier life left nothing
+			whole = c.events // this life begins from the beginning, since nothing of the earlier life was stored
 		}
 		if err := errors.Join(kahntest.CheckEvents(c.g, c.res, c.events), kahntest.CheckEvents(c.g, c.res, whole)); err != nil {
 			t.Errorf("%s, life %d after %d writes: %v\n%s", name, life, cut, err, eventText(whole))

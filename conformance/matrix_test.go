@@ -23,12 +23,12 @@ import (
 
 // row is one scenario of the conformance matrix; testdata/matrix.txt explains the notation.
 type row struct {
-	name    string // file:line
+	name    string // where the row is, as file:line
 	graph   string
 	options string
 	outcome string
-	nodes   string // expected
-	run     string // expected
+	nodes   string // expected statuses of the nodes
+	run     string // expected status of the run
 	note    string
 }
 
@@ -84,7 +84,7 @@ type scenario struct {
 	ids      []string
 	outcomes map[string]string
 	seed     uint64
-	timeless bool // steps take no time
+	timeless bool // whether all steps take no time
 }
 
 func (r row) parse() (*scenario, error) {
@@ -115,7 +115,7 @@ func (r row) parse() (*scenario, error) {
 	return s, nil
 }
 
-// perform produces a node's outcome after a random while. cancel cancels the node from outside.
+// perform returns a node's outcome after a random time. cancel cancels the node from outside.
 func (s *scenario) perform(ctx context.Context, id string, cancel func(string)) (any, error) {
 	rng := rand.New(rand.NewPCG(s.seed, uint64(slices.Index(s.ids, id))))
 	if s.timeless {
@@ -203,7 +203,7 @@ func stateNodes(plan *kahn.Plan, st *machine.State) (nodes []string) {
 
 func stateRun(s *scenario, plan *kahn.Plan, st *machine.State) string {
 	status, degraded := st.RunStatus(machine.StatusEscaped)
-	for ref, id := range plan.Declared() { // a failed end node fails the run, unless it was cancelled
+	for ref, id := range plan.Declared() { // a failed end node fails the run, unless the run was cancelled
 		if plan.Node(ref).Kind == kahn.KindEnd && s.outcomes[id] == "err" && status != kahn.RunCancelled {
 			return kahn.RunFailed.String()
 		}

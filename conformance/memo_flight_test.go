@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// flock has runs that share a memo.
+// flock holds runs that share a memo.
 type flock struct {
 	t     *testing.T
 	g     *kahn.Graph
@@ -51,8 +51,8 @@ func (f *flock) end() (ends []string) {
 	return ends
 }
 
-// TestMemoFlight: the flight of a memo ends with the node, even if the step has returned a graph. Until then no other run calls the step;
-// after a failure another run does.
+// TestMemoFlight: if several runs need the same memoized node, one calls the step and the others wait until its node ends, even if the step has
+// returned a graph. If the node fails, the next run calls the step.
 func TestMemoFlight(t *testing.T) {
 	t.Parallel()
 	once := map[string]int{"E": 1, "E/y": 1}
@@ -75,7 +75,7 @@ func TestMemoFlight(t *testing.T) {
 		}
 	}
 	expanding := slowly(quickly, inner())
-	failing := func(ctx context.Context, s *kahn.Step) (any, error) { // the graph of the first run fails
+	failing := func(ctx context.Context, s *kahn.Step) (any, error) { // in the first run a node of the returned graph fails
 		if s.Path() == "E/y" {
 			_, err := takes(time.Second)(ctx, s)
 			return nil, errors.Join(err, errStep)
@@ -90,7 +90,7 @@ func TestMemoFlight(t *testing.T) {
 		opts   []kahn.Option
 	}{
 		{name: "unbounded", runner: &kahn.Runner{}},
-		{name: "one slot for all runs", runner: &kahn.Runner{Limit: 1}}, // a run that waits for the flight must leave the slot to the node inside
+		{name: "one slot for all runs", runner: &kahn.Runner{Limit: 1}}, // a run that waits for the node of another run must leave the slot to the nodes inside
 		{name: "one slot for a key", runner: &kahn.Runner{KeyLimit: 1}},
 		{name: "few starts", runner: &kahn.Runner{Rate: kahn.Rate{Starts: 1000, Per: time.Second, Burst: 4}}},
 		{name: "one slot for each run", runner: &kahn.Runner{}, opts: []kahn.Option{kahn.Limit(1)}},
@@ -109,7 +109,7 @@ func TestMemoFlight(t *testing.T) {
 		}
 		fly("three at once", func(t *testing.T, f *flock) {
 			for range 3 {
-				f.start(expanding) // the other runs wait before there is a graph
+				f.start(expanding) // the other runs begin to wait before the step returns its graph
 			}
 			ends := f.end()
 			require.Equal(t, "ok 2s", ends[0])
@@ -160,7 +160,7 @@ func TestMemoFlight(t *testing.T) {
 			f.start(two)
 			f.start(two)
 			time.Sleep(1500 * ms)
-			f.runs[0].Leave() // y may end
+			f.runs[0].Leave() // y may finish
 			require.Equal(t, "ok 5s", f.end()[1])
 		})
 		fly("who waits can be stopped", func(t *testing.T, f *flock) {
@@ -185,7 +185,7 @@ func TestMemoFlight(t *testing.T) {
 			f.end()
 		})
 	}
-	for limit, want := range map[int]string{0: "[ok 3s memoized ok 3s]", 2: "[ok 4s ok 3s]"} { // with slots of its own a run calls the step instead of waiting
+	for limit, want := range map[int]string{0: "[ok 3s memoized ok 3s]", 2: "[ok 4s ok 3s]"} { // with enough slots each run calls the step instead of waiting
 		inBubble(t, fmt.Sprint("an attempt after another one, ", limit), func(t *testing.T) {
 			retried := kahn.Retry{MaxAttempts: 2, InitialDelay: 100 * ms, Jitter: kahn.JitterNone}
 			f := &flock{t: t, g: graph(kahn.Node{ID: "E", Memo: "v1", Retry: retried})}
@@ -198,7 +198,7 @@ func TestMemoFlight(t *testing.T) {
 			}
 			f.start(brittle)
 			f.start(brittle)
-			require.Equal(t, want, fmt.Sprint(f.end())) // the second run takes over while the first backs off
+			require.Equal(t, want, fmt.Sprint(f.end())) // the second run calls the step while the first backs off
 		})
 	}
 }

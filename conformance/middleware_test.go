@@ -53,7 +53,7 @@ func TestMiddleware(t *testing.T) {
 			hand(func(ctx context.Context) context.Context { return ctx }),
 			hand(func(ctx context.Context) context.Context {
 				ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, other{}, "inner"), time.Second, errOwn)
-				_ = cancel // the deadline passes
+				_ = cancel // the context ends at its deadline
 				return ctx
 			}),
 		}
@@ -178,7 +178,7 @@ func TestUseOption(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestOnNode: every node is observed once, with the same data as in the Result, except origins that were not known yet.
+// TestOnNode: OnNode reports every node once, with the data of the Result, except for origins that were still unknown.
 func TestOnNode(t *testing.T) {
 	bothModes(t, "every kind of end", func(t *testing.T, mode kahn.Mode) {
 		g := graph(
@@ -242,7 +242,7 @@ func TestOnNode(t *testing.T) {
 		}
 	})
 
-	// Middleware, contracts, moderation and observers work inside a composite as outside.
+	// Middleware, contracts, moderation and observers apply inside a composite as in the outermost graph.
 	bothModes(t, "nested", func(t *testing.T, mode kahn.Mode) {
 		inner := graph(
 			kahn.Node{ID: "A", Params: map[string]any{"x": 1}, InputSchema: wants(map[string]any{"x": 1}), OutputSchema: wants("A!"), Moderation: kahn.ModerateBoth},
@@ -276,7 +276,7 @@ func TestOnNode(t *testing.T) {
 	_, err := kahn.Execute(t.Context(), graph(after("A")), nop, kahn.OnNode(nil))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 
-	var alone []string // without any other listener
+	var alone []string // the run has no other listener
 	_, err = kahn.Execute(t.Context(), graph(after("A")), nop, kahn.OnNode(func(n kahn.NodeResult) { alone = append(alone, n.ID) }))
 	require.NoError(t, err)
 	require.Equal(t, []string{"A"}, alone)

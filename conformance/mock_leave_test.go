@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestMocksOfALeftRun: the mock of a gate or a composite holds no slot, but is interrupted and called again like a step. The next life
-// calls it again, or this life does if the run is stopped meanwhile and the node is a cleanup node.
+// TestMocksOfALeftRun: the mock of a gate or of a composite needs no slot. Leaving the run interrupts the mock like a step, and the next life
+// calls it again. If the run is stopped while it is being left, the same life calls the mock of a cleanup node again.
 func TestMocksOfALeftRun(t *testing.T) {
 	sub := graph(after("x"))
 	for name, n := range map[string]kahn.Node{

@@ -15,9 +15,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestJudgesStress runs random graphs whose judges take time, refuse, break, panic, exit, and hang, while runs are cancelled, time out and
-// fail fast. Whatever happens, no step runs without accepted inputs, no refused output is used, and every slot and goroutine is returned.
-// try checks the streams of events.
+// TestJudgesStress runs random graphs whose contracts and moderators take time, refuse, return errors, panic, call Goexit and hang, while runs
+// are cancelled, time out and fail fast. No step may run without accepted inputs, no refused output may be used, and every slot and goroutine
+// must be released. try checks the events.
 func TestJudgesStress(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) { judgesStress(t, seed) })
@@ -27,7 +27,7 @@ func TestJudgesStress(t *testing.T) {
 	}
 }
 
-// verdicts has the last judgement of each phase of each node.
+// verdicts holds the last verdict about each phase of each node.
 type verdicts struct {
 	mu     sync.Mutex
 	passed map[string]map[event.Phase]bool
@@ -53,7 +53,8 @@ func judgesStress(t *testing.T, seed uint64) {
 	one := func(n int) bool { return rng.IntN(n) == 0 }
 	said := verdicts{passed: map[string]map[event.Phase]bool{}}
 
-	// judge draws the behaviour of a judge. It is the same at every call, except that a judge may recover after a failure.
+	// judge draws the behavior of a contract or a moderator. All calls of one judge behave in the same way, except that a judge that failed
+	// may succeed later.
 	judge := func(id string, phase event.Phase) func(ctx context.Context) error {
 		delay, ill, calls := time.Duration(rng.IntN(4))*ms, rng.IntN(14), 0
 		heals, deaf := one(2), one(8)
@@ -193,7 +194,7 @@ func judgesStress(t *testing.T, seed uint64) {
 		}
 	}
 	for _, w := range r.Warnings {
-		if !strings.Contains(w.Error(), "a cleanup node that follows no node") { // the graphs have such nodes
+		if !strings.Contains(w.Error(), "a cleanup node that follows no node") { // the random graphs contain such nodes
 			t.Errorf("warning %v", w)
 		}
 	}

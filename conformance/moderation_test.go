@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// refuses flags one phase.
+// refuses returns an option whose moderator refuses one phase.
 func refuses(phase event.Phase) kahn.Option {
 	return kahn.Moderate(func(_ context.Context, p event.Phase, _ *kahn.Step, _ any) error {
 		if p == phase {
@@ -238,8 +238,8 @@ func TestModerateOption(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// In test mode a run needs no moderator if mocks replace all nodes that ask for one, also inside composites. Otherwise it is refused before
-// it begins. Conditions and composites are real even if all steps are mocked.
+// In test mode a run needs no moderator if mocks replace every node with moderation, also inside composites. Otherwise Execute returns an error
+// before the run starts. Conditions and composites are not mocked even if all steps are.
 func TestNoModeratorForMocks(t *testing.T) {
 	test := kahn.If("test", func(kahn.View) (bool, error) { return true, nil })
 	test.Moderation = kahn.ModerateBoth

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestNoRetry: node.failed says why no other attempt followed. Each row is a graph in which A fails.
+// TestNoRetry: node.failed says why the node was not attempted again. Each row has a graph in which A fails.
 func TestNoRetry(t *testing.T) {
 	twice := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
 	deaf := func(release chan struct{}) kahn.StepFunc {
@@ -22,7 +22,7 @@ func TestNoRetry(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		want event.NoRetry
-		node kahn.Node // A
+		node kahn.Node // node A
 		more []kahn.Node
 		opts []kahn.Option
 	}{

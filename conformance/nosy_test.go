@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// nosy is user code that queries and changes the plan, the run and the runner whenever it is called. This is allowed, since user code is
-// never called under a lock.
+// nosy is user code that, in each call, reads and changes the plan, the run and the Runner. This is allowed: user code is never called under a
+// lock.
 type nosy struct {
 	t      *testing.T
 	run    atomic.Pointer[kahn.Run]
@@ -22,13 +22,13 @@ type nosy struct {
 }
 
 func (n *nosy) look() {
-	if !n.busy.CompareAndSwap(false, true) { // its own calls may call it again
+	if !n.busy.CompareAndSwap(false, true) { // the methods that it calls may call it again
 		return
 	}
 	defer n.busy.Store(false)
 	n.calls.Add(1)
 	done := make(chan struct{})
-	go func() { // so that the test can detect a deadlock
+	go func() { // on a goroutine, so that the test detects a deadlock
 		defer close(done)
 		if n.plan != nil {
 			_, _ = n.plan.Prune("T", kahn.PruneForward)
@@ -55,7 +55,7 @@ func (n *nosy) look() {
 	}
 }
 
-// nosyContext is a caller's context that looks in one of its methods.
+// nosyContext is a context that calls look in one of its methods.
 type nosyContext struct {
 	context.Context
 	*nosy
@@ -76,10 +76,10 @@ func (c *nosyContext) Deadline() (deadline time.Time, ok bool) {
 	return c.Context.Deadline()
 }
 
-// nosyParent is a nosyContext on which package context registers an AfterFunc. It looks when that is stopped.
+// nosyParent is a nosyContext on which package context registers an AfterFunc. It calls look when the AfterFunc is stopped.
 type nosyParent struct{ *nosyContext }
 
-func (c nosyParent) Value(any) any { return nil } // otherwise package context finds the context below
+func (c nosyParent) Value(any) any { return nil } // otherwise package context finds the wrapped context
 
 func (c nosyParent) AfterFunc(f func()) func() bool {
 	c.on("AfterFunc")
@@ -87,7 +87,7 @@ func (c nosyParent) AfterFunc(f func()) func() bool {
 	return func() bool { c.on("stop"); return stop() }
 }
 
-// nosyTexts is an evaluator that looks when it parses, and nosyShapes is a schema compiler that looks when it compiles.
+// nosyTexts is an evaluator whose Parse calls look, and nosyShapes is a schema compiler whose Compile calls look.
 type nosyTexts struct{ *nosy }
 
 func (x nosyTexts) Parse(string) (kahn.Expression, error) {
@@ -106,7 +106,7 @@ func (x nosyShapes) Compile(any) (kahn.Contract, error) {
 	return shape{func(any) []kahn.Violation { x.look(); return nil }}, nil
 }
 
-// nosyConfig is a Config that looks when it is hashed.
+// nosyConfig is a Config that calls look when it is hashed.
 type nosyConfig struct{ *nosy }
 
 func (x nosyConfig) MarshalJSON() ([]byte, error) { x.look(); return json.Marshal("config") }
@@ -167,7 +167,7 @@ func TestNosyContext(t *testing.T) {
 					if want := map[bool]kahn.RunStatus{false: kahn.RunCompleted, true: kahn.RunCancelled}[end]; run.Status() != want {
 						t.Errorf("the run is %v, expected %v", run.Status(), want)
 					}
-					if n.calls.Load() == 0 && !(method == "stop" && end) { // an AfterFunc that has run is not stopped
+					if n.calls.Load() == 0 && !(method == "stop" && end) { // an AfterFunc that has run cannot be stopped
 						t.Error("nobody has looked")
 					}
 				})

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// A sight holds the values that one observer has read from a State's signals. Values that were not read are nil, or missing.
+// A sight holds the values that one observer has read from a State's signals. A value that was not read is nil or missing.
 type sight struct {
 	nodes  []nodeSight // by Ref
 	counts map[kahn.Status]int
@@ -27,7 +27,7 @@ type nodeSight struct {
 	ready, blocked *bool
 }
 
-// A point is a State between two transitions.
+// A point describes a State between two transitions.
 type point struct {
 	status         []kahn.Status
 	ready, blocked []bool
@@ -71,7 +71,7 @@ func points(plan *kahn.Plan, st *machine.State, changes []machine.Change) []poin
 	return all
 }
 
-// shows reports whether everything in the sight is true at the point.
+// shows reports whether all values of the sight are equal to the values of the point.
 func (p *point) shows(s *sight) bool {
 	for r, n := range s.nodes {
 		if n.status != nil && *n.status != p.status[r] || n.ready != nil && *n.ready != p.ready[r] || n.blocked != nil && *n.blocked != p.blocked[r] {
@@ -91,8 +91,8 @@ func (p *point) shows(s *sight) bool {
 	return s.run == nil || s.run.Terminal() == p.over
 }
 
-// look reads signals of the State in random order, each with a probability of 1/every. It calls between between the reads, which may change
-// the State.
+// look reads signals of the State in random order, each with a probability of 1/every. Between two reads it calls the function "between", which
+// may change the State.
 func look(rng *rand.Rand, st *machine.State, r reactive.Reader, n, every int, between func()) *sight {
 	s := &sight{nodes: make([]nodeSight, n), counts: map[kahn.Status]int{}}
 	reads := []func(){func() { x := st.RunStatusSignal().Get(r); s.run = &x }}
@@ -115,7 +115,7 @@ func look(rng *rand.Rand, st *machine.State, r reactive.Reader, n, every int, be
 	return s
 }
 
-// handDriven is a State that is driven at random.
+// handDriven is a State that the test drives at random.
 type handDriven struct {
 	t       *testing.T
 	rng     *rand.Rand
@@ -125,7 +125,7 @@ type handDriven struct {
 	waiting []machine.Task
 }
 
-// drive makes one random call.
+// drive makes one random call to the State.
 func (h *handDriven) drive() {
 	switch h.rng.IntN(8) {
 	case 0, 1, 2:
@@ -153,7 +153,7 @@ func (h *handDriven) drive() {
 			i := h.rng.IntN(len(h.waiting))
 			task := h.waiting[i]
 			h.waiting = slices.Delete(h.waiting, i, i+1)
-			_ = h.st.Settle(task.Token, completed) // refused if the node was aborted in the meantime
+			_ = h.st.Settle(task.Token, completed) // refused if the node was aborted meanwhile
 		}
 	default:
 		if len(h.running) > 0 {
@@ -187,8 +187,8 @@ func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 	return &g
 }
 
-// TestCallbacksSeeOnePoint: an effect, a computed, a cleanup or a batch sees the State as it was between two transitions, whatever it
-// reads, and however the State changes meanwhile. Signals are made at any time.
+// TestCallbacksSeeOnePoint: an effect, a computed, a cleanup or a batch sees the State as it was between two transitions, whichever signals it
+// reads and however the State changes meanwhile. Signals are created at any time.
 func TestCallbacksSeeOnePoint(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t, size(150, 40, 40_000)) {
@@ -199,21 +199,21 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 		(*machine.Locked)(st).KeepLog()
 		h := &handDriven{t: t, rng: rng, plan: plan, st: st}
 		disposed := false
-		var now []*sight // read from outside, between two calls
-		var nowAt []int  // after how many transitions
+		var now []*sight // sights read from outside, between two calls
+		var nowAt []int  // for each of these, the number of transitions before it
 		var sights []*sight
 		callback := func(w reactive.Writer) {
 			sights = append(sights, look(rng, st, w, n, 1+rng.IntN(12), func() {
 				if rng.IntN(5) == 0 {
 					h.drive()
 				}
-				if rng.IntN(2000) == 0 { // running callbacks see the same point to their end
+				if rng.IntN(2000) == 0 { // a callback sees the same point until it returns
 					st.Dispose()
 					disposed = true
 				}
 			}))
 		}
-		var initial []machine.Change // what became ready in NewState
+		var initial []machine.Change // the changes that NewState made
 		for r := range plan.Declared() {
 			if st.Status(r) == kahn.Ready {
 				initial = append(initial, machine.Change{Ref: r, Status: kahn.Ready})
@@ -286,7 +286,7 @@ func (s *sight) String() string {
 	return fmt.Sprint(text, " ", s.counts, " ", s.run)
 }
 
-// TestCountsInTheMiddle: an effect starts a node between its reads of the counts.
+// TestCountsInTheMiddle: an effect starts a node between two reads of the counts, and both reads agree.
 func TestCountsInTheMiddle(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"a"}})
@@ -310,7 +310,7 @@ func TestCountsInTheMiddle(t *testing.T) {
 	}, seen)
 }
 
-// TestScopeOfAStateDisposed: disposing of the scope ends the observation.
+// TestScopeOfAStateDisposed: after the scope was disposed, effects do not run any more.
 func TestScopeOfAStateDisposed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -332,7 +332,7 @@ func TestScopeOfAStateDisposed(t *testing.T) {
 	})
 }
 
-// TestDormantComposite: if all nodes inside a composite wait, all observers, including signals, see the composite as suspended.
+// TestDormantComposite: if all nodes inside a composite wait, all observers see the composite as suspended, and so do its signals.
 func TestDormantComposite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inner, g kahn.Graph

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// randomGraph returns n nodes with up to three predecessors each, all with the default rule.
+// randomGraph returns n nodes with up to three predecessors each, all with the default join rule.
 func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -35,7 +35,7 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 	return &g
 }
 
-// naive returns the obvious computeds, over the statuses of all predecessors.
+// naive computes the ready and blocked signals of a node in the simplest way, from the statuses of all predecessors.
 func naive(plan *kahn.Plan, st *machine.State, r machine.Ref) (ready, blocked *reactive.Computed[bool]) {
 	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
@@ -51,7 +51,7 @@ func naive(plan *kahn.Plan, st *machine.State, r machine.Ref) (ready, blocked *r
 				return false
 			}
 		}
-		return some // a node whose inputs were all skipped is skipped
+		return some // a node is skipped if all its inputs were skipped
 	})
 	blocked = reactive.NewComputed(st.Scope(), func(r reactive.Reader) bool {
 		return slices.ContainsFunc(preds, func(p *reactive.Value[kahn.Status]) bool {
@@ -62,7 +62,7 @@ func naive(plan *kahn.Plan, st *machine.State, r machine.Ref) (ready, blocked *r
 	return ready, blocked
 }
 
-// somehow ends a task in some way.
+// somehow ends a task with a random outcome.
 func somehow(rng *rand.Rand, st *machine.State, task machine.Task) error {
 	switch rng.IntN(12) {
 	case 0:
@@ -80,7 +80,7 @@ func somehow(rng *rand.Rand, st *machine.State, task machine.Task) error {
 	return st.Settle(task.Token, completed)
 }
 
-// TestObservedState tests the part of the list of TestSignals about the signals of a State.
+// TestObservedState is the part of TestSignals that tests the signals of a State.
 func TestObservedState(t *testing.T) {
 	t.Run("69 Ready and BlockedByFailure equal naive computeds", func(t *testing.T) {
 		for seed := range uint64(60) {
@@ -207,14 +207,14 @@ func TestObservedState(t *testing.T) {
 	})
 }
 
-// TestSignalsMadeInCallbacks: a signal that is made in an effect agrees with the other signals, even if the State has changed meanwhile.
+// TestSignalsMadeInCallbacks: a signal that an effect creates agrees with the other signals, even if the State has changed meanwhile.
 func TestSignalsMadeInCallbacks(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	a, b, c := ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
 	status := st.StatusSignal(a)
 	var seen []string
 	effect(t, st.Scope(), func(w reactive.Writer) {
-		if status.Get(w) == kahn.Running { // the State changes inside the effect
+		if status.Get(w) == kahn.Running { // the effect changes the State
 			require.NoError(t, st.Settle(machine.Token{Ref: a, Attempt: 1}, completed))
 			task, ok := st.Next()
 			require.True(t, ok)
@@ -229,7 +229,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	require.Equal(t, []string{"ready idle false idle 0 0 running", "running waiting false idle 1 0 running",
 		"completed running true waiting 1 1 running"}, seen)
 
-	plan, st = stateOf(t, chainGraph(3)) // the same with signals that are made after the State has changed
+	plan, st = stateOf(t, chainGraph(3)) // the same, with signals that are created after the State has changed
 	a, b, c = ref(t, plan, "n0"), ref(t, plan, "n1"), ref(t, plan, "n2")
 	status, seen = st.StatusSignal(a), nil
 	effect(t, st.Scope(), func(w reactive.Writer) {
@@ -254,7 +254,7 @@ func TestSignalsMadeInCallbacks(t *testing.T) {
 	require.Equal(t, 1, st.CountSignal(kahn.Completed).Load())
 }
 
-// TestEffectsDriveAChain: effects that call the State drive a long chain, without recursion and within the cap on rounds.
+// TestEffectsDriveAChain: effects that call the State drive a long chain without recursion, and within the limit on rounds of effects.
 func TestEffectsDriveAChain(t *testing.T) {
 	const n = 20_000
 	plan, st := stateOf(t, chainGraph(n))
@@ -276,7 +276,7 @@ func TestEffectsDriveAChain(t *testing.T) {
 	require.Equal(t, n, st.CountSignal(kahn.Completed).Load())
 }
 
-// TestStateDispose: Dispose ends observation. The State continues, and the signals keep their values.
+// TestStateDispose: after Dispose effects do not run, the State continues, and the signals keep their values.
 func TestStateDispose(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	a := ref(t, plan, "n0")
@@ -301,7 +301,7 @@ func TestStateDispose(t *testing.T) {
 	require.Equal(t, kahn.Aborted, st.StatusSignal(ref(t, plan, "n2")).Load(), "what is asked for later shows what is then")
 }
 
-// TestObservedRun watches runs on several goroutines, with observers that come and go.
+// TestObservedRun observes runs from several goroutines, with observers that are created and disposed of meanwhile.
 func TestObservedRun(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for seed := range uint64(20) {
@@ -399,7 +399,7 @@ func TestObservedRun(t *testing.T) {
 	require.LessOrEqual(t, runtime.NumGoroutine(), before+1)
 }
 
-// TestEffectsOfARun: their errors are reported, and do not hold the run.
+// TestEffectsOfARun: the errors of effects are reported and do not stop the run.
 func TestEffectsOfARun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, stuck := range []bool{false, true} {
@@ -449,7 +449,7 @@ func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.
 	return e
 }
 
-// observe makes an effect that records every value of v.
+// observe creates an effect that records every value of v.
 func observe(t testing.TB, st *machine.State, v *reactive.Value[bool]) *[]bool {
 	t.Helper()
 	seen := new([]bool)

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestOddKeys: the Key of an edge is any text. If the output has the whole text as a key, it is used; otherwise each dot leads one level
-// down.
+// TestOddKeys: the Key of an edge may be any text. If the output has the whole text as a key, the edge delivers this entry. Otherwise each dot
+// leads one level down.
 func TestOddKeys(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a.", 10_000)

@@ -24,10 +24,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// durations matches the durations in events, which depend on the clock.
+// durations matches durations in events, which differ from run to run.
 var durations = regexp.MustCompile(`"(duration_ms|durationMs)":[0-9.e+-]+`)
 
-// sameButTimes renders events without ids of runs and times.
+// sameButTimes renders events without run ids and times.
 func sameButTimes(t *testing.T, events []kahn.Event) []string {
 	lines := make([]string, len(events))
 	for i, e := range events {
@@ -56,19 +56,19 @@ func requireSameOrder(t *testing.T, what string, got, want []string) {
 // orderRow is a way to run random composites with one slot.
 type orderRow struct {
 	name   string
-	fake   bool          // in fake time
-	grain  time.Duration // durations are multiples of grain
-	most   int           // the largest multiple; 0 means that steps take no time
-	quick  bool          // most steps take no time
-	stored bool          // over a store
+	fake   bool          // whether the run uses fake time
+	grain  time.Duration // the durations of steps are multiples of grain
+	most   int           // the largest multiple; 0 if steps take no time
+	quick  bool          // whether most steps take no time
+	stored bool          // whether the run uses a store
 	gen    trees.Maker
-	failed []uint64 // seeds that have failed before
+	failed []uint64 // seeds that once failed
 }
 
-// TestLimitOneOrder runs random composites with one slot again and again: the graph and the durations of its steps determine
-// the order of all events.
+// TestLimitOneOrder: with one slot, the graph and the durations of its steps determine the order of all events. The test runs random composites
+// repeatedly.
 //
-// KAHN_SEED=<n> runs the composites of one seed many times; KAHN_LONG=1 runs the composites of 20,000 new seeds in each way.
+// KAHN_SEED=<n> runs the composites of one seed many times. KAHN_LONG=1 runs the composites of 20,000 new seeds in each row.
 func TestLimitOneOrder(t *testing.T) {
 	first, seeds, times := uint64(0), uint64(size(84, 20, 20_000)), size(3, 3, 5)
 	if long() {
@@ -122,8 +122,8 @@ func TestLimitOneOrder(t *testing.T) {
 	}
 }
 
-// TestLimitOneOverAStore: the order of later events does not change because a store must write the end of an iteration before the loop
-// continues.
+// TestLimitOneOverAStore: a loop continues only after a store has written the end of its iteration. This wait does not change the order of later
+// events.
 func TestLimitOneOverAStore(t *testing.T) {
 	t.Parallel()
 	for range 50 {
@@ -206,13 +206,13 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 	case 3:
 		time.AfterFunc(after, func() { _ = run.CancelNode("n0") })
 	}
-	time.Sleep(10*time.Hour + 1) // until the run has ended, or only waits for signals
+	time.Sleep(10*time.Hour + 1) // until the run has ended, or waits only for signals
 	run.Leave()
 	res, _ := run.Wait()
 	return requireOrdered(t, seed, g, res, rec)
 }
 
-// requireOrdered checks a run before its events are compared with other runs' events.
+// requireOrdered checks a run before its events are compared with the events of other runs.
 func requireOrdered(t *testing.T, seed uint64, g *kahn.Graph, res *kahn.Result, rec *recorder) []string {
 	if slices.ContainsFunc(withoutOutlasting(res.Warnings), func(err error) bool { return !isStatic(err) }) {
 		t.Fatalf("seed %d: %v", seed, res.Warnings)
@@ -242,8 +242,8 @@ func again(t *testing.T, g *kahn.Graph, step kahn.StepFunc, look func(trial), op
 	}
 }
 
-// TestLimitOneEqualTimes: the backoffs of several nodes end at the same instant, and a timeout passes at the instant at which the step
-// returns. Timers fire first, in the order in which they were set.
+// TestLimitOneEqualTimes: the backoffs of several nodes end at the same instant, and a timeout passes at the instant at which a step returns. The
+// timers fire first, in the order in which they were set.
 func TestLimitOneEqualTimes(t *testing.T) {
 	g := graph()
 	for i := range 8 {
@@ -266,15 +266,15 @@ func TestLimitOneEqualTimes(t *testing.T) {
 				queued += e.Path + " "
 			}
 		}
-		if queued != "R0 R7 R1 R2 R3 R4 R5 R6 " { // the order of their first attempts: the longest path first, then declaration
+		if queued != "R0 R7 R1 R2 R3 R4 R5 R6 " { // the order of the first attempts: the longest path first, then declaration order
 			r.t.Error("queued again in the order", queued)
 		}
 		r.cause("T", kahn.CauseTimeout)
 	})
 }
 
-// TestLimitOneBeginsAgain: the item of a map is retried, or times out, at the same instant at which another step returns. Work that needs
-// no slot comes first.
+// TestLimitOneBeginsAgain: an item of a map is retried, or times out, at the instant at which another step returns. A task that needs no slot
+// precedes the others.
 func TestLimitOneBeginsAgain(t *testing.T) {
 	item := func(sub *kahn.Graph) kahn.Node {
 		return kahn.Node{ID: "M", Priority: 1, Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{0}}, Sub: sub}
@@ -285,13 +285,13 @@ func TestLimitOneBeginsAgain(t *testing.T) {
 	late.Timeout = 20 * ms
 	for name, row := range map[string]struct {
 		node        kahn.Node
-		first, then event.Type // the events of the item, and of the step beside it
+		first, then event.Type // an event of the item, and an event of the other step
 	}{
 		"a backoff": {backs, event.NodeStarted, event.NodeCompleted},
 		"a timeout": {late, event.NodeFailed, event.NodeCompleted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			begun := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when every bubble begins
+			begun := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // when a bubble begins
 			again(t, graph(row.node, after("A")), func(_ context.Context, s *kahn.Step) (any, error) {
 				for range rand.IntN(4) { // random yields, which must not change the order
 					runtime.Gosched()
@@ -319,7 +319,8 @@ func TestLimitOneBeginsAgain(t *testing.T) {
 	}
 }
 
-// TestLimitOneAnsweredGate: a gate that does not wait leads to a guard, beside steps that hold the slot.
+// TestLimitOneAnsweredGate: a gate that was answered early leads to a guard while steps hold the slot. The order of events is the same in every
+// run.
 func TestLimitOneAnsweredGate(t *testing.T) {
 	g := graph(after("L"), gate("G"), kahn.Node{ID: "C", After: []string{"G"}, When: func(kahn.View) (bool, error) { return false, nil }}, after("M", "L"))
 	for name, g := range map[string]*kahn.Graph{"plain": g, "nested": graph(kahn.Node{ID: "S", Sub: g})} {
@@ -334,7 +335,7 @@ func TestLimitOneAnsweredGate(t *testing.T) {
 	}
 }
 
-// TestLimitOneInterrupted: a timeout interrupts a step and ends a nested run at the same instant.
+// TestLimitOneInterrupted: at one instant a timeout interrupts a step and ends a nested run. The order of events is the same in every run.
 func TestLimitOneInterrupted(t *testing.T) {
 	inner := graph(kahn.Node{ID: "run", Priority: 1}, kahn.Node{ID: "loop", Sub: graph(after("X"))})
 	again(t, graph(kahn.Node{ID: "S", Sub: inner, Timeout: 10 * ms}), func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -346,8 +347,8 @@ func TestLimitOneInterrupted(t *testing.T) {
 	}, func(r trial) { r.expect("S:F", "failed") })
 }
 
-// TestWaitingForSlotIsNotSuspended: a node inside a sub-graph waits for the slot that a node outside holds, while a gate inside waits for
-// its signal. The sub-graph is not suspended, since it can continue by itself.
+// TestWaitingForSlotIsNotSuspended: a node inside a sub-graph waits for a slot that an outer node holds, while a gate inside waits for its
+// signal. The sub-graph is not suspended, since it can continue without a signal.
 func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 	inner := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "L"})
 	for name, g := range map[string]*kahn.Graph{
@@ -378,8 +379,8 @@ func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 	}
 }
 
-// TestLimitOneTimedOutDraws: a nested run times out. Its end counts as a failure only because of the timeout, and the random number for the
-// delay is drawn all the same.
+// TestLimitOneTimedOutDraws: a nested run counts as failed only because it timed out. A random number for the delay of its retry is drawn
+// nevertheless.
 func TestLimitOneTimedOutDraws(t *testing.T) {
 	for name, do := range map[string]kahn.StepFunc{
 		"stops":     func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
@@ -404,7 +405,7 @@ func TestLimitOneTimedOutDraws(t *testing.T) {
 	}
 }
 
-// TestLimitOneAcrossTree: nodes of two nested runs compete. The first node of the whole tree comes first, as if the graphs were one.
+// TestLimitOneAcrossTree: nodes of two nested runs compete for the slot. The best node of all graphs runs first, as if they were one graph.
 func TestLimitOneAcrossTree(t *testing.T) {
 	never := func(kahn.View) (bool, error) { return false, nil }
 	items := func(priority int) kahn.Node {
@@ -418,9 +419,10 @@ func TestLimitOneAcrossTree(t *testing.T) {
 		{"priority", graph(kahn.Node{ID: "a", Priority: 1}), graph(kahn.Node{ID: "x", Priority: 2}, after("y", "x")), "S1 S2 S2/x S1/a S2/y "},
 		{"the longest path", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x"), after("z", "y")), "S1 S2 S2/x S1/a S2/y S1/b S2/z "},
 		{"declaration", graph(after("a"), after("b", "a")), graph(after("x"), after("y", "x")), "S1 S2 S1/a S2/x S1/b S2/y "},
-		// Nodes that need no slot run at once, before another nested run begins.
+		// Nodes that need no slot run at once, before the next nested run begins.
 		{"guards", graph(kahn.Node{ID: "a", When: never}), graph(kahn.Node{ID: "x", When: never}), "S1 S1/a S2 S2/x "},
-		// An item begins by its priority and path, before guards and composites, which count as nodes of priority 0 without a path.
+		// Items are ordered by priority and path. Guards and composites count as nodes of priority 0 without a path, so an item begins before
+		// them.
 		{"items", graph(items(0)), graph(after("x")), "S1 S1/M S1/M[0] S1/M[1] S1/M[0]/a S1/M[1]/a S2 S2/x "},
 		{"items of low priority", graph(items(-1)), graph(after("x")), "S1 S1/M S2 S1/M[0] S1/M[0]/a S1/M[1] S1/M[1]/a S2/x "},
 	} {
@@ -439,7 +441,7 @@ func TestLimitOneAcrossTree(t *testing.T) {
 	}
 }
 
-// putOffGraph returns a graph whose step A returns at the moment at which the timeout of a gate makes two slow guards due.
+// putOffGraph returns a graph whose step A returns at the instant at which the timeout of a gate makes two slow guards due.
 func putOffGraph(timeout time.Duration) *kahn.Graph {
 	slowly := func(kahn.View) (bool, error) {
 		time.Sleep(7 * time.Second)
@@ -452,7 +454,7 @@ func putOffGraph(timeout time.Duration) *kahn.Graph {
 	).Connect(kahn.Edge{From: "G", To: "B", Label: "timeout"}, kahn.Edge{From: "G", To: "C", Label: "timeout"})
 }
 
-// A postponed result counts as in time, however long the work before it takes.
+// If a step returns in time and the result is processed later, after slow guards, the result still counts as in time.
 func TestPutOffResultIsInTime(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a timeout meanwhile", func(t *testing.T) {
@@ -475,15 +477,15 @@ func TestPutOffResultIsInTime(t *testing.T) {
 	})
 }
 
-// With one slot, a condition that an alarm makes due comes before the result of a step that returns at the time of the alarm, however long
-// its test takes.
+// With one slot, an alarm makes a condition due at the instant at which a step returns. The condition is evaluated before the step's result is
+// processed, even if the test takes long.
 func TestOneSlotResultWaitsForTest(t *testing.T) {
 	for name, more := range map[string]kahn.Node{"one graph": after("B", "A"), "a graph with a composite": subgraph("B", graph(after("x")), "A")} {
 		inBubble(t, name, func(t *testing.T) {
 			g := gate("G")
 			g.Gate = &kahn.Gate{Timeout: 10 * ms, OnTimeout: kahn.GateLabel}
 			tests := kahn.If("C", func(kahn.View) (bool, error) {
-				synctest.Wait() // what does not wait for this test happens meanwhile
+				synctest.Wait() // everything that does not wait for this test happens now
 				return true, nil
 			}, "G")
 			r := try(t, graph(kahn.Node{ID: "A", Do: takes(10 * ms)}, g, tests, more), nothing, kahn.Limit(1))
@@ -492,8 +494,8 @@ func TestOneSlotResultWaitsForTest(t *testing.T) {
 	}
 }
 
-// In a run with one slot a check counts as a node of priority 0 without a path. An item of a map that is expected to take no time, and
-// becomes due at the same time as a check, comes before the check if the map is declared first.
+// With one slot, a check counts as a node of priority 0 without a path. An item of a map that is expected to take no time, and becomes due at the
+// same time as a check, precedes the check if the map was declared first.
 func TestOrderOfAnItemAndACheck(t *testing.T) {
 	for _, mapFirst := range []bool{true, false} {
 		inBubble(t, fmt.Sprint("the map first ", mapFirst), func(t *testing.T) {

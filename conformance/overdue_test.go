@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestOverdueFirst: waits and nodes whose deadlines passed between two lives end before anything else happens.
+// TestOverdueFirst: if the deadline of a wait or a node has passed between two lives, the next life ends the node before it does anything else.
 func TestOverdueFirst(t *testing.T) {
 	timed := func(id string, overall time.Duration) kahn.Node {
 		return kahn.Node{ID: id, OverallTimeout: overall, Retry: kahn.Retry{MaxAttempts: 100, InitialDelay: time.Minute, MaxDelay: time.Minute, Jitter: kahn.JitterNone}}
@@ -87,7 +87,7 @@ func TestOverdueFirst(t *testing.T) {
 						}
 					}
 					if n := len(strings.Fields(row.order)); len(ended) > n && row.name == "inside" {
-						ended = ended[:n] // the composite follows
+						ended = ended[:n] // the ends of the composites follow
 					}
 					if got := strings.Join(ended, " "); got != row.order {
 						t.Errorf("got %s, expected %s\n%s", got, row.order, eventText(rec.all()))
@@ -98,8 +98,7 @@ func TestOverdueFirst(t *testing.T) {
 	}
 }
 
-// TestTimeoutOfAllLives: the time between lives counts for the timeout of a run. When the timeout has passed, no signal is delivered and no
-// step is called.
+// TestTimeoutOfAllLives: the timeout of a run includes the time between lives. After the timeout no signal is delivered and no step is called.
 func TestTimeoutOfAllLives(t *testing.T) {
 	gated := func() *kahn.Graph {
 		return graph(gate("G"), after("B", "G"), after("A"), kahn.Node{ID: "C", Cleanup: true, After: []string{"A"}})

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// page shows the runs of a Runner while they run, with net/http and the exported methods of runs.
+// page is an HTTP handler that shows running runs of a Runner. It uses only net/http and exported methods of Run.
 type page struct{ rn *kahn.Runner }
 
 func newPage(rn *kahn.Runner) http.Handler {
@@ -64,7 +64,7 @@ func (p page) list(w http.ResponseWriter, _ *http.Request) {
 	_ = listHTML.Execute(w, rows)
 }
 
-// stream writes each value as a line of JSON at once.
+// stream writes a value as a line of JSON and flushes it.
 func stream[T any](w http.ResponseWriter, value T) error {
 	err := json.NewEncoder(w).Encode(value)
 	return errors.Join(err, http.NewResponseController(w).Flush())

@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/graphs"
 )
 
-// The page of page_test.go, which has at most 150 lines, shows running runs.
+// The page of page_test.go shows running runs, and its code has at most 150 lines.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	source, err := os.ReadFile("page_test.go")
@@ -82,7 +82,7 @@ func TestPage(t *testing.T) {
 	code, _ = ask(http.MethodPost, "/runs/r1/redrive")
 	require.Equal(t, http.StatusConflict, code)
 
-	// A reader follows the events and the changes of the list, and continues with its cursor when the run is redriven.
+	// A reader follows the events and the changes of the list. When the run is redriven, the reader continues with its cursor.
 	follow := func(path string, until func(map[string]any) bool) (lines []map[string]any) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -131,8 +131,8 @@ func wideGraph(layers, width int, do kahn.StepFunc) *kahn.Graph {
 	return g
 }
 
-// lookOn starts lookers that ask a run for its counts, one node and one reason every 10 ms, and for all nodes every second, until the run
-// ends. It returns how many answers they got.
+// lookOn starts lookers. Until the run ends, each looker asks the run every 10 ms for its counts, for one node and for one reason, and every
+// second for all nodes. lookOn returns the number of answers.
 func lookOn(run *kahn.Run, lookers int) (looks, nodes *atomic.Int64, done chan struct{}) {
 	looks, nodes, done = new(atomic.Int64), new(atomic.Int64), make(chan struct{}, lookers)
 	for k := range lookers {
@@ -168,8 +168,7 @@ func lookOn(run *kahn.Run, lookers int) (looks, nodes *atomic.Int64, done chan s
 	return looks, nodes, done
 }
 
-// Fifty lookers get all answers, and a run of 10,000 steps takes no longer for them by the clock of the bubble: the lookers make no step
-// wait.
+// Fifty lookers get all their answers. By the clock of the bubble a run of 10,000 steps takes no longer with lookers: no step waits for them.
 func TestLookersCostLittle(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "lookers", func(t *testing.T) {
@@ -187,7 +186,7 @@ func TestLookersCostLittle(t *testing.T) {
 				<-done
 			}
 			if lookers > 0 {
-				ticks := int64(took[i]/(10*ms)) - 1 // the last tick may coincide with the end
+				ticks := int64(took[i]/(10*ms)) - 1 // the last tick may coincide with the end of the run
 				require.GreaterOrEqual(t, looks.Load(), 3*50*ticks)
 				require.GreaterOrEqual(t, nodes.Load(), 50*10_000*int64(took[i]/time.Second))
 			}
@@ -197,14 +196,14 @@ func TestLookersCostLittle(t *testing.T) {
 	})
 }
 
-// The allocations of a look do not grow with the run. For a look at all nodes they grow only with the number of running nodes. The test is
-// not parallel to others, whose allocations would be counted.
+// The number of allocations of a call of Run.Counts, Run.Node or Run.Why does not grow with the size of the run. For Run.Nodes it grows only with
+// the number of running nodes. The test is not parallel, since allocations of other tests would be counted.
 func TestLookAllocations(t *testing.T) {
 	allocs := func(nodes int) (look, all int64) {
 		run, err := kahn.Start(t.Context(), wideGraph(nodes/100, 100, untilStopped), nil)
 		require.NoError(t, err)
 		defer func() { run.Cancel(); _, _ = run.Wait() }()
-		for range 100 { // until nothing changes
+		for range 100 { // until the measured state is stable
 			if run.Counts()[kahn.Running] == 100 {
 				break
 			}
@@ -229,7 +228,7 @@ func TestLookAllocations(t *testing.T) {
 	require.LessOrEqual(t, largeAll, int64(200), "a look at all nodes allocates for those that are at work")
 }
 
-// mallocs returns how many allocations a call makes, the fewest of several tries.
+// mallocs returns the number of allocations of a call: the minimum of several calls.
 func mallocs(f func()) int64 {
 	var counts []int64
 	for range 5 {
@@ -238,7 +237,7 @@ func mallocs(f func()) int64 {
 	return slices.Min(counts)
 }
 
-// BenchmarkLookers measures what fifty lookers cost a run of 10,000 steps of 1 ms by the wall clock.
+// BenchmarkLookers measures by the wall clock how much fifty lookers slow down a run of 10,000 steps of 1 ms.
 func BenchmarkLookers(b *testing.B) {
 	g := wideGraph(100, 100, takes(1*ms))
 	for _, lookers := range []int{0, 50} {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A continued or redriven run that is still pending takes answers for waiting nodes, at every depth, by path and by token. It delivers them
-// when it begins. Over a store, Signal returns when the answer is stored, even if the run is left instead.
+// A resumed or redriven run that is still pending accepts answers for waiting nodes, at every depth, by path and by token. It delivers the
+// answers when it begins. With a store, Signal returns once the answer is stored, even if the run is then left without beginning.
 func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 	t.Parallel()
 	asks := func(token string) kahn.StepFunc {
@@ -129,7 +129,7 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 	}
 }
 
-// A pending run whose store refuses an answer ends when its turn comes, and does not hold up the Runner.
+// If the store refuses an answer for a pending run, the run ends when its turn comes, and the Runner continues with other runs.
 func TestPendingRunIsFenced(t *testing.T) {
 	t.Parallel()
 	for _, resumed := range []bool{false, true} {
@@ -168,7 +168,7 @@ func TestPendingRunIsFenced(t *testing.T) {
 	}
 }
 
-// EarlySignals of a redrive answers the gates that run again, and is refused like the signals of Resume.
+// In a redrive, EarlySignals answers the gates that run again. Answers are refused for the same reasons as in a Resume.
 func TestEarlySignalsOfARedrive(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("kept"), gate("again", "kept"), kahn.Node{ID: "z", After: []string{"again"}, Do: nop})
@@ -204,7 +204,7 @@ func TestEarlySignalsOfARedrive(t *testing.T) {
 			n, _ := res.Node("again")
 			require.Equal(t, "two", n.Output)
 
-			if !durable { // signals of the first life do not apply to the next
+			if !durable { // signals of the first life do not apply to the next life
 				run, err = rn.Redrive(t.Context(), "r", []string{"again"}, kahn.Request{})
 				require.NoError(t, err)
 				synctest.Wait()

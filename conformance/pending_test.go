@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A continued run that is left or stopped while it is pending keeps the results of its earlier lives.
+// If a resumed run is left or stopped while it is still pending, it keeps the results of its earlier lives.
 func TestPendingRunThatGoesOn(t *testing.T) {
 	for name, db := range map[string]store.Store{"snapshot": nil, "store": new(store.Memory)} {
 		for _, cancel := range []bool{false, true} {
@@ -91,7 +91,7 @@ func TestPendingRunThatGoesOn(t *testing.T) {
 	}
 }
 
-// A run that was left before it began is in no wave when it continues, whatever its mode was.
+// A run that was left before it began continues in no wave, regardless of its mode.
 func TestPendingRunThatGoesOnInWaves(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {

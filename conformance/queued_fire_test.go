@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// twoTriggers returns a graph with a branch for each of two triggers, and a step function that records its calls.
+// twoTriggers returns a graph with two triggers, each with its branch, and a step function that records its calls.
 func twoTriggers() (*kahn.Graph, kahn.StepFunc, *callList) {
 	var calls callList
 	g := (&kahn.Graph{Name: "two"}).Add(
@@ -29,7 +29,7 @@ func twoTriggers() (*kahn.Graph, kahn.StepFunc, *callList) {
 	}, &calls
 }
 
-// A run that was prepared with Fire is fired by the process that performs it.
+// Prepare with the option Fire stores a trigger in the run. The process that performs the run fires this trigger.
 func TestPrepareWithFire(t *testing.T) {
 	for name, perform := range map[string]func(*testing.T, *store.Memory, *kahn.Graph, kahn.StepFunc) error{
 		"Serve": func(t *testing.T, db *store.Memory, g *kahn.Graph, step kahn.StepFunc) error {
@@ -126,12 +126,12 @@ func TestPrepareWithFireRefused(t *testing.T) {
 	}
 }
 
-// withoutOutlasting leaves out the warnings about gates that outlast their run.
+// withoutOutlasting returns all warnings except for warnings that a gate may outlast its run.
 func withoutOutlasting(warnings []error) []error {
 	return slices.DeleteFunc(slices.Clone(warnings), func(err error) bool { return errors.Is(err, kahn.ErrGateOutlasts) })
 }
 
-// A gate in a loop causes one warning.
+// A gate in a loop whose deadline is later than the run's causes one warning.
 func TestGateOutlastsRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		body := (&kahn.Graph{Name: "in"}).Add(kahn.Node{ID: "ok?", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Minute, OnTimeout: kahn.GateLabel}},
@@ -154,7 +154,7 @@ func TestGateOutlastsRunOnce(t *testing.T) {
 	})
 }
 
-// A gate whose deadline is later than the run's Timeout causes a warning, in each life of the run.
+// A gate whose deadline is later than the run's Timeout causes a warning in each life of the run.
 func TestGateOutlastsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := kahn.Node{ID: "ok?", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 72 * time.Hour}}
@@ -192,7 +192,7 @@ func TestGateOutlastsRun(t *testing.T) {
 	})
 }
 
-// ReadRun describes a run in each of its states, without its graph.
+// ReadRun describes a run in each of its states, and needs no graph.
 func TestReadRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)

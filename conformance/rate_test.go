@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// starts lists when the attempts of the trial started, as "A@0s A@1s B@2s", in the order of the events.
+// starts renders the starts of attempts, as "A@0s A@1s B@2s", in the order of the events.
 func (r trial) starts() string {
 	var list []string
 	for _, e := range r.events {
@@ -49,7 +49,7 @@ func TestRates(t *testing.T) {
 		r.expectStarts("A@0s B@0s C@0s D@500ms")
 	})
 	inBubble(t, "tokens are saved up to the burst", func(t *testing.T) {
-		// A takes one of three tokens. During the minute that A takes, the bucket fills up to three tokens again.
+		// A takes one of three tokens. A runs for a minute, in which the bucket fills up again.
 		r := try(t, graph(after("A"), after("B", "A"), after("C", "A"), after("D", "A"), after("E", "A")), func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "A" {
 				return takes(time.Minute)(ctx, s)
@@ -68,7 +68,7 @@ func TestRates(t *testing.T) {
 		try(t, g, takes(10*ms), kahn.Limit(1)).expectStarts("A@0s C@10ms B@1s")
 	})
 	inBubble(t, "all tokens or none", func(t *testing.T) {
-		// B waits for the hour of h; the tokens of g that it cannot use go to C and D.
+		// B waits an hour for a token of h. Meanwhile C and D take tokens of g.
 		g := graph(kahn.Node{ID: "A", Groups: []string{"h"}}, kahn.Node{ID: "B", Groups: []string{"g", "h"}},
 			kahn.Node{ID: "C", Groups: []string{"g"}}, kahn.Node{ID: "D", Groups: []string{"g"}})
 		g.Groups = []kahn.Group{{Name: "g", Rate: perSecond(1, 1)}, {Name: "h", Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}
@@ -148,7 +148,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	inBubble(t, "no alarm is left when a token falls due as a step returns", func(t *testing.T) {
-		for range 50 { // the order of events at that instant is random
+		for range 50 { // the order of the events of one instant is random
 			g := graph(after("P"), kahn.Node{ID: "A", Groups: []string{"g"}}, kahn.Node{ID: "B", Groups: []string{"g"}},
 				kahn.Node{ID: "C", Groups: []string{"h"}}, kahn.Node{ID: "D", Groups: []string{"h"}})
 			g.Groups = []kahn.Group{{Name: "g", Rate: perSecond(1, 1)}, {Name: "h", Rate: kahn.Rate{Starts: 1, Per: time.Hour}}}
@@ -178,7 +178,7 @@ func TestRates(t *testing.T) {
 		try(t, g, nop, perSecond(1, 1), kahn.Limit(1)).expectStarts("B@0s C@1s")
 	})
 	inBubble(t, "a node that was stopped in line holds back nobody who needs no token", func(t *testing.T) {
-		// X has the slot of g and the token of the hour. A waits for both, the other nodes only for the slot.
+		// X has the slot of g and the only token of the hour. A waits for both; the other nodes wait only for the slot.
 		in := func(n kahn.Node) kahn.Node { n.Groups = []string{"g"}; return n }
 		items := kahn.Node{ID: "L", Map: &kahn.Map{Over: "list"}, Sub: graph(after("x")), Params: map[string]any{"list": []any{1}}}
 		for _, waits := range []kahn.Node{after("M"), items} {
@@ -203,14 +203,14 @@ func TestRates(t *testing.T) {
 		inner := graph(kahn.Node{ID: "x", Groups: []string{"g"}, Key: "k"}, kahn.Node{ID: "y", Key: "k"})
 		g := graph(kahn.Node{ID: "S", Sub: inner, Priority: 1}, kahn.Node{ID: "T", Sub: inner}, kahn.Node{ID: "A", Groups: []string{"g"}})
 		g.Groups = []kahn.Group{{Name: "g", Rate: perSecond(1, 1)}}
-		one := kahn.Limit(1) // so that there is one order
+		one := kahn.Limit(1) // makes the order unique
 		try(t, g, nop, one).expectStarts("S@0s T@0s S/x@0s S/y@0s T/y@0s T/x@1s A@2s")
 		g.Groups[0].Rate = kahn.Rate{Starts: 1000, Per: time.Second}
 		try(t, g, nop, one, kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Minute})).expectStarts("S@0s T@0s S/x@0s A@1ms S/y@1m0s T/x@2m0s T/y@3m0s")
 	})
 }
 
-// tryLeft leaves a run some time after its start.
+// tryLeft starts a run, and leaves the run when the time "after" has passed.
 func tryLeft(t *testing.T, g *kahn.Graph, step kahn.StepFunc, after time.Duration, opts ...kahn.Option) {
 	t.Helper()
 	run, err := kahn.Start(t.Context(), g, step, opts...)
@@ -224,7 +224,7 @@ func tryLeft(t *testing.T, g *kahn.Graph, step kahn.StepFunc, after time.Duratio
 	}
 }
 
-// expectSorted is expectStarts, but ignores the order of nodes that start at the same time.
+// expectSorted does the same as expectStarts, but ignores the order of nodes that start at the same time.
 func (r trial) expectSorted(want string) {
 	r.t.Helper()
 	sorted := func(text string) string {
@@ -269,7 +269,7 @@ func TestRateProblems(t *testing.T) {
 	}
 }
 
-// A coordinator of a State asks it for the time of the next token.
+// StateRates: a State tells its coordinator when the next rate token is available.
 func TestStateRates(t *testing.T) {
 	g := graph(after("A"), after("B"), after("C"))
 	p, err := g.Compile()
@@ -307,8 +307,8 @@ func TestStateRates(t *testing.T) {
 	}
 }
 
-// Random graphs with groups, keys, maps and sub-graphs under random rates and limits: no window has more starts than its rate allows, no
-// limit is exceeded, and every node gets its turn.
+// Random graphs with groups, keys, maps and sub-graphs run under random rates and limits. No time window has more starts than its rate allows, no
+// limit is exceeded, and every node runs.
 func TestRandomRates(t *testing.T) {
 	for seed := range seeds(t, size(170, 50, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRates(t, seed) })
@@ -329,8 +329,8 @@ func randomRates(t *testing.T, seed uint64) {
 	limit := func() int { return rnd.IntN(4) }
 	groups := []kahn.Group{{Name: "g0", Limit: limit(), Rate: rate()}, {Name: "g1", Limit: limit(), Rate: rate()}}
 	runRate, keyRate, runLimit, keyLimit := rate(), rate(), limit(), limit()
-	retried := map[string]bool{}    // by path: the node has a second attempt
-	member := map[string][]string{} // by path: what bounds the node's starts
+	retried := map[string]bool{}    // by path: whether the node had a second attempt
+	member := map[string][]string{} // by path: the bounds on the node's starts
 	var build func(prefix string, depth int) *kahn.Graph
 	build = func(prefix string, depth int) *kahn.Graph {
 		g := new(kahn.Graph)
@@ -423,12 +423,12 @@ func randomRates(t *testing.T, seed uint64) {
 	}
 }
 
-// withinRate expects that no window has more of the given starts than the rate allows.
+// withinRate expects that no time window contains more of the given starts than the rate allows.
 func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duration) {
 	t.Helper()
 	slices.Sort(times)
 	burst := cmp.Or(rate.Burst, 1)
-	for i := range times { // every window that begins with a start
+	for i := range times { // only windows that begin with a start
 		for j := i; j < len(times); j++ {
 			allowed := burst + int(int64(times[j]-times[i])*int64(rate.Starts)/int64(rate.Per))
 			if j-i+1 > allowed {

@@ -15,17 +15,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// reaction is a setting for what happens, beyond its descendants, when a node fails, and how the nodes beside it end.
+// reaction is a setting that decides what a failure does to nodes that do not follow the failed node, with the expected statuses of such
+// nodes.
 type reaction struct {
 	name string
 	opts []kahn.Option
-	node func(x *kahn.Node) // sets up the failing node; nil for nothing
-	// want lists the statuses that four nodes end with: R, which runs, its successor L, M, which runs in the group of the failing node, and
-	// its successor K. early replaces want if no node has started when the node fails, and inside replaces it if the node fails in a
-	// sub-graph beside them; "" means want.
+	node func(x *kahn.Node) // sets up the failing node; may be nil
+	// `want` lists the final statuses of four nodes: R, which is running, and its successor L; M, which is running in the group of the
+	// failing node, and its successor K. The test expects `early` instead if no node has started when the node fails, and `inside` instead if
+	// the node fails in a sub-graph beside these nodes. Where `early` or `inside` is empty, the test expects `want`.
 	want, early, inside string
-	group               bool // the group stops its members
-	spares              bool // the group spares its members for this failure
+	group               bool // whether the group stops its members
+	spares              bool // whether the group spares its members after this failure
 }
 
 const goesOn = "ok ok ok ok"
@@ -54,13 +55,13 @@ func reactions() []reaction {
 type failing struct {
 	name  string
 	cause kahn.CauseKind
-	// add completes X, and returns the nodes that it needs.
+	// add sets the fields of X and returns the nodes that X needs.
 	add  func(x *kahn.Node) []kahn.Node
 	opts []kahn.Option
 	host func(run *kahn.Run)
-	// restored: the node fails in the second life of the run, before anything starts there.
+	// restored: the node fails at the start of the run's second life.
 	restored bool
-	// asked: the step itself asks for the end of the run, as a Critical node does.
+	// asked: the step itself stops the run, as a Critical node does.
 	asked bool
 }
 
@@ -83,7 +84,7 @@ func failings() []failing {
 		}
 	}
 	brittle := func(kahn.View) (bool, error) { return false, errStep }
-	answered := func(x *kahn.Node) []kahn.Node { // red is a choice without a branch
+	answered := func(x *kahn.Node) []kahn.Node { // the choice red has no branch
 		x.Kind, x.NoMatch, x.Gate = kahn.KindGate, kahn.NoMatchFail, &kahn.Gate{Choices: []string{"red", "green"}}
 		return []kahn.Node{{ID: "green", In: []kahn.Edge{{From: "X", Label: "green"}}, Do: nop}}
 	}
@@ -164,8 +165,8 @@ func failings() []failing {
 	}
 }
 
-// TestReactions: each way in which a node fails is combined with each consequence, beyond the node's descendants, that a run, a node or a
-// group can ask for.
+// TestReactions combines each way in which a node can fail with each setting of a run, a node or a group that decides what the failure does
+// to nodes that do not follow the failed node.
 func TestReactions(t *testing.T) {
 	t.Parallel()
 	row, every := 0, size(1, 5, 1)
@@ -240,7 +241,7 @@ func tryReaction(t *testing.T, f *failing, re *reaction, inside bool) {
 		default:
 			kind = kahn.CauseFailFast
 		}
-		if n.Cause.Kind != kind && (id != "K" || !f.restored) { // M, which was not started, may have stopped K
+		if n.Cause.Kind != kind && (id != "K" || !f.restored) { // M, which never started, may be the cause of K's stop
 			t.Errorf("the cause of %s is %v, expected %v", id, n.Cause.Kind, kind)
 		}
 	}
@@ -256,7 +257,7 @@ func tryReaction(t *testing.T, f *failing, re *reaction, inside bool) {
 	}
 }
 
-// TestReactionsOfAState: a State that is driven by hand reacts to the end of a node, whichever call reports it.
+// TestReactionsOfAState: a State without a Run reacts the same, whichever method reports the end of a node.
 func TestReactionsOfAState(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *machine.State, x machine.Token) error{
@@ -309,8 +310,8 @@ func TestReactionsOfAState(t *testing.T) {
 	}
 }
 
-// TestReactionsHeldBack: the failure of a member sometimes stops other members only later. If the member is in a composite that may be
-// attempted again, members outside stop when the composite has ended. Members inside an expanded node stop when the node's graph is known.
+// TestReactionsHeldBack: a member's failure does not always stop the other members at once. If a composite around the member may be attempted
+// again, members outside stop when the composite ends. Members inside an expanded node stop when the node's step returns its graph again.
 func TestReactionsHeldBack(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a composite that was not attempted again", func(t *testing.T) {
@@ -327,7 +328,7 @@ func TestReactionsHeldBack(t *testing.T) {
 		inner := graph(kahn.Node{ID: "M", Groups: []string{"g"}, MaxCrashes: -1, Do: takes(time.Hour)})
 		g := graph(
 			kahn.Node{ID: "E", MaxCrashes: -1, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
-				if s.SavedState() != nil { // its graph is known after X has failed
+				if s.SavedState() != nil { // the step returns its graph after X has failed
 					if _, err := takes(time.Second)(ctx, s); err != nil {
 						return nil, err
 					}

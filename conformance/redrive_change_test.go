@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedriveOfAChangedGraph: nodes that run again may have changed; nodes that are kept may not.
+// TestRedriveOfAChangedGraph: a redrive may change nodes that run again, but not nodes that it keeps.
 func TestRedriveOfAChangedGraph(t *testing.T) {
 	config := func(id string, config any, after ...string) kahn.Node {
 		return kahn.Node{ID: id, Config: config, After: after}
 	}
-	// A completed; F, which follows it, failed; D follows F; K was kept.
+	// A has completed and F, which follows A, has failed. D follows F. K is kept.
 	before := func() *kahn.Graph {
 		return graph(config("A", 1), config("F", "broken", "A"), config("D", 1, "F"), config("K", 1, "A"))
 	}
@@ -25,7 +25,7 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 		name  string
 		after *kahn.Graph
 		names []string
-		ran   string // the calls, or "" if the redrive is refused
+		ran   string // the calls; "" if the redrive is refused
 	}{
 		{"the failed node's config", graph(config("A", 1), config("F", "mended", "A"), config("D", 1, "F"), config("K", 1, "A")), nil, "FD"},
 		{"that of one that follows it", graph(config("A", 1), config("F", "broken", "A"), config("D", 2, "F"), config("K", 1, "A")), nil, "FD"},
@@ -67,7 +67,7 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 		inBubble(t, row.name+", of a run with a store", func(t *testing.T) {
 			check(t, before(), row.after, row.names, row.ran, kahn.Durable(new(store.Memory)), kahn.RunID("one"))
 		})
-		inBubble(t, row.name+", inside", func(t *testing.T) { // a failed composite begins anew, even if the graph inside has changed
+		inBubble(t, row.name+", inside", func(t *testing.T) { // a failed composite starts again, even if the graph inside has changed
 			ran := ""
 			for _, n := range row.after.Nodes() {
 				if ran += n.ID; n.Sub != nil {
@@ -82,8 +82,8 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 	}
 }
 
-// A host that does not know whether its store has the run may always pass AllowGraphChange: it does not affect a run that starts from the
-// beginning.
+// AllowGraphChange does not affect a run that starts from the beginning. So a host that does not know whether its store has the run may always
+// set the option.
 func TestAllowGraphChangeOfANewRun(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)

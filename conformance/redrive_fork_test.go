@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestForkOracle forks random nested runs that have ended, were cancelled or were left, under the same graph or a later version. At every
-// depth the fork calls exactly the nodes without a valid result, and its Result equals the Result of a run from the beginning. A fork that
-// fails is forked again. In a store the fork is continued after each of its writes, as after a crash.
+// TestForkOracle forks random nested runs that have ended, were cancelled or were left, under the same graph or a later version. At every depth
+// the fork calls exactly the nodes without a valid result, and its Result equals the Result of a new run. A fork that fails is forked again. With
+// a store, the test also continues the fork after each of its writes, as after a crash.
 func TestForkOracle(t *testing.T) {
 	t.Parallel()
 	versions := 0
@@ -34,8 +34,8 @@ func TestForkOracle(t *testing.T) {
 	}
 }
 
-// TestAdoptOracle leaves random nested runs in a store, and lets later versions of their graphs adopt them, again and again. At every depth
-// nodes with a valid result are kept, all other nodes are called, and the Result equals the Result of a run from the beginning.
+// TestAdoptOracle leaves random nested runs in a store, and lets several later versions of their graphs adopt them. At every depth nodes with a
+// valid result are kept, all other nodes are called, and the Result equals the Result of a new run.
 func TestAdoptOracle(t *testing.T) {
 	t.Parallel()
 	oracle(t, func(t *testing.T, seed uint64) (again, cuts int) {
@@ -43,7 +43,8 @@ func TestAdoptOracle(t *testing.T) {
 	})
 }
 
-// oracle performs f for many seeds, and checks that f has tried something.
+// oracle calls f for many seeds, and adds up the numbers of runs that f has repeated and cut. It fails if either number is less than half of the number of
+// seeds.
 func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	t.Helper()
 	again, cuts := 0, 0
@@ -68,8 +69,8 @@ func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	}
 }
 
-// changes makes a later version of the graph, and returns which of its outermost nodes have changed: their Config, the Config of a node
-// inside, or their predecessors. It also removes and adds nodes.
+// changes makes a later version of the graph. It changes the Config or the predecessors of nodes, and removes and adds nodes. It returns the
+// outermost nodes that are affected, also by a change inside.
 func (m *mender) changes(r *rand.Rand) map[string]bool {
 	old, changed, gone, follows := m.g, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	edges := old.Edges()
@@ -124,7 +125,7 @@ func withConfig(g *kahn.Graph, config string) *kahn.Graph {
 	return (&kahn.Graph{Groups: g.Groups}).Add(nodes...).Connect(g.Edges()...)
 }
 
-// named draws names of nodes to repeat, from the list entries that the graph still has.
+// named draws nodes to repeat from the entries of list that the graph still has.
 func (m *mender) named(r *rand.Rand, list []string) (names []string) {
 	if r.IntN(2) == 0 || len(list) == 0 {
 		return nil
@@ -143,8 +144,8 @@ func (m *mender) named(r *rand.Rand, list []string) (names []string) {
 	return names
 }
 
-// holds compares a life with a run from the beginning: the life must make the same calls, except for kept nodes, and must have the same
-// Result. exact reports whether the calls had to be equal.
+// holds compares a life with a new run: the life must make the same calls, except for kept nodes, and must have the same Result. exact reports
+// whether the calls had to be equal.
 func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool, fails func(string) bool, before, next *kahn.Result, called map[string]int) (exact bool) {
 	t.Helper()
 	want, expected := m.run(t, cutShort{}, func(path string) bool {
@@ -155,7 +156,7 @@ func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool
 	})
 	maps.DeleteFunc(expected, func(path string, _ int) bool { return k.has(path) })
 	exact = true
-	if m.stops || m.retries { // nodes beside a failure may be stopped, and a composite around it attempted again
+	if m.stops || m.retries { // a failure may have stopped other nodes, or a composite around it was attempted again
 		for path := range called {
 			exact = exact && !fails(path)
 		}
@@ -180,7 +181,7 @@ func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool
 	return exact
 }
 
-// previewed compares the list of a preview with the kept nodes and with the calls.
+// previewed compares the list of a preview with the kept nodes and the calls.
 func previewed(t *testing.T, name string, list []string, k kept, called map[string]int) {
 	t.Helper()
 	again := kept{}
@@ -196,8 +197,8 @@ func previewed(t *testing.T, name string, list []string, k kept, called map[stri
 	}
 }
 
-// counts checks the counters of a run that continued after a crash. A stop may come before a step has returned its graph again: then the
-// records of the nodes inside are unchanged.
+// counts checks the counters of a run that continued after a crash. If a stop precedes the return of a step with its graph, the records of the
+// nodes inside are unchanged.
 func (m *mender) counts(t *testing.T, s store.Store, id string) {
 	t.Helper()
 	if !m.stops || len(m.expands) == 0 {
@@ -233,7 +234,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 			require.NoError(t, err)
 		}
 		m.frozen(t, s)
-		if where == 2 { // for a kept expanded node, the store of a fork has only the result
+		if where == 2 { // for a kept expanded node the store of a fork contains only the result
 			maps.DeleteFunc(m.inner, func(path string, _ *kahn.Result) bool { return calls[path] == 0 })
 		}
 		sel := selection{failed: true, strict: true, fork: true, anew: r.IntN(4) == 0}
@@ -294,7 +295,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 	return again, cuts, versions
 }
 
-// frozen records the iterations of the loops in a snapshot.
+// frozen records which iterations of loops a snapshot contains.
 func (m *mender) frozen(t *testing.T, s *kahn.Snapshot) {
 	t.Helper()
 	data, err := json.Marshal(s)
@@ -319,7 +320,7 @@ func (m *mender) adopts(t *testing.T, name string) (again, cuts int) {
 		s, err := kahn.ReadSnapshot(t.Context(), db, "r")
 		require.NoError(t, err)
 		m.frozen(t, s)
-		m.notes(m.g, res, "") // the Result of a life that is left early lacks them
+		m.notes(m.g, res, "") // a life that was left early has no Results of returned graphs
 		was := m.g
 		sel := selection{failed: true, strict: true, changed: m.changes(r)}
 		name := fmt.Sprintf("%s, round %d, changed %v", name, round, slices.Sorted(maps.Keys(sel.changed)))

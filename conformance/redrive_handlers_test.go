@@ -22,7 +22,7 @@ func shopOf() *kahn.Graph {
 		kahn.Node{ID: "mail", After: []string{"refund"}})
 }
 
-// broken returns a step function whose named nodes fail.
+// broken returns a step function that fails for the named nodes.
 func broken(bad ...string) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if slices.Contains(bad, s.ID()) {
@@ -32,7 +32,7 @@ func broken(bad ...string) kahn.StepFunc {
 	}
 }
 
-// TestRedriveHandlers lists when a redrive is refused because of handled failures, and when it is not.
+// TestRedriveHandlers: a redrive is refused if it would repeat a handled failure. The rows list which failures count as handled.
 func TestRedriveHandlers(t *testing.T) {
 	reads := func(id string) func(kahn.View) (bool, error) {
 		return func(v kahn.View) (bool, error) { return v.Status(id) == kahn.Failed, nil }
@@ -46,8 +46,8 @@ func TestRedriveHandlers(t *testing.T) {
 		bad   []string
 		nodes []string
 		opts  []kahn.Option
-		want  string // what the error says; empty if the redrive is performed
-		runs  string // what runs again then
+		want  string // text of the error; "" if the redrive is performed
+		runs  string // the nodes that run again
 	}{
 		"a catch edge":                 {g: shopOf(), bad: []string{"ship"}, want: `"refund" has run because of "ship"`},
 		"named":                        {g: shopOf(), bad: []string{"ship"}, nodes: []string{"ship"}, want: `"refund" has run because of "ship"`},
@@ -138,7 +138,7 @@ func TestRedriveHandlers(t *testing.T) {
 	}
 }
 
-// A fork that would keep nodes from before a handled failure is refused; a fork that keeps none of them starts from the beginning.
+// A fork is refused if it would keep nodes that precede a handled failure. If it keeps no such node, the fork is allowed.
 func TestForkHandlers(t *testing.T) {
 	t.Parallel()
 	m := &store.Memory{}
@@ -165,7 +165,7 @@ func TestForkHandlers(t *testing.T) {
 	require.Equal(t, kahn.Completed, status(res, "ship"))
 }
 
-// A fork that would keep what comes before a composite is refused if it repeats a handled failure inside, even if nothing inside is kept.
+// A fork is refused if it would keep the nodes before a composite and repeat a handled failure inside, even if it keeps no node inside.
 func TestForkHandlersInside(t *testing.T) {
 	t.Parallel()
 	inner := graph(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}}, kahn.Node{ID: "mail", After: []string{"refund"}})
@@ -184,7 +184,7 @@ func status(res *kahn.Result, id string) kahn.Status {
 	return n.Status
 }
 
-// A Runner performs the redrive with the option, and refuses it without. The option does not affect other runs.
+// A Runner performs the redrive only with the option DespiteHandlers. The option does not affect other runs.
 func TestRedriveHandlersOfRunner(t *testing.T) {
 	t.Parallel()
 	healed := false
@@ -205,7 +205,7 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 		healed = true
 		_, err = rn.Redrive(t.Context(), name, nil, kahn.Request{})
 		require.ErrorIs(t, err, kahn.ErrHandlers)
-		for range 2 { // the second time there is nothing to repeat, and the option of the first call does not apply
+		for range 2 { // the second time no node has to be repeated, and the option of the first call does not apply
 			run, err := rn.Redrive(t.Context(), name, []string{"ship"}, kahn.Request{Actor: "ann"}, kahn.DespiteHandlers)
 			require.NoError(t, err)
 			res, err := run.Wait()
@@ -216,8 +216,7 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 	}
 }
 
-// The nodes that a condition read are known in later lives and in stores. For a run of an older version the predecessors of the condition
-// count instead.
+// Later lives and stores know which nodes a condition has read. For a run of an older version, the predecessors of the condition count instead.
 func TestRedriveHandlersAsked(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.If("good?", func(v kahn.View) (bool, error) { return v.Output("b") != nil, nil }, "a", "b"),
@@ -241,7 +240,7 @@ func TestRedriveHandlersAsked(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrHandlers)
 }
 
-// After a restart the graph that a step returned is unknown. It is only known that its failures were handled if the node completed.
+// After a restart the graph that a step returned is unknown. Its failures count as handled only if the node completed.
 func TestRedriveHandlersExpanded(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x"}, kahn.Node{ID: "after", After: []string{"x"}})

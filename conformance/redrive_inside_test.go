@@ -28,7 +28,7 @@ func TestRedriveGoesOnInside(t *testing.T) {
 		broken []string
 		names  []string
 		opts   []kahn.Option
-		calls  []string // nil: ErrUnknownNode
+		calls  []string // nil if the error is ErrUnknownNode
 	}{
 		{"a sub-graph", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, nil, nil, []string{"S/y", "S/z", "T"}},
 		{"an item", graph(mapped("M", []int{1, 2, 3}, kahn.Map{}), after("T", "M")), []string{"M[1]"}, nil, nil, []string{"M[1]", "T"}},
@@ -118,7 +118,7 @@ func TestRedriveGoesOnInside(t *testing.T) {
 	}
 }
 
-// Modes may be combined as separate options and by |. An unknown mode, or a mode for another kind of run, is refused.
+// Modes can be passed as separate options or combined by |. An unknown mode, or a mode for another kind of run, is refused.
 func TestRedriveModes(t *testing.T) {
 	t.Parallel()
 	g := graph(subgraph("S", graph(after("x"), after("y", "x"))), after("T", "S"), kahn.Node{ID: "A", ContinueOnFail: true})
@@ -143,7 +143,8 @@ func TestRedriveModes(t *testing.T) {
 	}
 }
 
-// The modes of a Runner's redrive apply only to this redrive: the next one, without Anew, continues inside.
+// The modes of a Runner's redrive apply only to this redrive: after a redrive with Anew, the next redrive without Anew continues inside
+// composites.
 func TestRedriveModesOfRunner(t *testing.T) {
 	t.Parallel()
 	g := graph(subgraph("S", graph(after("x"), after("y", "x"))))
@@ -164,8 +165,8 @@ func TestRedriveModesOfRunner(t *testing.T) {
 	}
 }
 
-// A few of the 10,000 items of a map in a store fail. The redrive calls only these, and its first write, which resets them, is as large as
-// for a short list.
+// A few of the 10,000 items of a map in a store fail. The redrive calls only these items. Its first write, which resets them, is as large as for
+// a map with few items.
 func TestRedriveOfManyItems(t *testing.T) {
 	t.Parallel()
 	redrive := func(t *testing.T, items, failures int) (calls, first int) {
@@ -213,7 +214,7 @@ func TestRedriveOfManyItems(t *testing.T) {
 	require.Equal(t, 100, calls)
 }
 
-// conflicting is a store that refuses one of its commits once it is switched on.
+// conflicting is a store that refuses one commit once it is switched on.
 type conflicting struct {
 	store.Memory
 	on    bool
@@ -229,7 +230,7 @@ func (s *conflicting) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// A redrive that continues inside ends when its store refuses any of its writes.
+// A redrive that continues inside a composite ends if its store refuses any of its writes.
 func TestRedriveInsideRefusedByTheStore(t *testing.T) {
 	t.Parallel()
 	for at := 1; at <= 4; at++ {
@@ -247,7 +248,7 @@ func TestRedriveInsideRefusedByTheStore(t *testing.T) {
 	}
 }
 
-// If a step in a returned graph itself returned a graph, each redrive continues inside that graph.
+// A step returns a graph, in which a step returns a graph. Each redrive continues inside the innermost graph.
 func TestRedriveExpandedInExpanded(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"in memory", "from JSON", "in a store"} {
@@ -292,8 +293,8 @@ func TestRedriveExpandedInExpanded(t *testing.T) {
 	}
 }
 
-// Only the iterations that count decide whether a loop is degraded: the kept ones before the iteration with which it begins again, and the
-// new ones.
+// A redrive begins a loop again with a given iteration. Whether the loop is degraded depends on the kept iterations before it and on the new
+// iterations.
 func TestRedriveDegradedLoop(t *testing.T) {
 	t.Parallel()
 	again := func(kahn.View) (bool, error) { return true, nil }
@@ -329,7 +330,7 @@ func TestRedriveDegradedLoop(t *testing.T) {
 	}
 }
 
-// A waiting run may be redriven: nodes that waited and run again ask again, and the events say so.
+// A waiting run may be redriven. If a node that waited runs again, it waits for an answer again, and the events report the new wait.
 func TestRedriveOfAWaitingRun(t *testing.T) {
 	t.Parallel()
 	asks := func() *kahn.Graph { return graph(after("x"), gate("g", "x"), after("y", "g"), after("w")) }
@@ -398,7 +399,7 @@ func TestRedriveOfAWaitingRun(t *testing.T) {
 	}
 }
 
-// A pausing loop has not begun its next iteration: if a redrive or a fork names nodes of that iteration, they run as they would have.
+// A loop that pauses has not begun its next iteration. A redrive or a fork may name nodes of that iteration: they run as without the redrive.
 func TestRedriveOfALoopThatPauses(t *testing.T) {
 	t.Parallel()
 	again := func(kahn.View) (bool, error) { return true, nil }
@@ -447,7 +448,7 @@ func TestRedriveOfALoopThatPauses(t *testing.T) {
 	}
 }
 
-// Paths may lead into items that start again or never started, also if a composite follows.
+// A path may name a node in an item that starts again or has never started, even if the node is deeper inside, in a composite of the item.
 func TestRedrivePathsIntoItemsThatBeginAnew(t *testing.T) {
 	t.Parallel()
 	list := map[string]any{"l": []int{1, 2}}
@@ -469,8 +470,8 @@ func TestRedrivePathsIntoItemsThatBeginAnew(t *testing.T) {
 	}
 }
 
-// A redrive begins the time of a node that continues inside anew. The node's Duration is not negative, even before its step has returned
-// the graph again.
+// If a redrive continues inside a node, the node's Duration starts from 0, and is not negative before the node's step has returned the graph
+// again.
 func TestRedriveInsideStartsAnew(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -499,7 +500,7 @@ func TestRedriveInsideStartsAnew(t *testing.T) {
 	})
 }
 
-// What had not ended inside an expanded node that failed begins anew, too: attempts count from 1.
+// Nodes that had not ended inside a failed expanded node start again, too: their attempts count from 1.
 func TestRedriveUnendedInsideExpanded(t *testing.T) {
 	inBubble(t, "a running step", func(t *testing.T) {
 		plans := func(y kahn.StepFunc) kahn.StepFunc {
@@ -514,7 +515,8 @@ func TestRedriveUnendedInsideExpanded(t *testing.T) {
 	})
 }
 
-// TestRedriveFromAForgottenIteration: a loop that collects nothing knows the outputs of its first and last iterations only. The error names the iteration whose output is missing.
+// TestRedriveFromAForgottenIteration: a loop without Collect keeps only the outputs of its first and last iterations. The error names the
+// iteration whose output is missing.
 func TestRedriveFromAForgottenIteration(t *testing.T) {
 	t.Parallel()
 	again := func(kahn.View) (bool, error) { return true, nil }
@@ -530,7 +532,7 @@ func TestRedriveFromAForgottenIteration(t *testing.T) {
 	}
 }
 
-// A gate that waited inside an expanded node that failed begins anew: it waits as long as it would for the first time, and events announce it.
+// A gate was waiting inside an expanded node that failed. After a redrive the gate waits its full time again, and events report the wait.
 func TestRedriveGateInsideFailedExpansion(t *testing.T) {
 	t.Parallel()
 	for _, stored := range []bool{false, true} {

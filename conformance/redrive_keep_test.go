@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// keeping redrives a trial with KeepDescendants, and also returns the calls.
+// keeping redrives a trial with KeepDescendants, and returns the new trial and its calls.
 func (r trial) keeping(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) (trial, []string) {
 	r.t.Helper()
 	var c paths
@@ -121,7 +121,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 		called(t, again)
 	})
 	each("a kept node handles no failure that it has not seen", func(t *testing.T, opts []kahn.Option) {
-		// H ran because A failed; K would have run after success or failure of B; S was skipped because A failed.
+		// H ran because A failed. K would have run after a success or a failure of B. S was skipped because A failed.
 		g := graph(after("A"), kahn.Node{ID: "H", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}, after("B"),
 			kahn.Node{ID: "K", After: []string{"B"}, Join: kahn.AllDone, Handling: kahn.Handles})
 		r := try(t, g, breaks("A"), opts...)
@@ -132,7 +132,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 			if next.node(id).Status != kahn.Failed || next.Status != kahn.RunFailed {
 				t.Errorf("%s failed again, and the run is %v", id, next.Status)
 			}
-			// The next life knows it, too, and so does a life that runs everything again.
+			// The next life still counts the failure as unhandled, unless the nodes that handle the failure run again, too.
 			last := next.goOn(g, takes(0), []kahn.Option{kahn.KeepDescendants, kahn.DespiteHandlers, kahn.Redrive(reload(t, next.Snapshot()), []string{otherOf(id)})})
 			if last.Status != kahn.RunFailed {
 				t.Errorf("%s is failed still, and the run is %v", id, last.Status)
@@ -196,7 +196,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 
 func otherOf(id string) string { return map[string]string{"A": "B", "B": "A"}[id] }
 
-// breaksAfterWait returns a step that fails in one node, and must not be called for any other.
+// breaksAfterWait returns a step that fails for one node, and must not be called for other nodes.
 func breaksAfterWait(id string) kahn.StepFunc {
 	return func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.ID() == id {
@@ -206,8 +206,8 @@ func breaksAfterWait(id string) kahn.StepFunc {
 	}
 }
 
-// TestRedrivenLoser: a redriven loser of an early join is superseded again, since the join is decided. The Parent of its event is the start
-// of the epoch, not an event of a node.
+// TestRedrivenLoser: a redriven loser of an early join is superseded again, since the join is decided. The Parent of its event is the event that
+// started the epoch, not an event of a node.
 func TestRedrivenLoser(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		join := after("J", "A", "B")

@@ -19,22 +19,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// mender is a random nested graph. Paths decide which steps fail; from run to run fewer of them do.
+// mender is a random nested graph. Which steps fail depends on their paths, and fewer of them fail from run to run.
 type mender struct {
 	seed     uint64
 	g        *kahn.Graph
-	expands  map[string]*kahn.Graph // what steps return, by id
+	expands  map[string]*kahn.Graph // the graphs that steps return, by id
 	opts     []kahn.Option
 	ids      int
 	versions int
-	memo     bool // each life has a memo
-	stops    bool // a failure may stop nodes that run beside it, so that the calls depend on time
-	retries  bool // composites may be attempted again
+	memo     bool // whether each life has a memo
+	stops    bool // whether a failure may stop nodes that run at the same time; the calls then depend on timing
+	retries  bool // whether composites may be attempted again
 	loops    bool
 	last     map[string]int          // the current iteration of each loop, by path
-	fresh    map[string]bool         // by path: no node has ended in that iteration
-	inner    map[string]*kahn.Result // of the graphs that steps returned, by path; the Result of a life in which such a node does not run lacks it
-	end      cutShort                // how the first run ends early
+	fresh    map[string]bool         // by path of a loop: whether no node of its current iteration has ended
+	inner    map[string]*kahn.Result // Results of returned graphs, by path; absent from a life's Result if the node does not run in that life
+	end      cutShort                // how the first run is cut short
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -56,7 +56,7 @@ func newMender(seed uint64) *mender {
 	return m
 }
 
-// cutShort says when a run is cancelled, or left; 0 for neither.
+// cutShort says when a run is cancelled and when it is left; 0 means never.
 type cutShort struct {
 	after time.Duration
 	leave bool
@@ -122,7 +122,7 @@ func (m *mender) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	}
 }
 
-// broken reports whether the step of a path fails in the first rounds.
+// broken reports whether the step of a path fails in the given round.
 func (m *mender) broken(path string, round int) bool {
 	h := fnv.New64a()
 	fmt.Fprint(h, m.seed, path)
@@ -155,7 +155,7 @@ func (m *mender) step(ctx context.Context, s *kahn.Step) (any, error) {
 	return text[:min(len(text), 60)] + fmt.Sprint(len(text)), nil
 }
 
-// run performs a life, and returns its Result and the calls.
+// run performs a life and returns its Result and its calls.
 func (m *mender) run(t *testing.T, end cutShort, fails func(path string) bool, opts ...kahn.Option) (*kahn.Result, map[string]int) {
 	t.Helper()
 	m.calls, m.fails = map[string]int{}, fails
@@ -177,7 +177,7 @@ func (m *mender) run(t *testing.T, end cutShort, fails func(path string) bool, o
 	return res, m.calls
 }
 
-// kept has the paths of the nodes, and of the whole composites, that a redrive keeps.
+// kept contains the paths of the nodes, and of whole composites, that a redrive keeps.
 type kept map[string]bool
 
 func (k kept) has(path string) bool {
@@ -196,14 +196,14 @@ func ranBadly(n kahn.NodeResult) bool {
 	return n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled
 }
 
-// selection says what a redrive, a fork or an adoption repeats.
+// selection says which nodes a redrive, a fork or an adoption repeats.
 type selection struct {
 	failed  bool            // nodes that failed or were stopped
 	names   []string        // the named nodes
-	anew    bool            // the named composites start again
-	strict  bool            // a fork or an adoption: also nodes without a result
-	fork    bool            // expanded nodes start again
-	changed map[string]bool // the nodes of the outermost graph whose declaration has changed
+	anew    bool            // whether the named composites start again
+	strict  bool            // for a fork or an adoption: also nodes without a result
+	fork    bool            // for a fork: expanded nodes start again
+	changed map[string]bool // the nodes of the outermost graph whose declarations have changed
 }
 
 // between reports whether an attempt of a composite has ended and the next one has not begun.
@@ -218,7 +218,7 @@ func (m *mender) starts(id string, n kahn.NodeResult) bool {
 	return between(n) && len(attempts) > 0 && attempts[len(attempts)-1].Delay > 0
 }
 
-// repeats reports whether a node is repeated because of its status, if there is one.
+// repeats reports whether a node exists and is repeated because of its status.
 func (s selection) repeats(n kahn.NodeResult, ok bool) bool {
 	return !ok || ranBadly(n) || s.strict && !n.Status.Terminal()
 }
@@ -226,7 +226,7 @@ func (s selection) repeats(n kahn.NodeResult, ok bool) bool {
 // goesOn reports whether a named composite continues inside: it has not completed, or a node inside is repeated because of its status.
 func (s selection) goesOn(n kahn.NodeResult) bool { return s.repeats(n, true) || s.any(n.Sub) }
 
-// any reports whether a node of a level is repeated because of its status.
+// any reports whether a node of res is repeated because of its status.
 func (s selection) any(res *kahn.Result) bool {
 	for n := range res.Nodes() {
 		if s.repeats(n, true) {
@@ -242,7 +242,7 @@ func (s selection) String() string {
 
 func (s selection) has(path string) bool { return slices.Contains(s.names, path) }
 
-// below reports whether a node inside a composite is named.
+// below reports whether a node inside the given composite is named.
 func (s selection) below(path string) bool {
 	return slices.ContainsFunc(s.names, func(name string) bool {
 		rest, ok := strings.CutPrefix(name, path)
@@ -263,8 +263,8 @@ func (s selection) iteration(loop string) (first int) {
 	return first
 }
 
-// keeps adds the kept nodes of a graph to k: all nodes that have ended, except selected ones and their descendants. Composites continue
-// inside.
+// keeps adds to k the kept nodes of a graph: all nodes that have ended, except selected nodes and their descendants. Composites that are not kept
+// continue inside.
 func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, sel selection) {
 	again, before := map[string]bool{}, map[string][]string{}
 	for _, e := range g.Edges() {
@@ -331,7 +331,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 	}
 }
 
-// stands records the current iterations of loops: a stop may come before an iteration has called anything.
+// stands records the current iterations of loops from the Result, since an iteration may have been stopped before it called a step.
 func (m *mender) stands(t *testing.T, res *kahn.Result) {
 	m.anyNode(t, res, func(n kahn.SnapshotNode) bool {
 		if n.Iteration > 0 && n.Inside != nil {
@@ -341,7 +341,7 @@ func (m *mender) stands(t *testing.T, res *kahn.Result) {
 	})
 }
 
-// anyNode reports whether something holds for a node of a run, at any depth.
+// anyNode reports whether holds is true for any node of a run, at any depth.
 func (m *mender) anyNode(t *testing.T, res *kahn.Result, holds func(kahn.SnapshotNode) bool) bool {
 	nodes, err := res.Snapshot().Nodes(nil) // nil: the graph may have changed
 	require.NoError(t, err)
@@ -352,7 +352,7 @@ func (m *mender) anyNode(t *testing.T, res *kahn.Result, holds func(kahn.Snapsho
 	return some(nodes)
 }
 
-// frozen is what a snapshot says about the nodes inside a composite.
+// frozen describes the nodes inside a composite as a snapshot has them.
 type frozen struct {
 	Items     int
 	Iteration int
@@ -362,7 +362,8 @@ type frozen struct {
 	}
 }
 
-// pauses records the current iterations of loops in a run that was left: such an iteration may have called nothing.
+// pauses gets a run that was left, in the form of its snapshot, and records the current iterations of loops. Such an iteration may have called no
+// step.
 func (m *mender) pauses(in *frozen, prefix string) {
 	for _, n := range in.Nodes {
 		switch path := prefix + n.ID; {
@@ -403,7 +404,7 @@ func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 	}
 }
 
-// paths lists the paths that can be named. In a graph that a step returned these are the nodes that have ended.
+// paths lists the paths that a redrive may name. In a graph that a step returned these are only nodes that have ended.
 func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix string, returned bool) []string {
 	for _, n := range g.Nodes() {
 		r, _ := res.Node(n.ID)
@@ -443,7 +444,7 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 	return list
 }
 
-// selects draws what to repeat of a run.
+// selects draws a random selection for a run.
 func (m *mender) selects(r *rand.Rand, res *kahn.Result) selection {
 	sel := selection{failed: true}
 	m.notes(m.g, res, "")
@@ -477,9 +478,9 @@ func same(a, b *kahn.Result, prefix string) error {
 	return nil
 }
 
-// TestRedriveOracle redrives random nested runs, from memory, from JSON and in a store. The redrive calls exactly the nodes that failed or
-// were stopped, at every depth, and their descendants, and its Result equals the Result of a run in which these did not fail. A redrive
-// that fails is redriven again. In a store the redrive is continued after each of its writes, as after a crash.
+// TestRedriveOracle redrives random nested runs, from memory, from JSON and in a store. At every depth the redrive calls exactly the nodes that
+// failed or were stopped, and their descendants. Its Result equals the Result of a run in which these nodes did not fail. A redrive that fails is
+// redriven again. With a store, the test also continues the redrive after each of its writes, as after a crash.
 func TestRedriveOracle(t *testing.T) {
 	t.Parallel()
 	redrives, cuts := 0, 0
@@ -509,7 +510,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 	r := rand.New(rand.NewPCG(m.seed, 34))
 	res, calls := m.run(t, m.end, func(path string) bool { return m.broken(path, 0) }, opts...)
 	m.stands(t, res)
-	failed := map[string]bool{} // whether the last call of a path failed
+	failed := map[string]bool{} // by path: whether the last call failed
 	for path := range calls {
 		failed[path] = m.broken(path, 0)
 	}
@@ -542,7 +543,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 		if where == 2 {
 			counted(t, db)
 		}
-		// The run from the beginning fails where the redrive fails, and where the redrive has kept failures.
+		// The new run fails where the redrive fails, and where the redrive has kept failures.
 		want, expected := m.run(t, cutShort{}, func(path string) bool {
 			if k.has(path) {
 				return failed[path]
@@ -550,14 +551,14 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 			return fails(path)
 		})
 		maps.DeleteFunc(expected, func(path string, _ int) bool { return k.has(path) })
-		failsAgain := false // a node fails again: nodes beside it may be stopped, and a composite around it attempted again
+		failsAgain := false // a node fails again; this may have stopped other nodes, or a composite around it was attempted again
 		for path := range called {
 			failsAgain = failsAgain || fails(path)
 		}
 		for path, bad := range failed {
 			failsAgain = failsAgain || bad && k.has(path)
 		}
-		// A stop may also come before an iteration has called anything.
+		// The calls also differ if a stop came before an iteration of a loop had called a step.
 		exact := !failsAgain || !m.stops && !m.retries
 		exact = exact && !(m.stops && m.loops && round > 1)
 		if exact && !maps.Equal(called, expected) {

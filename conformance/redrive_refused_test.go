@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedriveRefused: a run has charged, could not ship and has refunded. A redrive that would repeat the refund, or the failure that the
-// refund handled, is refused: whatever made the refund run, at every depth, and whether or not the redrive names the nodes. A fork that
-// keeps the charge is refused, too. Another node failed without a handler, and may run again.
+// TestRedriveRefused: a run charges an order, cannot ship it, and refunds the charge, which handles the failure. A redrive that would repeat the
+// refund or the failure is refused, at every depth, whether or not it names the nodes. A fork that keeps the charge is refused, too. A node whose
+// failure was not handled may run again.
 func TestRedriveRefused(t *testing.T) {
 	t.Parallel()
 	failed := func(v kahn.View) (bool, error) { return v.Status("ship") == kahn.Failed, nil }
@@ -28,7 +28,7 @@ func TestRedriveRefused(t *testing.T) {
 	places := []struct {
 		name      string
 		around    func(shop *kahn.Graph) *kahn.Graph
-		all       []string // the prefixes of the paths of the shops inside
+		all       []string // path prefixes of the shops inside
 		composite string
 	}{
 		{"at the top", func(shop *kahn.Graph) *kahn.Graph { return shop }, []string{""}, ""},

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// postRedrive posts a redrive of the run "r", as a process without the graph does.
+// postRedrive posts a redrive of the run "r", as a process without the graph would.
 func postRedrive(t testing.TB, db store.Inbox, nodes []string, opts ...kahn.Option) (id string) {
 	t.Helper()
 	q, err := kahn.PrepareRedrive(nodes, kahn.Request{Actor: "ann", Reason: "mended"}, opts...)
@@ -25,7 +25,7 @@ func postRedrive(t testing.TB, db store.Inbox, nodes []string, opts ...kahn.Opti
 	return q.ID
 }
 
-// repaired is a store with a step function whose named paths fail until it is mended, and that records its calls.
+// repaired is a store and a step function. The function records its calls and fails for the named paths until it is mended.
 type repaired struct {
 	served
 	bad    []string
@@ -40,7 +40,7 @@ func (s *repaired) step(_ context.Context, step *kahn.Step) (any, error) {
 	return step.Path(), nil
 }
 
-// failed performs the run "r" of a graph, which fails.
+// failed performs the run "r" of a graph and expects that it fails.
 func (s *repaired) failed(t *testing.T, g *kahn.Graph) {
 	t.Helper()
 	res, _ := kahn.Execute(t.Context(), g, s.step, kahn.Durable(s), kahn.RunID("r"), kahn.Limit(1))
@@ -54,7 +54,7 @@ func (s *repaired) serve(t *testing.T, g *kahn.Graph) (end func()) {
 	return serve(t, &kahn.Runner{Options: []kahn.Option{kahn.Limit(1)}}, kahn.Service{Store: s, OnError: s.told, Workflows: []kahn.Workflow{{Graph: g, Step: s.step}}})
 }
 
-// Any process may post a redrive for a run that has ended. A process that serves the run performs the redrive.
+// Any process may post a redrive of a run that has ended. A process that serves the run's graph performs it.
 func TestRedrivePosted(t *testing.T) {
 	orders := flow("orders", after("A"), mapped("M", []int{1, 2, 3}, kahn.Map{}), subgraph("S", graph(after("x"), after("y", "x")), "A"), after("Z", "M", "S"))
 	shop := shopOf()
@@ -124,7 +124,7 @@ func mustRedrive(t testing.TB, nodes []string, opts ...kahn.Option) store.Reques
 	return q
 }
 
-// If several redrives wait, a refused one gives way to the next one, and when one begins, those after it are refused.
+// Several redrives of a run wait. If the first one is refused, the next one is performed. If one begins, the later ones are refused.
 func TestRedrivePostedInTurn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestRedrivePostedInTurn(t *testing.T) {
 	})
 }
 
-// A redrive that a caller starts causes posted redrives to be refused, even if the posting process did not see it start.
+// If a caller redrives a run, redrives that were posted before are refused.
 func TestRedrivePostedBesideAnother(t *testing.T) {
 	t.Parallel()
 	g, db := flow("beside", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}
@@ -161,7 +161,7 @@ func TestRedrivePostedBesideAnother(t *testing.T) {
 	require.Contains(t, why, "was redriven after the request was posted")
 }
 
-// Without Serve, the next life of the run begins the waiting redrive. A graph of another version leaves it waiting.
+// Without Serve, the next life of the run performs the waiting redrive, but not if its graph has another version.
 func TestRedrivePostedByHand(t *testing.T) {
 	t.Parallel()
 	g, db := flow("by hand", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}
@@ -190,7 +190,7 @@ func TestRedrivePostedByHand(t *testing.T) {
 	require.Equal(t, kahn.RunCompleted, db.status(t, "r"))
 }
 
-// A redrive for a version that no live process has keeps waiting, is reported, and keeps its run from being pruned.
+// A redrive for a graph version that no live process serves keeps waiting, is reported, and protects its run from Prune.
 func TestRedrivePostedOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -214,10 +214,10 @@ func TestRedrivePostedOfAnotherVersion(t *testing.T) {
 	})
 }
 
-// cutOff is a store that stops answering at one of its writes: before the write, or after it.
+// cutOff is a store that stops answering at one write: before it applies the write, or afterwards.
 type cutOff struct {
 	*store.Memory
-	writes int // how many writes are answered
+	writes int // the number of writes that are answered
 	after  bool
 	dead   bool
 }
@@ -249,7 +249,7 @@ func (s *cutOff) Release(ctx context.Context, l store.Lease) error {
 	return s.Memory.Release(ctx, l)
 }
 
-// If a process dies at any write of a posted redrive, the request is neither lost nor performed twice.
+// If a process dies at any write of a posted redrive, the redrive is neither lost nor performed twice.
 func TestRedrivePostedSurvivesCrashes(t *testing.T) {
 	t.Parallel()
 	for _, refused := range []bool{false, true} {
@@ -273,7 +273,7 @@ func TestRedrivePostedSurvivesCrashes(t *testing.T) {
 					status, why := became(t, db, id)
 					s, err := kahn.ReadSnapshot(t.Context(), db, "r")
 					require.NoError(t, err)
-					diary := slices.Compact(db.take()) // an attempt whose end was not written is repeated
+					diary := slices.Compact(db.take()) // if the end of an attempt was not written, the attempt is repeated
 					require.Equal(t, calls, diary, "after %d writes, %v", writes, late)
 					if refused {
 						require.Equal(t, store.RequestRefused, status)
@@ -289,7 +289,7 @@ func TestRedrivePostedSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// The events of a posted redrive say who asked, and continue where the run ended.
+// The events of a posted redrive name the requester, and continue the log of the run.
 func TestRedrivePostedEvents(t *testing.T) {
 	t.Parallel()
 	g, db := flow("events", after("A"), after("B", "A")), &repaired{bad: []string{"B"}}
@@ -309,7 +309,7 @@ func TestRedrivePostedEvents(t *testing.T) {
 	r.count(event.NodeInvalidated, "A", 0)
 }
 
-// PrepareRedrive refuses invalid redrives before they are posted.
+// PrepareRedrive returns an error for an invalid redrive.
 func TestPrepareRedrive(t *testing.T) {
 	t.Parallel()
 	_, err := kahn.PrepareRedrive([]string{"A", ""}, kahn.Request{})

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// stops expects that the events about the stop of a run have a request, and other events none.
+// stops expects that events about the stop of a run contain the request, and that other events contain none.
 func (r trial) stops(want kahn.Request, nodes ...string) {
 	r.t.Helper()
 	if r.StopRequest != want {
@@ -50,7 +50,7 @@ func (r trial) stops(want kahn.Request, nodes ...string) {
 func TestStopRequest(t *testing.T) {
 	ann := kahn.Request{Actor: "ann@example.com", Reason: "wrong input"}
 	bob := kahn.Request{Actor: "bob", Reason: "out of budget"}
-	// A runs, and B waits for it; inside S one node runs and one waits; D has failed before.
+	// A is running and B waits for A. In S, x runs and y waits for x. D has failed before.
 	g := graph(after("A"), after("B", "A"), subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "D", Do: fails(0)})
 	inside := []string{"A", "B", "S", "S/x", "S/y"}
 
@@ -82,7 +82,7 @@ func TestStopRequest(t *testing.T) {
 	})
 	inBubble(t, "a node that is stopped inside of a run that goes on is not ended by a request for the run", func(t *testing.T) {
 		g := graph(after("A"), subgraph("S", graph(after("x"), subgraph("T", graph(after("y"))))))
-		slow := func(ctx context.Context, s *kahn.Step) (any, error) { // it ends after both requests
+		slow := func(ctx context.Context, s *kahn.Step) (any, error) { // ends after both requests
 			<-ctx.Done()
 			time.Sleep(10 * ms)
 			return nil, ctx.Err()
@@ -101,7 +101,7 @@ func TestStopRequest(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "Z", Do: takes(10 * ms), Cleanup: true, After: []string{"A"}})
 		r := tryControlled(t, t.Context(), g, untilStopped, func(run *kahn.Run) { time.Sleep(15 * ms); run.Cancel(ann) }, kahn.Timeout(10*ms))
 		r.expect("A:X Z:ok", "failed")
-		r.stops(ann) // kept, although it stopped nothing
+		r.stops(ann) // the request is kept, although no node was stopped
 	})
 	inBubble(t, "a pending run", func(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}
@@ -133,7 +133,7 @@ func TestStopRequest(t *testing.T) {
 	})
 }
 
-// If a process dies before its stopped run has ended, the next life still has the request of the stop.
+// If a process dies before its stopped run has ended, the next life still knows the request of the stop.
 func TestStopRequestSurvives(t *testing.T) {
 	ann := kahn.Request{Actor: "ann", Reason: "wrong input"}
 	g := graph(after("A"), subgraph("S", graph(after("x"))))
@@ -144,7 +144,7 @@ func TestStopRequestSurvives(t *testing.T) {
 			if stored {
 				opts = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			}
-			// The steps take long to stop; the snapshot, or the copy of the store, is taken meanwhile.
+			// The steps take long to stop. The snapshot, or the copy of the store, is taken before they have stopped.
 			slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
 				<-ctx.Done()
 				time.Sleep(time.Second)

@@ -19,16 +19,16 @@ import (
 
 var errOther = errors.New("other")
 
-// rudeContext is a context that behaves until err or stop is set.
+// rudeContext is a context that behaves normally until err or stop is set.
 type rudeContext struct {
 	context.Context
-	stop func() // called by what AfterFunc returns
+	stop func() // called by the function that AfterFunc returns
 
 	mu  sync.Mutex
 	err func() // called by Err
 }
 
-// turn makes Err call act from now on.
+// After a call of turn, each call of Err calls act.
 func (c *rudeContext) turn(act func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *rudeContext) AfterFunc(f func()) func() bool {
 	}
 }
 
-// The caller's context is user code: a panic or Goexit of its methods in the middle of a run ends the run, not the process.
+// The caller's context is user code. If one of its methods panics or calls Goexit during a run, the run ends and the process continues.
 func TestRudeContext(t *testing.T) {
 	t.Parallel()
 	does := map[string]func(){"panic": func() { panic("rude") }, "Goexit": runtime.Goexit}
@@ -131,13 +131,13 @@ func TestRudeContext(t *testing.T) {
 	})
 }
 
-// politeError is an error of which only Unwrap panics.
+// politeError is an error whose method Unwrap panics. Its other methods do not.
 type politeError struct{ err error }
 
 func (e *politeError) Error() string { return "polite" }
 func (e *politeError) Unwrap() error { return e.err.(*politeError).err } // panics unless it wraps a politeError
 
-// An error whose methods panic is passed on behind a shield, so that it has a text and can be searched.
+// kahn wraps an error whose methods panic. The wrapping error has a text and can be searched by errors.Is and errors.As.
 func TestErrorsBehindAShield(t *testing.T) {
 	t.Parallel()
 	for name, rude := range map[string]error{
@@ -184,10 +184,10 @@ func TestErrorsBehindAShield(t *testing.T) {
 	})
 }
 
-// If user code ends the goroutine of a host inside a call of the library, no lock stays held, and every run can end.
+// User code calls Goexit on a goroutine that is inside a call to the library: no lock stays held, and every run can end.
 func TestGoexitOfTheHost(t *testing.T) {
 	t.Parallel()
-	ends := func(f func()) { // runs f, which ends its goroutine
+	ends := func(f func()) { // runs f, which calls Goexit
 		done := make(chan bool)
 		go func() {
 			defer close(done)
@@ -233,7 +233,7 @@ type goexitLabels struct{}
 
 func (goexitLabels) BranchLabels() []string { runtime.Goexit(); return nil }
 
-// goexitCodec ends the goroutine when it encodes a number.
+// goexitCodec is a codec that calls Goexit when it encodes a number.
 type goexitCodec struct{}
 
 func (goexitCodec) Encode(v any) (json.RawMessage, error) {
@@ -248,7 +248,7 @@ type goexitEvaluator struct{}
 
 func (goexitEvaluator) Parse(string) (kahn.Expression, error) { runtime.Goexit(); return nil, nil }
 
-// A pending run whose caller's context ends the goroutine that begins it does not keep the Runner from beginning the runs behind it.
+// If the caller's context of a pending run calls Goexit when the run begins, the Runner begins the next runs in the queue.
 func TestRudeContextOfPendingRun(t *testing.T) {
 	inBubble(t, "Goexit", func(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}

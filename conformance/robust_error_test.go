@@ -14,19 +14,19 @@ import (
 )
 
 type (
-	// nilError dereferences its receiver.
+	// nilError is an error whose methods dereference the receiver.
 	nilError struct{ text string }
-	// rudeError panics in every method.
+	// rudeError is an error whose methods all panic.
 	rudeError struct{}
-	// sliceError cannot be compared.
+	// sliceError is an error that cannot be compared.
 	sliceError []string
-	// selfError wraps itself.
+	// selfError is an error that wraps itself.
 	selfError struct{}
-	// ringError wraps another ringError, in a circle.
+	// ringError is an error that wraps another ringError, in a cycle.
 	ringError struct{ next error }
-	// treeError wraps itself twice.
+	// treeError is an error that wraps itself twice.
 	treeError struct{}
-	// freshError wraps another error each time it is asked.
+	// freshError is an error that wraps a new error at each call of Unwrap.
 	freshError struct{ n int }
 )
 
@@ -49,7 +49,7 @@ func endless() map[string]error {
 	return map[string]error{"self": &selfError{}, "ring": new(ringError).close(), "tree": &treeError{}, "fresh": &freshError{}}
 }
 
-// ends reports whether the tree of errors that err wraps is finite.
+// ends reports whether the tree of errors in err is finite.
 func ends(err error) bool {
 	todo := []error{err}
 	for n := 0; len(todo) > 0; n++ {
@@ -69,7 +69,7 @@ func ends(err error) bool {
 	return true
 }
 
-// An error may be a typed nil, or have methods that panic. Its node still fails, and the error of the run has a text.
+// An error may be a typed nil pointer, or its methods may panic. Its node still fails, and the run's error has a text.
 func TestRudeErrors(t *testing.T) {
 	for name, err := range map[string]error{
 		"typed nil":           (*nilError)(nil),
@@ -110,7 +110,7 @@ func TestRudeErrors(t *testing.T) {
 				t.Errorf("%#v", err)
 			}
 		}
-		r := try(t, graph(after("A")), always(kahn.RateLimited(nil, 0))) // valid without a reason
+		r := try(t, graph(after("A")), always(kahn.RateLimited(nil, 0))) // a nil reason is allowed
 		r.expect("A:F", "failed")
 		r.cause("A", kahn.CauseRateLimit)
 	})
@@ -145,7 +145,7 @@ type wrapper struct{ err error }
 func (w *wrapper) Error() string { return "wrapped" }
 func (w *wrapper) Unwrap() error { return w.err }
 
-// Messages of any size do not make the error of the run, or of a node, unreadable.
+// Error texts of any size leave the text of the run's error, and of the node's, readable.
 func TestHugeErrors(t *testing.T) {
 	size := 3 << 20
 	if race.Enabled {
@@ -206,9 +206,10 @@ func TestHugeErrors(t *testing.T) {
 	})
 }
 
-// An error that wraps itself must not hang the engine, and must not hang a caller that searches an error from kahn.
+// If an error wraps itself, the engine must not hang, and errors.Is and errors.As must not hang on an error that kahn
+// returns.
 func TestEndlessErrors(t *testing.T) {
-	// search calls the functions that callers apply to an error, unless they would not end, or overflow the stack.
+	// search calls errors.Is, errors.As and similar functions, except where they would not end or would overflow the stack.
 	search := func(t *testing.T, err error) {
 		t.Helper()
 		if err == nil {
@@ -296,7 +297,7 @@ func TestEndlessErrors(t *testing.T) {
 					r.expect(row.nodes, row.run)
 					everywhere(t, r)
 					if r.err != nil && name != "of a fallback" && !errors.Is(r.err, kahn.ErrCyclicError) {
-						// panics are rendered as text
+						// panics are rendered as text.
 						var p *kahn.PanicError
 						if !errors.As(r.err, &p) {
 							t.Errorf("error %v", r.err)
@@ -337,13 +338,13 @@ func TestEndlessErrors(t *testing.T) {
 	}
 }
 
-// Errors that are large but finite are passed on whole.
+// A large but finite error is passed on unchanged.
 func TestLargeErrors(t *testing.T) {
 	deep := errStep
 	for i := range 5000 {
 		deep = fmt.Errorf("%d: %w", i%10, deep)
 		if i%100 == 0 {
-			deep = &wrapper{deep} // keeps the text short
+			deep = &wrapper{deep} // with a short text
 		}
 	}
 	wide := make([]error, 5000)

@@ -11,16 +11,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Graphs of a million nodes compile and run in a second or two, whatever their shape: nothing is quadratic, nothing
-// recurses.
+// A graph of a million nodes of any shape compiles and runs in one or two seconds: no function takes quadratic time or recurses.
 func TestMillionNodes(t *testing.T) {
 	n := size(100_000, 10_000, 1_000_000)
 	for _, shape := range []struct {
 		name          string
 		edge          func(i int) (from, to int)
 		tiers         int
-		failed        int // if every step fails
-		victim        int // a node that is then aborted
+		failed        int // the number of failed nodes if every step fails
+		victim        int // one of the nodes that are then aborted
 		victimOrigins int
 	}{
 		{"chain", func(i int) (int, int) { return i - 1, i }, n, 1, n - 1, 1},
@@ -53,7 +52,7 @@ func TestMillionNodes(t *testing.T) {
 				t.Fatalf("%v, %d completed, %d calls", err, res.Count(kahn.Completed), calls.Load())
 			}
 
-			// The cascade of aborts, and the list of origins, are as long as the graph.
+			// The chain of aborts and the list of origins are as long as the graph.
 			res, err = p.Execute(t.Context(), always(errStep), kahn.Limit(2), kahn.Waves)
 			if err == nil || res.Count(kahn.Failed) != shape.failed || res.Count(kahn.Aborted) != n-shape.failed || len(err.Error()) > 20_000 {
 				t.Errorf("%d failed, %d aborted, %.300v", res.Count(kahn.Failed), res.Count(kahn.Aborted), err)
@@ -65,7 +64,7 @@ func TestMillionNodes(t *testing.T) {
 	}
 }
 
-// Reading the results of a failed run takes time in proportion to their size. Every node of a chain has one origin, and finding it for one
+// Reading the results of a failed run takes time in proportion to their size. Every node of the chain has one origin. Finding the origin of one
 // node must not repeat the search for all nodes before it.
 func TestResultsOfLongChain(t *testing.T) {
 	const n = 20_000

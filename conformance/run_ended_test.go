@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run that ends while it is pending calls no function of Around. A run that ends during such a function calls no later ones, and Wait
-// waits for the functions that were called.
+// If a run ends while it is pending, no function of Around is called. If the run ends while a function of Around is running, no further
+// function of Around is called, and Wait waits for the functions that were called.
 func TestAroundARunThatEnds(t *testing.T) {
 	t.Parallel()
 	type around = func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result))
@@ -55,7 +55,7 @@ func TestAroundARunThatEnds(t *testing.T) {
 		})
 	}
 	inBubble(t, "due", func(t *testing.T) {
-		// Two runs may begin, and the first holds the Runner up; the other is cancelled meanwhile.
+		// The Runner may perform two runs. Around holds up the Runner with the first run, and the second run is cancelled meanwhile.
 		rn := &kahn.Runner{MaxRuns: 2}
 		var runs []*kahn.Run
 		start := func(f around) {
@@ -84,7 +84,7 @@ func TestAroundARunThatEnds(t *testing.T) {
 	})
 }
 
-// A guard may read a predecessor of its node while the store refuses the end of the predecessor.
+// A guard may read a predecessor of its node while the store refuses to write the end of this predecessor.
 func TestGuardDuringARollback(t *testing.T) {
 	t.Parallel()
 	for range 20 {
@@ -109,7 +109,7 @@ func TestGuardDuringARollback(t *testing.T) {
 	}
 }
 
-// refusing is a store that refuses all commits after some.
+// refusing is a store that refuses all commits after a number of commits.
 type refusing struct {
 	*store.Memory
 	after         int

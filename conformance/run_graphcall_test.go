@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// decisions returns a graph with every kind of deciding function. Each counts its call in calls, and decides by the count.
+// decisions returns a graph with every kind of deciding function. Each function increments calls, and decides by the count.
 func decisions(calls *int) *kahn.Graph {
 	count := func() int { *calls++; return *calls }
 	inner := new(kahn.Graph).Add(kahn.Node{ID: "x", When: func(kahn.View) (bool, error) { return count() > 0, nil }})
@@ -27,7 +27,7 @@ func decisions(calls *int) *kahn.Graph {
 	)
 }
 
-// A host that has recorded the results of a graph's functions can perform the same run without calling them.
+// A host records the results of the functions of a graph. It can then perform the same run without calling the functions.
 func TestGraphCalls(t *testing.T) {
 	type returned struct {
 		path, field string
@@ -67,7 +67,7 @@ func TestGraphCalls(t *testing.T) {
 	falls, _ := res.Node("falls")
 	require.Equal(t, 1, falls.Output)
 
-	// A guard cannot decide with a value that is not a bool.
+	// If the host's record for a guard is not a bool, the guard fails.
 	odd := kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return "yes", nil })
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }, GuardErrors: kahn.GuardFail})
 	_, err = kahn.Execute(t.Context(), g, do, odd)
@@ -77,8 +77,8 @@ func TestGraphCalls(t *testing.T) {
 	require.True(t, errors.Is(err, kahn.ErrBadOption), "%v", err)
 }
 
-// If a function asked a View for something that does not exist, the host's record of the call contains that: another run decides the same
-// without the call.
+// A function asks a View for a value that does not exist, and the host records the call with this error. Another run reaches the same decision
+// from the record.
 func TestGraphCallsOfSlips(t *testing.T) {
 	t.Parallel()
 	guard := func(ask func(kahn.View), fate error) func(kahn.View) (bool, error) {
@@ -142,9 +142,9 @@ func TestGraphCallsOfSlips(t *testing.T) {
 		require.Empty(t, kept, name)
 		if row.err != nil {
 			require.Equal(t, texts[0], texts[1], name)
-			if strings.HasSuffix(name, "that panics") { // the record has only the panic
+			if strings.HasSuffix(name, "that panics") { // the record contains only the panic
 				require.Equal(t, `node "n": condition_error: panic: the step broke`, texts[2], name)
-				if row.node.When != nil { // otherwise a panic is all that a call returns
+				if row.node.When != nil { // otherwise the call returns only the panic
 					require.Contains(t, texts[0], "not an ancestor", name)
 				}
 				continue

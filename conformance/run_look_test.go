@@ -41,7 +41,7 @@ func TestLook(t *testing.T) {
 		rec := newRecorder()
 		run, err := kahn.Start(t.Context(), g, nothing, kahn.RunID("r1"), kahn.OnEvent(rec.add))
 		require.NoError(t, err)
-		time.Sleep(60 * ms) // c fails at 5, runs again from 25 to 30, and continues at 50
+		time.Sleep(60 * ms) // c fails at 5 ms, runs again from 25 to 30 ms, and continues at 50 ms
 		synctest.Wait()
 
 		require.Equal(t, "looked at", run.Name())
@@ -128,7 +128,7 @@ func TestLook(t *testing.T) {
 	})
 }
 
-// A State whose observation has ended still counts.
+// After Dispose has ended the observation of a State, the State still returns counts.
 func TestLookAfterDispose(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "disposed", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestLookAfterDispose(t *testing.T) {
 	})
 }
 
-// Lookers, waiters and observers of a pending run that will continue from a snapshot see the snapshot's state once the run begins.
+// Lookers, waiters and observers of a pending run that will resume from a snapshot see the state of the snapshot once the run begins.
 func TestLookAtPendingResumption(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "resumed", func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestLookAtPendingResumption(t *testing.T) {
 	})
 }
 
-// statusesOf renders statuses in the notation of the tests, but writes non-terminal ones in full.
+// statusesOf renders statuses in the notation of the tests, but writes non-terminal statuses in full.
 func statusesOf(nodes func(func(kahn.NodeResult) bool)) string {
 	var texts []string
 	for n := range nodes {
@@ -215,8 +215,7 @@ func statusesOf(nodes func(func(kahn.NodeResult) bool)) string {
 	return strings.Join(texts, " ")
 }
 
-// Paths lead to items, iterations, sub-graphs and graphs that steps return, at any depth. A path that names nothing returns an error that
-// says why.
+// Paths name nodes in items, iterations, sub-graphs and returned graphs, at any depth. The error for an invalid path says why no node has it.
 func TestLookInside(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "paths", func(t *testing.T) {
@@ -324,7 +323,7 @@ func second[T any](_ T, err error) error { return err }
 
 func third[T, U any](_ T, _ U, err error) error { return err }
 
-// Inputs returns the inputs that the step got. For a node that has not started, it returns the inputs that are known so far.
+// Inputs returns the inputs with which the step was called. For a node that has not started, it returns the inputs that are known so far.
 func TestLookAtInputs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "inputs", func(t *testing.T) {
@@ -422,7 +421,7 @@ func TestLookAtInputs(t *testing.T) {
 	})
 }
 
-// The history of attempts is kept after the end of a run, and in later lives.
+// A node keeps the history of its attempts after the end of the run and in later lives.
 func TestHistoryOverLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "history", func(t *testing.T) {
@@ -457,7 +456,7 @@ func TestHistoryOverLives(t *testing.T) {
 	})
 }
 
-// A path may come from outside, be very long and name nothing. Looking it up does not delay the run longer than any look.
+// A path may come from outside the program, be very long and name no node. The lookup takes no longer than other lookups.
 func TestLookAlongLongPaths(t *testing.T) {
 	t.Parallel()
 	inside := graph(after("x"), kahn.Node{ID: "ask", Kind: kahn.KindGate})
@@ -511,7 +510,7 @@ func TestLookAlongLongPaths(t *testing.T) {
 	}
 }
 
-// The duration of a composite that was suspended when its run ended no longer changes.
+// If a composite was suspended when its run ended, its duration no longer changes.
 func TestDurationOfASuspendedComposite(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

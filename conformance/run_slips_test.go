@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// The counts of a Result agree with its nodes, also for a run that was left while nodes waited.
+// The counts of a Result agree with its nodes, even if the run was left while nodes waited.
 func TestResultCountsItsNodes(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "sub", Sub: graph(kahn.Node{ID: "ask", Kind: kahn.KindGate})}, after("next", "sub"), after("last", "next"))
@@ -34,7 +34,7 @@ func TestResultCountsItsNodes(t *testing.T) {
 	}
 }
 
-// A step that has returned a graph can no longer report anything: its attempt belongs to the graph.
+// After a step has returned a graph, its reports are dropped: the attempt belongs to the graph.
 func TestStepReportsNothingAfterExpand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestStepReportsNothingAfterExpand(t *testing.T) {
 	})
 }
 
-// A path is not an id: functions that take ids of the graph say so.
+// Functions that take node ids of the graph refuse a path, with an error that says so.
 func TestPathsThatAreNoIDs(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x", Sub: graph(kahn.Node{ID: "ask", Kind: kahn.KindGate})}, kahn.Node{ID: "m", Map: &kahn.Map{Over: "of"}, Params: map[string]any{"of": []int{1}}})
@@ -86,7 +86,7 @@ func TestPathsThatAreNoIDs(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrUnknownNode)
 }
 
-// The error about an option that is not a value of its enum names the option, also for the zero SuspendMode.
+// The error about an invalid enum option names the option, even for the zero SuspendMode.
 func TestOptionsOfNoValueAreNamed(t *testing.T) {
 	t.Parallel()
 	plan, err := graph(after("a")).Compile()

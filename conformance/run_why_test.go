@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// TestWhy lists every kind of answer, as data and in words.
+// TestWhy lists every kind of reason, as data and as text.
 func TestWhy(t *testing.T) {
 	t.Parallel()
 	var begun time.Time
@@ -234,13 +234,14 @@ func TestWhy(t *testing.T) {
 	}
 }
 
-// When a slot of a group becomes free, one node is called from the line of the group. Until it begins, the others wait for their turn after it.
+// When a slot of a group becomes free, the first node in the group's queue gets it. Until that node begins, Why says that the other nodes wait
+// for their turn after it.
 func TestWhyInLine(t *testing.T) {
 	t.Parallel()
 	db := func(id string) kahn.Node { return kahn.Node{ID: id, Groups: []string{"db"}} }
 	var c *kahn.Coordinator
 	texts := map[string]string{}
-	x := kahn.Node{ID: "x", After: []string{"a"}, When: func(kahn.View) (bool, error) { // asked before b begins
+	x := kahn.Node{ID: "x", After: []string{"a"}, When: func(kahn.View) (bool, error) { // Why is called before b begins
 		for _, id := range []string{"a", "b", "c", "d", "x", "y"} {
 			y, err := c.Run().Why(id)
 			require.NoError(t, err)
@@ -258,7 +259,7 @@ func TestWhyInLine(t *testing.T) {
 	}, texts)
 }
 
-// TestWhyOfSharedBounds asks two runs of a Runner that share a slot and a rate.
+// TestWhyOfSharedBounds calls Why for two runs of a Runner that share a slot and a rate.
 func TestWhyOfSharedBounds(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "shared", func(t *testing.T) {
@@ -268,7 +269,7 @@ func TestWhyOfSharedBounds(t *testing.T) {
 			kind kahn.WhyKind
 		}{
 			{&kahn.Runner{Limit: 1}, kahn.Bound{Scope: kahn.BoundRunner, Limit: 1, Used: 1}, kahn.WhySlot},
-			{&kahn.Runner{Limit: 1, Shared: &kahn.Shared{Store: new(store.Memory), Limit: 2}}, kahn.Bound{Scope: kahn.BoundRunner, Limit: 1, Used: 1}, kahn.WhySlot}, // the shared limit has a free slot
+			{&kahn.Runner{Limit: 1, Shared: &kahn.Shared{Store: new(store.Memory), Limit: 2}}, kahn.Bound{Scope: kahn.BoundRunner, Limit: 1, Used: 1}, kahn.WhySlot}, // the limit that processes share has a free slot
 			{&kahn.Runner{KeyLimit: 1}, kahn.Bound{Scope: kahn.BoundRunnerKey, Name: "k", Limit: 1, Used: 1}, kahn.WhySlot},
 			{&kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: 100 * ms}}, kahn.Bound{Scope: kahn.BoundRunner}, kahn.WhyRate},
 			{&kahn.Runner{KeyRate: kahn.Rate{Starts: 1, Per: 100 * ms}}, kahn.Bound{Scope: kahn.BoundRunnerKey, Name: "k"}, kahn.WhyRate},
@@ -295,7 +296,7 @@ func TestWhyOfSharedBounds(t *testing.T) {
 	})
 }
 
-// A node in a line waits for its turn after the nodes that were called out of the line, and after these alone.
+// A node in a queue waits for its turn after exactly the nodes that were called from the queue before it.
 func TestWhyOfALine(t *testing.T) {
 	var run *kahn.Run
 	asked := map[string]string{}
@@ -318,12 +319,13 @@ func TestWhyOfALine(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "it has completed", "b": "it is next", "c": "it waits for its turn after b", "S/d": "it waits for its turn after b"}, asked)
 }
 
-// A node for which a slot is free waits for no bound, also in a graph with composites: it begins after the nodes that come before it.
+// If a slot is free, a node waits for no limit, only for its turn after the nodes that begin before it. This also holds in graphs with
+// composites.
 func TestWhyWithFreeSlot(t *testing.T) {
 	t.Parallel()
 	var c *kahn.Coordinator
 	texts := map[string]string{}
-	test := kahn.If("test", func(kahn.View) (bool, error) { // asked before b begins
+	test := kahn.If("test", func(kahn.View) (bool, error) { // Why is called before b begins
 		for _, id := range []string{"b", "S"} {
 			y, err := c.Run().Why(id)
 			require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Serve calls Admit before it begins a run. A refused run ends cancelled and performs nothing.
+// Serve calls Admit before it begins a run. If Admit refuses the run, the run ends as cancelled and calls no step.
 func TestAdmit(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run is refused, and one is not", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-// ahead is a store whose clock is ahead of the clock of the process.
+// ahead is a store whose clock is ahead of the process's clock.
 type ahead struct {
 	*served
 	by time.Duration
@@ -117,7 +117,7 @@ func (s ahead) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error)
 	return page, err
 }
 
-// A run begins when the store says that it is due, even if the clock of the process is behind, but not if the run was postponed meanwhile.
+// A run begins when it is due by the store's clock, even if the process's clock is behind. If the run was postponed meanwhile, it does not begin.
 func TestDueByTheClockOfTheStore(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "an hour ahead", func(t *testing.T) {

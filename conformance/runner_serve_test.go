@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Serve performs due runs, the oldest first, and runs that become due later at their time.
+// Serve performs due runs, the oldest first. A run that becomes due later is performed when it is due.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "what is due, and later what becomes due", func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestServe(t *testing.T) {
 	inBubble(t, "MaxRuns of a workflow leaves places to others", func(t *testing.T) {
 		s := new(served)
 		noisy, other := flow("noisy", kahn.Node{ID: "a", Do: takes(time.Minute)}), flow("other", kahn.Node{ID: "a", Do: takes(time.Second)})
-		for i := range 150 { // more than a page
+		for i := range 150 { // more than one page of the store's list
 			s.create(t, noisy, time.Time{}, fmt.Sprintf("n%03d", i))
 		}
 		time.Sleep(time.Second)
@@ -112,7 +112,7 @@ func TestServe(t *testing.T) {
 		for _, id := range []string{"o1", "o2", "o3"} {
 			require.Equal(t, kahn.RunCompleted, s.status(t, id))
 		}
-		for at := time.Minute; at <= 3*time.Minute; at += time.Minute { // one by one, as places get free
+		for at := time.Minute; at <= 3*time.Minute; at += time.Minute { // one run at a time, as places become free
 			time.Sleep(time.Until(begun.Add(at - time.Second)))
 			atWork := 0
 			for run := range rn.Runs() {
@@ -146,7 +146,7 @@ func TestServe(t *testing.T) {
 	})
 }
 
-// If Serve performs a run in several lives, their events form one stream.
+// If Serve performs a run in several lives, the events of all lives form one stream.
 func TestServeEvents(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "lives", func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestServeEvents(t *testing.T) {
 	})
 }
 
-// Any process may post a request: a run at rest continues at once, and a running run takes the request.
+// Any process may post a request. A run at rest continues at once to take the request, and a running run takes the request, too.
 func TestServeRequests(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "requests", func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestServeRequests(t *testing.T) {
 	})
 }
 
-// Versions of one workflow are performed side by side. Runs that no process can perform are not touched, and are reported.
+// Serve performs runs of different graph versions at the same time. It leaves and reports runs whose version no process has.
 func TestServeVersions(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "versions", func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestServeVersions(t *testing.T) {
 	})
 }
 
-// A run that cannot begin does not delay other runs, and is tried again after longer and longer pauses.
+// A run that cannot begin does not delay other runs. Serve tries it again after pauses that grow.
 func TestServeFailures(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run that cannot begin", func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestServeFailures(t *testing.T) {
 	inBubble(t, "runs that are leased", func(t *testing.T) {
 		s, g := new(served), flow("w")
 		lost := 0
-		s.fail = func(call, run string) error { // for a while other processes are always faster
+		s.fail = func(call, run string) error { // for a while another process always acquires the run first
 			if call == "acquire" && lost < 100 {
 				lost++
 				return fmt.Errorf("%w", store.ErrLeased)
@@ -345,7 +345,7 @@ func TestServeFailures(t *testing.T) {
 				lives++
 			}
 		}
-		// Seven attempts in the first 63 seconds, and then one a minute.
+		// Seven tries in the first 63 seconds, and then one per minute.
 		require.InDelta(t, 7+(3600-63)/60, lives, 2)
 		end()
 		res, err := kahn.ReadResult(t.Context(), g, s, "r2")
@@ -383,7 +383,7 @@ func TestServeFailures(t *testing.T) {
 	})
 }
 
-// rejecting is a store that refuses the end of a run.
+// rejecting is a store that refuses to write the end of a run.
 type rejecting struct {
 	served
 	run string
@@ -396,7 +396,7 @@ func (s *rejecting) Commit(ctx context.Context, lease store.Lease, c store.Commi
 	return s.Memory.Commit(ctx, lease, c)
 }
 
-// careless is a store that returns runs of all queues, and panics when a watch ends.
+// careless is a store that lists runs of all queues, and panics when a watch ends.
 type careless struct{ served }
 
 func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
@@ -416,7 +416,7 @@ func (s *careless) WatchRequests(run string, tell func(string)) func() {
 	}
 }
 
-// Processes share the runs of one store: each run is performed once, also those of a process that dies.
+// Several processes serve one store. Each run is performed once, even if its first process dies.
 func TestServeTogether(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "many runs", func(t *testing.T) {
@@ -496,7 +496,7 @@ func TestServeTogether(t *testing.T) {
 	})
 }
 
-// Serve asks a store once in each interval, and at moments that are known beforehand. Announcements cause no further queries.
+// Serve queries the store once per interval, and when a run is known to become due. Announcements cause no further queries.
 func TestServePolls(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "polls", func(t *testing.T) {
@@ -515,8 +515,8 @@ func TestServePolls(t *testing.T) {
 	})
 }
 
-// Ended runs are removed by status when their time has passed, with their events and blobs, also if there are more than fit into a batch. A
-// failure of the store is reported, and the next removal removes the remaining runs. Serve returns only when no removal is running.
+// Serve removes ended runs, with their events and blobs, after a time that depends on their status, even if there are more runs than one batch
+// has. If the store fails, Serve reports the error, and the next removal removes the remaining runs. Serve does not return during a removal.
 func TestServeRetention(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "retention", func(t *testing.T) {
@@ -585,7 +585,7 @@ func TestServeRetention(t *testing.T) {
 	})
 }
 
-// Serve refuses invalid services before it performs anything.
+// Serve returns an error for an invalid Service before it performs a run.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	s, g := new(served), flow("w")

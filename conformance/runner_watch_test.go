@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A redriven run keeps its place in the Runner, and its log continues where the old one ended.
+// A redriven run stays at its position in the Runner, and its log continues where the previous epoch ended.
 func TestRunnerRedrive(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "redrive", func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRunnerRedrive(t *testing.T) {
 		for _, e := range events {
 			epochs[e.Epoch] = true
 		}
-		require.Len(t, epochs, 4) // including the epoch of run events
+		require.Len(t, epochs, 4) // the epochs of the first life, of the two redrives, and of the run's own events
 	})
 	inBubble(t, "under a key", func(t *testing.T) {
 		rn, keys := &kahn.Runner{}, new(kahn.IdempotencyStore)
@@ -106,7 +106,8 @@ func TestRunnerRedrive(t *testing.T) {
 	})
 }
 
-// If a run continues in the same process, so does its log: from a snapshot, from a snapshot that was in a file, and from a store.
+// If a run continues in the same process, its log continues, too, whether the run continues from a snapshot, from a snapshot in a file, or from
+// a store.
 func TestLogOverLives(t *testing.T) {
 	t.Parallel()
 	long := graph()
@@ -117,7 +118,8 @@ func TestLogOverLives(t *testing.T) {
 		}
 		long.Add(n)
 	}
-	// The beginning and the end, three events a node, and three times three events: the run rests, continues, and has a node ready again.
+	// The start and the end of the run, three events per node, and three times three events when the run rests, continues, and has a node ready
+	// again.
 	const all = 2 + 40*3 + 3*3
 	for name, test := range map[string]struct {
 		stored, filed, runner bool
@@ -198,7 +200,7 @@ func TestLogOverLives(t *testing.T) {
 	}
 }
 
-// A run from a snapshot that was taken in the middle continues from there, however far the other run has come.
+// A run continues from a snapshot that was taken in the middle, and is not affected by what the first run did afterwards.
 func TestLogOfTwoLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "two", func(t *testing.T) {
@@ -221,7 +223,7 @@ func TestLogOfTwoLives(t *testing.T) {
 	})
 }
 
-// RetryNow ends a backoff, at any depth, once, and nothing else.
+// RetryNow ends the backoff of one node, at any depth, once, and has no other effect.
 func TestRetryNow(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{0, 1} {

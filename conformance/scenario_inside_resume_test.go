@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestScenarioResumeInside: a snapshot has the same data about nodes inside composites as about other nodes.
+// TestScenarioResumeInside: a snapshot contains the same data about nodes inside composites as about outermost nodes.
 func TestScenarioResumeInside(t *testing.T) {
 	for _, inside := range []bool{false, true} {
 		wrap := func(g *kahn.Graph) *kahn.Graph {
@@ -67,7 +67,7 @@ func TestScenarioResumeInside(t *testing.T) {
 			g := wrap(graph(kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}, kahn.Node{ID: "B", Do: takes(0)},
 				kahn.Node{ID: "N", Ports: []kahn.Port{{Name: "p", Required: true}, {Name: "q", Required: true}}, In: []kahn.Edge{{From: "B", Param: "p"}, {From: "A", Param: "q"}}},
 				gate("G", "N", "A")))
-			// Without a waiting G there would be no snapshot to continue from.
+			// Only a waiting gate G keeps the run from ending, so that there is a snapshot to continue from.
 			g = wrapGate(g, inside)
 			r := pause(t, g, neverStep(t))
 			r = r.resume(g, neverStep(t), nil)
@@ -179,7 +179,7 @@ func TestScenarioResumeInside(t *testing.T) {
 		g := graph(m)
 		r := pause(t, g, takes(0), kahn.SuspendStop)
 		for range 2 {
-			if got := r.items("M"); got != "suspended suspended ready ready ready" { // the first wait holds nodes that have not started
+			if got := r.items("M"); got != "suspended suspended ready ready ready" { // the waits hold back the nodes that have not started
 				t.Errorf("items %s", got)
 			}
 			r = r.resume(g, takes(0), nil, kahn.SuspendStop)
@@ -207,7 +207,7 @@ func TestScenarioResumeInside(t *testing.T) {
 	}
 }
 
-// wrapGate adds a gate, so that the run waits: beside the node under test, or inside it.
+// wrapGate adds a gate, so that the run waits: next to the tested node or inside it.
 func wrapGate(g *kahn.Graph, inside bool) *kahn.Graph {
 	if !inside {
 		return g.Add(gate("waits"))

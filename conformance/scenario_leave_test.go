@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// statusAt finds a node by its path.
+// statusAt returns the result of the node with a path.
 func statusAt(res *kahn.Result, path string) kahn.NodeResult {
 	head, rest, deeper := strings.Cut(path, "/")
 	id, _, item := strings.Cut(head, "[")
@@ -66,7 +66,7 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 				run.Leave()
 				time.Sleep(ms)
 				stop(run)
-				run.Leave() // too late
+				run.Leave() // too late: the run has ended
 				if res := endsWithin(t, run, 200*ms); !res.Status.Terminal() || cleaned.Load() != 2 {
 					t.Errorf("%v, cleaned up %d times", res.Status, cleaned.Load())
 				}
@@ -111,8 +111,8 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 		}
 	})
 	inBubble(t, "what a signal has reached while the last record was written", func(t *testing.T) {
-		// S has timed out, and its cleanup waits. A ends while the run is being left; after that only the record that the run rests has to
-		// be written.
+		// S has timed out, and its cleanup node waits. A ends while the run is being left. After that only the record that the run is at rest
+		// must be written.
 		asks := kahn.Node{ID: "c", Cleanup: true, After: []string{"x"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 			if _, ok := s.Resumed(); !ok {
 				return nil, kahn.Suspend("", nil, nil)
@@ -209,7 +209,7 @@ func TestScenarioLeave(t *testing.T) {
 			<-end
 			return false, nil
 		}}
-		run, err := kahn.Start(t.Context(), graph(loop), nothing, kahn.CancelGrace(30*ms)) // a Coordinator leaves no test behind
+		run, err := kahn.Start(t.Context(), graph(loop), nothing, kahn.CancelGrace(30*ms)) // a Coordinator does not abandon tests
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestScenarioLeave(t *testing.T) {
 			if path == "S/v" {
 				want = kahn.Suspended
 			}
-			res, err := l.next(10*ms, nil) // nothing begins until A returns, and the gate w times out before
+			res, err := l.next(10*ms, nil) // no node starts until A returns, and the gate w times out before that
 			if n := statusAt(res, path); err != nil || res.Status != kahn.RunSuspended || n.Status != want {
 				t.Errorf("%v, %v, %s is %v", res.Status, err, path, n.Status)
 			}
@@ -303,7 +303,7 @@ func TestScenarioLeave(t *testing.T) {
 	})
 }
 
-// TestStopEndsRun: after a stop, at any depth, before and after any Leave, a run ends within CancelGrace and CleanupTimeout.
+// TestStopEndsRun: after a stop at any depth, before or after a Leave, the run ends within CancelGrace and CleanupTimeout.
 func TestStopEndsRun(t *testing.T) {
 	n := uint64(400)
 	if testing.Short() {
@@ -339,12 +339,12 @@ func TestStopEndsRun(t *testing.T) {
 			if rng.IntN(2) == 0 {
 				stop = func() { run.AbortAll(errHost) }
 			}
-			left := run.Status() == kahn.RunSuspended // the run may have been left before
+			left := run.Status() == kahn.RunSuspended // the run may have been left before the stop
 			stop()
 			if rng.IntN(2) == 0 {
 				run.Leave()
 			}
-			// Attempts that may finish take up to 70 ms, and cleanup nodes follow one another.
+			// Running attempts that may finish take up to 70 ms. The cleanup nodes run one after the other.
 			res := endsWithin(t, run, 100*ms+grace+8*cleanup)
 			if !res.Status.Terminal() && !left {
 				t.Errorf("it is %v", res.Status)
@@ -425,7 +425,7 @@ func TestScenarioDrainingStepSuspends(t *testing.T) {
 	})
 }
 
-// TestScenarioGroupsInside: CancelOnFailure concerns the members at every depth.
+// TestScenarioGroupsInside: CancelOnFailure stops the members of the group at every depth.
 func TestScenarioGroupsInside(t *testing.T) {
 	in := func(n kahn.Node) kahn.Node { n.Groups = []string{"g"}; return n }
 	fails := func(id string) kahn.Node {
@@ -438,7 +438,7 @@ func TestScenarioGroupsInside(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		nodes []kahn.Node
-		want  string // of paths
+		want  string // expected statuses, by path
 	}{
 		{"from outside to inside", []kahn.Node{in(fails("f")), subgraph("S", graph(in(slow("x")), slow("y")))}, "f:F S:F S/x:X S/y:ok"},
 		{"from inside to outside", []kahn.Node{in(slow("x")), subgraph("S", graph(in(fails("f")), caught("c")))}, "x:X S:ok S/f:F S/c:ok"},
@@ -503,7 +503,7 @@ func TestScenarioGroupsInside(t *testing.T) {
 					t.Error(err)
 				}
 				want := row.want
-				if mode == kahn.Drain { // a running leaf may finish
+				if mode == kahn.Drain { // running nodes may finish
 					return
 				}
 				for _, w := range strings.Fields(want) {
@@ -518,9 +518,9 @@ func TestScenarioGroupsInside(t *testing.T) {
 	}
 }
 
-// TestScenarioGroupsAttemptedAgain: a failure inside a composite that is attempted again affects only that attempt.
+// TestScenarioGroupsAttemptedAgain: if a composite is attempted again, a failure inside affects only the attempt in which it happened.
 func TestScenarioGroupsAttemptedAgain(t *testing.T) {
-	for _, attempts := range []int{2, 3} { // the first two fail
+	for _, attempts := range []int{2, 3} { // the first two attempts fail
 		for _, deep := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("%d attempts, deep %v", attempts, deep), func(t *testing.T) {
 				calls := 0
@@ -602,8 +602,8 @@ func TestScenarioGroupsAttemptedAgain(t *testing.T) {
 	})
 }
 
-// TestLeaveReachesGates: gates behind running nodes are reached while the run is being left, with one slot too, at every
-// depth, so that the Result lists all waiting nodes.
+// TestLeaveReachesGates: while a run is being left, gates that follow running nodes start to wait, also with one slot and at every depth. So the
+// Result lists all waiting nodes.
 func TestLeaveReachesGates(t *testing.T) {
 	inner := func() *kahn.Graph { return graph(after("x"), gate("G", "x"), gate("H", "x")) }
 	for want, g := range map[string]*kahn.Graph{

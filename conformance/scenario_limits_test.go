@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestScenarioLosers: an early join may stop nodes that no other node waits for.
+// TestScenarioLosers: an early join may stop the nodes that only it was waiting for.
 func TestScenarioLosers(t *testing.T) {
 	join := kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, CancelLosers: true}
 	slowB := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -83,7 +83,7 @@ func TestScenarioLosers(t *testing.T) {
 	})
 }
 
-// TestScenarioGroups: groups limit their members, or stop all members when one fails.
+// TestScenarioGroups: a group limits how many members run, or stops all members when one fails.
 func TestScenarioGroups(t *testing.T) {
 	limited := func(nodes ...kahn.Node) *kahn.Graph {
 		g := graph(nodes...)
@@ -108,7 +108,7 @@ func TestScenarioGroups(t *testing.T) {
 		}
 	})
 	inBubble(t, "126 a slot that one cannot use goes to the next in line", func(t *testing.T) {
-		// AB waits for g, then for h; while it waits for h, g must not lie idle.
+		// AB waits for g, then for h. While AB waits for h, another node must get the slot of g.
 		g := limited(kahn.Node{ID: "A", Groups: []string{"g"}, Priority: 9}, kahn.Node{ID: "B", Groups: []string{"h"}, Priority: 9},
 			kahn.Node{ID: "AB", Groups: []string{"g", "h"}, Priority: 5}, kahn.Node{ID: "A2", Groups: []string{"g"}})
 		r := try(t, g, func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -239,7 +239,7 @@ func TestScenarioLateFailure(t *testing.T) {
 	})
 }
 
-// TestEstimates: the path that took longest in an earlier run begins first.
+// TestEstimates: the path that took longest in an earlier run starts first.
 func TestEstimates(t *testing.T) {
 	inBubble(t, "124 by an earlier run", func(t *testing.T) {
 		g := graph(after("short"), after("long"), after("longer", "long"), after("also", "short"), after("more", "also"))

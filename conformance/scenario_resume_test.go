@@ -215,7 +215,7 @@ func TestScenarioResume(t *testing.T) {
 			if res != nil || !errors.Is(err, kahn.ErrGraphChanged) {
 				t.Errorf("%s: %v, %v", name, res, err)
 			}
-			r.resume(other, takes(0), map[string]any{"G": 1}, kahn.AllowGraphChange()) // all graphs differ only in idle nodes
+			r.resume(other, takes(0), map[string]any{"G": 1}, kahn.AllowGraphChange()) // the graphs differ only in nodes that have no effect
 		}
 		for name, other := range map[string]*kahn.Graph{
 			"what has run is gone":      graph(gate("G"), after("B", "G")),
@@ -284,7 +284,7 @@ func TestScenarioResume(t *testing.T) {
 		if err := r.node("broken").Err; !errors.As(err, &own) || own.Kind != kahn.CauseTimeout || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the error of broken is %v", err)
 		}
-		// Without a codec for the type, encoding the snapshot returns an error that names the node.
+		// If no codec knows the type, encoding the snapshot returns an error that names the node.
 		r = pause(t, g, nil)
 		if _, err := json.Marshal(r.Snapshot()); !errors.Is(err, kahn.ErrNotEncodable) {
 			t.Errorf("%v", err)
@@ -324,8 +324,8 @@ func TestScenarioResume(t *testing.T) {
 	})
 }
 
-// A nested run drains after a failure, and is then cancelled. The second stop ends the nodes that still run in it, and its error is kept in
-// the next life.
+// A nested run drains after a failure, and is then cancelled. The second stop ends the nodes that are still running, and the next life keeps the
+// error of this stop.
 func TestSecondStopGoesOn(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		inner := graph(after("work"), kahn.Node{ID: "clean", Cleanup: true, After: []string{"work"}})

@@ -82,7 +82,7 @@ func TestScenarioRetry(t *testing.T) {
 		}
 	})
 
-	// A policy's delays as a function of the random number: the cap is applied before the jitter, and the first wait is the InitialDelay.
+	// The delays of a policy depend on the random number. The cap is applied before the jitter, and the first delay is InitialDelay.
 	seconds := func(list ...float64) (delays []time.Duration) {
 		for _, s := range list {
 			delays = append(delays, time.Duration(s*float64(time.Second)))
@@ -120,7 +120,7 @@ func TestScenarioRetry(t *testing.T) {
 			if r.Duration != total {
 				t.Errorf("the run took %v, expected %v", r.Duration, total)
 			}
-			// The same from the defaults of the graph and of the run.
+			// The same policy comes from the defaults of the graph or of the run.
 			g := graph(after("A"))
 			g.Defaults.Retry = row.policy
 			try(t, g, always(errStep), random(row.u)).expectDelays("A", row.want...)
@@ -150,7 +150,7 @@ func TestScenarioRetry(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Retry: policy}), always(errStep), func(run *kahn.Run) {
 			time.Sleep(2 * time.Second)
 			synctest.Wait()
-			run.Cancel() // do not wait 31 years, or 292
+			run.Cancel() // the delay is 31 or 292 years
 		})
 		r.expect("A:C", "cancelled")
 		delays := r.delays("A")
@@ -237,7 +237,7 @@ func TestScenarioRetry(t *testing.T) {
 		r := try(t, graph(kahn.Node{ID: "A", Retry: standard, OverallTimeout: 1500 * ms}), c.count(always(errStep)))
 		r.expect("A:F", "failed")
 		r.expectDelays("A", time.Second)
-		r.cause("A", kahn.CauseStepError) // the last error, not a timeout: no timeout has passed
+		r.cause("A", kahn.CauseStepError) // the last error and not a timeout: no timeout has passed
 		if c.of("A") != 2 || r.Duration != time.Second || !errors.Is(r.err, errStep) {
 			t.Errorf("%d calls, %v, error %v", c.of("A"), r.Duration, r.err)
 		}
@@ -327,7 +327,7 @@ func TestScenarioTimeout(t *testing.T) {
 				return "late", nil
 			}},
 			kahn.Node{ID: "B", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
-				close(over) // A returns while B runs
+				close(over) // A returns while B is running
 				return takes(10*ms)(ctx, s)
 			}},
 		), nil, kahn.Limit(1), kahn.CancelGrace(time.Second))

@@ -72,7 +72,7 @@ func TestScenarioShutdown(t *testing.T) {
 		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 2}
 		m := mapped("M", []any{1.0, 2.0}, kahn.Map{})
 		l := &lives{t: t, g: graph(loop, m, subgraph("F", graph(gate("g"), after("y", "g")))), step: slow, store: db}
-		res, err := l.next(150*ms, nil) // in the second iteration
+		res, err := l.next(150*ms, nil) // the Shutdown comes during the second iteration
 		if err != nil || res.Status != kahn.RunSuspended || c.of("x") != 2 || c.of("M") != 2 {
 			t.Fatalf("%v, %v, %d and %d calls", res, err, c.of("x"), c.of("M"))
 		}
@@ -100,7 +100,7 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	each("one that ignores its context is left behind", func(t *testing.T, db store.Store) {
-		var calls atomic.Int32 // nothing orders the call that was left behind before the next life's
+		var calls atomic.Int32 // the abandoned call and the next life's call are not synchronized
 		stuck := func(context.Context, *kahn.Step) (any, error) {
 			if calls.Add(1) == 1 {
 				time.Sleep(time.Hour)
@@ -156,7 +156,7 @@ func TestScenarioShutdown(t *testing.T) {
 		})
 	}
 	each("a stop that lets running steps finish wins, too", func(t *testing.T, db store.Store) {
-		for _, stubborn := range []bool{false, true} { // the step outlives its grace
+		for _, stubborn := range []bool{false, true} { // whether the step runs longer than its grace
 			for _, deep := range []bool{false, true} {
 				calls := 0
 				a := kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -198,7 +198,7 @@ func TestScenarioShutdown(t *testing.T) {
 		slow := &slowStore{Store: new(store.Memory), takes: 10 * ms}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(20 * ms)}
 		if db != nil {
-			opts = append(opts, kahn.Durable(slow)) // the result of an iteration is evaluated when its record is written
+			opts = append(opts, kahn.Durable(slow)) // the test of the loop is called when the record of the iteration is written
 		}
 		run, err := rn.Start(t.Context(), graph(loop), takes(0), opts...)
 		if err != nil {
@@ -262,7 +262,7 @@ func TestScenarioShutdown(t *testing.T) {
 			res, err := l.next(10*ms, func(run *kahn.Run) {
 				go shutDown(t, l.runner)
 				time.Sleep(10 * ms)
-				run.Cancel() // finds nothing to stop
+				run.Cancel() // no node is left to stop
 			})
 			if err != nil || res.Status != kahn.RunCompleted || calls != 2 {
 				t.Errorf("%s: %v, %v after %d calls", shape, res.Status, err, calls)
@@ -325,7 +325,7 @@ func TestScenarioShutdown(t *testing.T) {
 	})
 }
 
-// slowStore is a store whose commits are slow, or fail.
+// slowStore is a store whose commits are slow or fail.
 type slowStore struct {
 	store.Store
 	takes  time.Duration

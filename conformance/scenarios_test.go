@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The scenarios are the rows of the conformance list that need a clock, data or a host. Each subtest begins with the number of its row; the
-// notation of expected statuses is the one in testdata/matrix.txt.
+// The scenarios are the rows of the conformance list that need a clock, data or a host. The name of each subtest begins with the number of its
+// row. Expected statuses are written as in testdata/matrix.txt.
 
 func TestScenarioScheduling(t *testing.T) {
 	twoPairs := func() *kahn.Graph {
@@ -66,7 +66,7 @@ func TestScenarioScheduling(t *testing.T) {
 			kahn.Node{ID: "A", Do: takes(10 * ms)},
 			kahn.Node{ID: "B", Do: takes(100 * ms)},
 			kahn.Node{ID: "J", After: []string{"A", "B"}, Join: kahn.AnySucceeded, Do: func(_ context.Context, s *kahn.Step) (any, error) {
-				time.Sleep(time.Second) // B completes meanwhile, too late to be an input
+				time.Sleep(time.Second) // meanwhile B completes, too late to be an input
 				upstream = s.UpstreamAll()
 				return nil, nil
 			}}), nil)
@@ -89,7 +89,7 @@ func TestScenarioScheduling(t *testing.T) {
 				return nil, nil
 			}}), nil, kahn.Limit(1))
 		r.expect("A:ok B:ok J:ok", "completed")
-		r.order("node.queued J", "node.completed B", "node.started J") // J waits for the slot that B has
+		r.order("node.queued J", "node.completed B", "node.started J") // J waits for the slot that B holds
 		if len(upstream) != 1 || upstream["A"] != "A" {
 			t.Errorf("J got %v", upstream)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// tenants is a store that counts how its runs are acquired.
+// tenants is a store that counts the acquisitions of its runs.
 type tenants struct {
 	store.Memory
 	plain, turns int
@@ -46,7 +46,7 @@ func (s *tenants) create(t *testing.T, g *kahn.Graph, key string, n int, opts ..
 		require.NoError(t, err)
 		_, _, err = s.Create(t.Context(), r)
 		require.NoError(t, err)
-		time.Sleep(time.Millisecond) // so that the order of their creation is known
+		time.Sleep(time.Millisecond) // makes the order of creation unique
 	}
 }
 
@@ -58,7 +58,7 @@ type gauge struct {
 	order []string
 }
 
-// step counts a call of a step for the key that begins the run's id, and takes a second.
+// step is a step that takes a second, and counts itself as running for the key with which the run's id begins.
 func (g *gauge) step(ctx context.Context, s *kahn.Step) (any, error) {
 	key, _, _ := strings.Cut(s.RunID(), "-")
 	g.mu.Lock()
@@ -97,7 +97,7 @@ func (s *tenants) ended(t *testing.T) {
 	t.Fatal("the runs do not end")
 }
 
-// TestServeTurns: the only run of a key, due after 200 runs of another key, begins as the second run. Runs with higher priorities begin
+// TestServeTurns: 200 runs of one key are due before the only run of another key. This run begins second. Runs with higher priorities begin
 // before other runs of their key.
 func TestServeTurns(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestServeTurns(t *testing.T) {
 	})
 }
 
-// TestServeWithoutKeys: a store whose runs have no keys records no turns.
+// TestServeWithoutKeys: if no run has a key, the store records no turns of keys.
 func TestServeWithoutKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -140,13 +140,13 @@ func TestServeWithoutKeys(t *testing.T) {
 	})
 }
 
-// TestServeKeyRuns: two processes together perform exactly as many runs of a key as it may have. Runs of other keys, and runs without a
-// key, get the other places.
+// TestServeKeyRuns: two processes together perform exactly as many runs of a key as its limit allows. Runs of other keys, and runs without a
+// key, can run beside them.
 func TestServeKeyRuns(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		s    kahn.Service
-		max  int // of the workflow w
+		max  int // limit of the workflow w
 		keys map[string]int
 		want map[string]int
 	}{
@@ -180,7 +180,7 @@ func TestServeKeyRuns(t *testing.T) {
 					require.Equal(t, n, count(m.order, key+"-"))
 					longest = max(longest, (n+row.want[key]-1)/row.want[key])
 				}
-				// If a process frees a place, it takes the place again at once, or another process does after half a second.
+				// When a run ends, its process begins another run at once, or another process does so after half a second.
 				require.LessOrEqual(t, time.Since(begun), time.Duration(longest)*1600*time.Millisecond+2*time.Second)
 			})
 		})
@@ -206,8 +206,8 @@ func count(ids []string, prefix string) (n int) {
 	return n
 }
 
-// TestServeKeyOfTheDead: the places of a dead process become free when its leases run out. The place of a run that comes to rest becomes
-// free at once.
+// TestServeKeyOfTheDead: runs of a dead process count against the limits of their keys until their leases expire. A run that comes to rest does
+// not count any more.
 func TestServeKeyOfTheDead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -242,8 +242,7 @@ func TestServeKeyOfTheDead(t *testing.T) {
 	})
 }
 
-// TestServeKeyRunsOfFails: if KeyRunsOf panics, or returns an invalid number, that is reported, and runs of the key are performed one at a
-// time.
+// TestServeKeyRunsOfFails: if KeyRunsOf panics or returns an invalid number, Serve reports this, and performs the runs of the key one at a time.
 func TestServeKeyRunsOfFails(t *testing.T) {
 	t.Parallel()
 	for _, of := range []func(string) int{func(string) int { panic("KeyRunsOf") }, func(string) int { return -1 }} {
@@ -261,10 +260,10 @@ func TestServeKeyRunsOfFails(t *testing.T) {
 	}
 }
 
-// noTurns is a store that is not a TurnStore.
+// noTurns is a store that does not implement TurnStore.
 type noTurns struct{ store.QueueStore }
 
-// TestKeysRefused: invalid keys, priorities and bounds are refused.
+// TestKeysRefused: invalid keys, priorities and limits are refused.
 func TestKeysRefused(t *testing.T) {
 	t.Parallel()
 	g := oneStep("w")
@@ -295,7 +294,7 @@ func TestKeysRefused(t *testing.T) {
 	}
 }
 
-// TestKeysOfLives: a run has its key and its priority in all lives, whichever process begins it. Options of a later life replace them.
+// TestKeysOfLives: a run keeps its key and its priority in all lives, whichever process performs it. Options of a later life replace them.
 func TestKeysOfLives(t *testing.T) {
 	t.Parallel()
 	g := (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "gate", Kind: kahn.KindGate}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "gate"}}})
@@ -335,7 +334,7 @@ func TestKeysOfLives(t *testing.T) {
 		require.NoError(t, err)
 		expect("other", -3)
 	}
-	// A run that is left before anything of it was written has its key and priority, too.
+	// A run that is left before its first write also keeps its key and priority.
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)
 		ctx, cancel := context.WithCancelCause(t.Context())

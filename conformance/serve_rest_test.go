@@ -22,7 +22,7 @@ func pausing(name string, iterations int, pause time.Duration) *kahn.Graph {
 	return flow(name, kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x"}), Loop: &kahn.Loop{MaxIterations: iterations, While: again, Pause: pause}}, kahn.Node{ID: "b", After: []string{"L"}})
 }
 
-// held returns the number of leased runs.
+// held returns the number of runs with a lease.
 func (s *served) held(t *testing.T) (n int) {
 	t.Helper()
 	page, err := s.List(t.Context(), store.Query{})
@@ -37,7 +37,7 @@ func (s *served) held(t *testing.T) (n int) {
 	return n
 }
 
-// perishing is a store as a process sees it that dies after a number of writes.
+// perishing is a store as seen by a process that dies after a number of writes.
 type perishing struct {
 	*served
 	writes atomic.Int64
@@ -64,8 +64,8 @@ func (s *perishing) Release(ctx context.Context, l store.Lease) error {
 	return s.served.Release(ctx, l)
 }
 
-// A process dies at each write of a run that rests, also while it comes to rest. Another process continues: each pause keeps its length,
-// and steps whose end was stored are not called again.
+// A process dies at each write of a run that rests, including the writes that put the run to rest. Another process continues: each pause keeps
+// its length, and steps whose end was stored are not called again.
 func TestServeRestsAndDies(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "at each write", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestServeRestsAndDies(t *testing.T) {
 	})
 }
 
-// A run that waits for long holds no place of MaxRuns and no lease, and continues in time.
+// A run that rests takes no place of MaxRuns and holds no lease, and continues in time.
 func TestServeRests(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a loop that pauses", func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestServeRests(t *testing.T) {
 		fails = false
 		q, err := kahn.PrepareSignal("g", kahn.Decision{Value: "yes"})
 		require.NoError(t, err)
-		_, err = s.Post(t.Context(), "run", q) // the run takes it, and rests again
+		_, err = s.Post(t.Context(), "run", q) // the run takes the request, and rests again
 		require.NoError(t, err)
 		time.Sleep(time.Minute)
 		require.Empty(t, s.take())
@@ -214,8 +214,8 @@ func TestServeRests(t *testing.T) {
 	})
 }
 
-// Many runs that sleep hold no goroutines.
-func TestServeManyThatRest(t *testing.T) { // not parallel: it counts goroutines
+// Runs at rest use no goroutines.
+func TestServeManyThatRest(t *testing.T) { // not parallel, since it counts goroutines
 	inBubble(t, "many runs that sleep", func(t *testing.T) {
 		s, loops := new(served), pausing("loops", 2, 10*time.Hour)
 		n := size(1_000, 200, 10_000)

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A process that learns of a newer schema performs its running runs to their ends, begins no others, and reports this once. Then Serve
-// returns.
+// A process learns that the store has a newer schema. It finishes its running runs, begins no other runs, and reports the newer schema
+// once. Then Serve returns.
 func TestServeOutdated(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "while a run is at work", func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestServeOutdated(t *testing.T) {
 		s.mu.Lock()
 		s.fail = newer
 		s.mu.Unlock()
-		time.Sleep(time.Minute) // the process announces itself more often
+		time.Sleep(time.Minute) // the process announces itself at shorter intervals
 		s.create(t, long, time.Time{}, "two")
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, <-told, store.ErrNewerSchema)

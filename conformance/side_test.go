@@ -31,7 +31,8 @@ func fetchAndStore(rows []int, stored *[]int) *kahn.Graph {
 	)
 }
 
-// TestDataBesideABranch: data alone do not make a node run if its branch was not taken. A node whose branch was taken receives the data.
+// TestDataBesideABranch: a node on a branch does not run if the branch was not taken, even if a data edge delivers to it. If the branch was
+// taken, the node gets the data.
 func TestDataBesideABranch(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -68,7 +69,7 @@ func TestDataBesideABranch(t *testing.T) {
 	}
 }
 
-// TestPlanTellsSideEdges checks which edges of a plan are side edges.
+// TestPlanTellsSideEdges: a side edge delivers data to a node that is on a branch. The rows list the side edges of graphs.
 func TestPlanTellsSideEdges(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -77,10 +78,10 @@ func TestPlanTellsSideEdges(t *testing.T) {
 		"C-[true]>X X>T C-[false]>T":           "",
 		"F>T F-!>T A>T":                        "A>T",
 		"C-[true]>T C>T C-!>H":                 "C>T",
-		"A>T C-[true]>T T{any}":                "A>T", // by the graph; the rule still counts it
+		"A>T C-[true]>T T{any}":                "A>T", // the graph makes it a side edge, but the join rule still counts it
 		"A~>T C-[true]>T B-*>T":                "",
-		"C-[true]>X X>T A>T":                   "", // T is on no branch: the usual rules apply further down
-		"A>V V-[no]>F F>P V-[yes]>R R-[b]>P":   "", // counts if R is not asked
+		"C-[true]>X X>T A>T":                   "", // T is not on the branch but below it, where the usual rules apply
+		"A>V V-[no]>F F>P V-[yes]>R R-[b]>P":   "", // V counts if R is not evaluated
 		"D-[x]>F F~>G G-*>H H>T D-[y]>R R-!>T": "",
 		"C-[a]>Z A>Z Z{end}":                   "",
 	} {
@@ -96,7 +97,7 @@ func TestPlanTellsSideEdges(t *testing.T) {
 	}
 }
 
-// TestSideEdgesAtEveryCut: wherever a run is cut, it continues with the same side edges, in every kind of composite.
+// TestSideEdgesAtEveryCut: a run continues with the same side edges wherever it was cut, in every kind of composite.
 func TestSideEdgesAtEveryCut(t *testing.T) {
 	t.Parallel()
 	spare := func() []kahn.Node {
@@ -137,7 +138,7 @@ func TestSideEdgesAtEveryCut(t *testing.T) {
 	}
 }
 
-// TestSideEdgesOfOtherLives: a redrive judges the edges again. If a trigger has pruned the condition, there is no branch.
+// TestSideEdgesOfOtherLives: a redrive judges the edges again. If a trigger has removed the condition from the plan, there is no branch.
 func TestSideEdgesOfOtherLives(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "redriven", func(t *testing.T) {

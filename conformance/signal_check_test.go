@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// In every state of a run, checking a request changes nothing and returns the answer that the request would get.
+// Checking a request changes nothing. In every state of a run the check returns the answer that the request would get.
 func TestCheckedRequests(t *testing.T) {
 	nodes, edges, err := kahntest.Parse("a>ask ask-[yes]>b ask-[no]>c step>last never>late off>far ask{gate} late{gate} far{gate} off{off}")
 	require.NoError(t, err)
@@ -94,8 +94,7 @@ func TestCheckedRequests(t *testing.T) {
 	cancel(kahn.ErrFinished, "far")
 }
 
-// A host that gives up on an attempt because its process keeps dying fails the node with that reason. The node is not retried, and its
-// failure edges are followed.
+// A host reports that an attempt's process keeps dying. The node then fails with that cause, is not retried, and its failure edges are followed.
 func TestCoordinatorCrash(t *testing.T) {
 	for name, row := range map[string]struct {
 		node kahn.Node

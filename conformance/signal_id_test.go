@@ -30,7 +30,7 @@ func asksTwice(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprint(saved), nil
 }
 
-// TestSignalID: a signal with an ID answers once, however often it is sent and whatever the run is doing then.
+// TestSignalID: a signal with an ID answers only one wait, even if it is sent several times, and at any stage of the run.
 func TestSignalID(t *testing.T) {
 	t.Parallel()
 	of := func(id string, value any) kahn.Decision { return kahn.Decision{Value: value, ID: id} }
@@ -56,7 +56,7 @@ func TestSignalID(t *testing.T) {
 				signal(t, run, "G", "1", map[string]any{"a": 1, "b": 2.0}, nil)
 				signal(t, run, "late", "1", "early", nil)
 				signal(t, run, "S/H", "1", "inside", nil)
-				signal(t, run, "t", "1", "one", nil) // the second one does not answer the second wait
+				signal(t, run, "t", "1", "one", nil) // the repeated signal does not answer the second wait
 			}
 			signal(t, run, "G", "1", map[string]any{"b": 2, "a": 1.0}, nil) // equal as JSON
 			signal(t, run, "G", "1", 2, kahn.ErrSignalConflict)
@@ -84,7 +84,7 @@ func TestSignalID(t *testing.T) {
 	}
 
 	inBubble(t, "over lives, at every write", func(t *testing.T) {
-		g := graph(gate("G"), kahn.Node{ID: "A", Do: asksTwice}, gate("late", "A", "G"), kahn.Node{ID: "W", Do: takes(time.Minute)}) // the run does not rest
+		g := graph(gate("G"), kahn.Node{ID: "A", Do: asksTwice}, gate("late", "A", "G"), kahn.Node{ID: "W", Do: takes(time.Minute)}) // A keeps the run from coming to rest
 		signals := func(run *kahn.Run) {
 			signal(t, run, "G", "1", true, nil)
 			signal(t, run, "t", "1", "one", nil)
@@ -123,7 +123,7 @@ func TestSignalID(t *testing.T) {
 		}
 		_, err := kahn.Execute(t.Context(), g, nil, early("no")...)
 		require.ErrorIs(t, err, kahn.ErrSignalConflict)
-		// After a redrive, G asks again, despite the earlier signals.
+		// After a redrive G asks again, although it was answered before.
 		_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, []string{"G"}))...)
 		require.NoError(t, err)
 		res, err := kahn.Execute(t.Context(), g, nil, append(early("no"), kahn.RunID("r"))...)
@@ -133,7 +133,7 @@ func TestSignalID(t *testing.T) {
 	})
 }
 
-// TestSignalIsStored: Signal returns when the answer is in the store, or returns an error that says it does not know.
+// TestSignalIsStored: Signal returns once the answer is in the store. Otherwise its error says that it is unknown whether the answer was stored.
 func TestSignalIsStored(t *testing.T) {
 	t.Parallel()
 	begin := func(t *testing.T, s store.Store) *kahn.Run {
@@ -161,7 +161,7 @@ func TestSignalIsStored(t *testing.T) {
 		require.NoError(t, run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"}))
 		require.True(t, signalled(t, inner, "G"))
 		require.GreaterOrEqual(t, time.Since(start), time.Second)
-		// A repeated signal whose answer is stored does not wait; one sent before that waits, too.
+		// A repeated signal returns at once if its answer is stored. Before that it waits, too.
 		time.Sleep(5 * time.Second)
 		start = time.Now()
 		require.NoError(t, run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"}))

@@ -17,14 +17,14 @@ import (
 // muteStore does not implement store.Inbox.
 type muteStore struct{ store.Store }
 
-// sealedStore returns an error for every request.
+// sealedStore is a store that refuses every request.
 type sealedStore struct{ store.Memory }
 
 func (*sealedStore) Post(context.Context, string, store.Request) (bool, error) {
 	return false, errDisk
 }
 
-// restGraph has a gate with choices, a step that waits under a token, a gate in a composite, and gates that are not reached.
+// restGraph returns a graph with a gate with choices, a step that waits under a token, a gate in a composite, and gates that are not reached.
 func restGraph() *kahn.Graph {
 	g := graph(gate("G"), kahn.Node{ID: "W", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if v, ok := s.Resumed(); ok {
@@ -35,7 +35,7 @@ func restGraph() *kahn.Graph {
 	return g.Connect(kahn.Edge{From: "G", To: "yes", Label: "approved"}, kahn.Edge{From: "G", To: "no", Label: "rejected"}, kahn.Edge{From: "yes", To: "later"})
 }
 
-// TestSignalAtRest: an answer sent by the Run of a run at rest is posted in the store, and the next life takes it. It is judged by the
+// TestSignalAtRest: Run.Signal of a run at rest posts the answer in the store, and the next life takes it. The answer is checked against the
 // state in which the run came to rest.
 func TestSignalAtRest(t *testing.T) {
 	t.Parallel()
@@ -153,7 +153,7 @@ func TestSignalAtRest(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.ErrorIs(t, err, errDisk)
 	})
-	inBubble(t, "put away by Serve", func(t *testing.T) { // Serve continues the run by itself
+	inBubble(t, "put away by Serve", func(t *testing.T) { // Serve itself continues the run
 		db, rn, g := new(store.Memory), new(kahn.Runner), restGraph()
 		n, err := kahn.Prepare(g, kahn.RunID("r"))
 		require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestSignalAtRest(t *testing.T) {
 	})
 }
 
-// TestRefusalsAlike: an answer is refused with the same error, whether its run is running, at rest, pending, or resumed with the answer.
+// TestRefusalsAlike: an invalid answer is refused with the same error, whether the run is running, at rest, pending, or resumed with the answer.
 func TestRefusalsAlike(t *testing.T) {
 	t.Parallel()
 	inner := func() *kahn.Graph {
@@ -259,8 +259,8 @@ func TestRefusalsAlike(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswerOfAnAbortedGate: if an answer came early for a gate that was aborted before it asked, later lives do not warn about that
-// answer. The same holds in a sub-graph, in a graph that a step returns, and over a store.
+// TestEarlyAnswerOfAnAbortedGate: a gate is answered early, and aborted before it asks. Later lives do not warn about the answer. The same holds
+// in a sub-graph, in a graph that a step returns, and over a store.
 func TestEarlyAnswerOfAnAbortedGate(t *testing.T) {
 	t.Parallel()
 	inner := func() *kahn.Graph {

@@ -29,7 +29,7 @@ func (s *unusable) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return s.Store.Commit(ctx, l, c)
 }
 
-// A signal that is sent again is acknowledged only if it is stored.
+// Signal acknowledges a repeated signal only if its answer is stored.
 func TestSignalAgainThatIsNotStored(t *testing.T) {
 	t.Parallel()
 	for range size(30, 10, 300) {
@@ -52,7 +52,7 @@ func TestSignalAgainThatIsNotStored(t *testing.T) {
 	}
 }
 
-// If a run receives an answer when it starts or resumes and cannot store it, the answer is not acknowledged either.
+// A run that starts or resumes with an answer and cannot store it does not acknowledge the answer either.
 func TestEarlySignalThatIsNotStored(t *testing.T) {
 	t.Parallel()
 	d := kahn.Decision{ID: "1", Value: "yes"}
@@ -73,7 +73,7 @@ func TestEarlySignalThatIsNotStored(t *testing.T) {
 	require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
 }
 
-// The same signal sent by many callers is one answer, even if it ends the run.
+// If many callers send the same signal, they send one answer, even if it ends the run.
 func TestSameSignalByMany(t *testing.T) {
 	t.Parallel()
 	for n := range size(400, 100, 4000) {
@@ -98,7 +98,7 @@ func TestSameSignalByMany(t *testing.T) {
 	}
 }
 
-// An ID that JSON cannot represent is refused: the next life could not read it.
+// A signal ID that JSON cannot represent is refused, since the next life could not read it.
 func TestSignalIDThatIsNoText(t *testing.T) {
 	t.Parallel()
 	run, err := kahn.Start(t.Context(), graph(gate("G")), nothing)
@@ -109,7 +109,7 @@ func TestSignalIDThatIsNoText(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A node may have the id under which other runs store the record of a signal.
+// A node's id may equal the key under which the record of a signal is stored.
 func TestSignalsBesideANodeOfTheirName(t *testing.T) {
 	t.Parallel()
 	g, db := graph(gate("G"), gate("#signal1"), gate("##signal1"), gate("H")), new(store.Memory)
@@ -130,8 +130,8 @@ func TestSignalsBesideANodeOfTheirName(t *testing.T) {
 	require.Equal(t, "one", n.Output)
 }
 
-// TestSignalIDsOfFormerRecords: a run recognizes repeated signals in every form of record: if a former version stored them in the record of
-// the run, if they have records of their own, and after a redrive. A redrive forgets the signals of nodes that run again.
+// TestSignalIDsOfFormerRecords: a run recognizes a repeated signal whether the signal is in its own record or, as in former versions, in the
+// run's record. This also holds after a redrive. A redrive forgets the signals of nodes that run again.
 func TestSignalIDsOfFormerRecords(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), gate("H"), gate("I"))
@@ -147,7 +147,7 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 	both := map[string]any{"G": of("1", "yes"), "H": of("2", "no")}
 	stored := life(t, new(store.Memory), both)
 
-	// The same record as a former version wrote it.
+	// Rewrite the record in the form of a former version.
 	var header map[string]any
 	require.NoError(t, json.Unmarshal(stored.Record, &header))
 	require.NotContains(t, header, "answered")
@@ -190,7 +190,7 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An answer for a gate that a nested run has not reached is stored at once, although nothing else happens in the run.
+// If a nested run has not reached a gate, an early answer for the gate is stored at once, even if nothing else happens in the run.
 func TestEarlySignalInsideIsStoredAtOnce(t *testing.T) {
 	for limit := 1; limit <= 2; limit++ {
 		inBubble(t, fmt.Sprintf("limit %d", limit), func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// seenDecisions keeps what the View of a step shows of the decisions of nodes, also as data in another process.
+// seenDecisions records the decisions that a step's View shows, also in another process.
 type seenDecisions map[string]*kahn.Decision
 
 func (m seenDecisions) step(t *testing.T, ids ...string) kahn.StepFunc {
@@ -29,7 +29,7 @@ func (m seenDecisions) step(t *testing.T, ids ...string) kahn.StepFunc {
 	}
 }
 
-// A step, a guard and a condition behind a gate learn who answered.
+// A step, a guard and a condition that follow a gate see who answered the gate.
 func TestViewDecision(t *testing.T) {
 	ann := kahn.Decision{Value: []any{"yes", 7}, Actor: "ann", Comment: "as agreed", ID: "message-1"}
 	inBubble(t, "of gates, in the same life", func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestNothingBeginsBeforeAnInterruptedStepReturns: with one slot, nothing starts before an attempt that was asked to stop has returned, not
+// TestNothingBeginsBeforeAnInterruptedStepReturns: with one slot, if an attempt is asked to stop, no node starts before the attempt returns, not
 // even a guard, which needs no slot. A condition that returns meanwhile changes nothing.
 func TestNothingBeginsBeforeAnInterruptedStepReturns(t *testing.T) {
 	for _, nested := range []bool{false, true} {
@@ -43,8 +43,8 @@ func TestNothingBeginsBeforeAnInterruptedStepReturns(t *testing.T) {
 	}
 }
 
-// TestNothingBeginsWhileAConditionIsEvaluated: with one slot, another step gets the slot of an abandoned step only after the running
-// condition has been evaluated.
+// TestNothingBeginsWhileAConditionIsEvaluated: with one slot, a step is abandoned while a condition is evaluated. The next step gets the slot
+// only after the condition has returned.
 func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 	nodes := func() []kahn.Node {
 		return []kahn.Node{
@@ -56,7 +56,7 @@ func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		g    *kahn.Graph
-		path string // of the composite that contains it
+		path string // of the composite around the condition; "" for none
 		want string
 	}{
 		"a run":                      {graph(nodes()...), "", "A:F G:ok I:ok B:ok"},
@@ -84,8 +84,8 @@ func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 	}
 }
 
-// TestGatesAreReachedWhenNothingElseCanStart: with one slot, a gate starts to wait when the last step that can start has started, not when
-// that step has returned.
+// TestGatesAreReachedWhenNothingElseCanStart: with one slot, a gate starts to wait as soon as the last startable step has started. It does not
+// wait for the end of this step.
 func TestGatesAreReachedWhenNothingElseCanStart(t *testing.T) {
 	asks := kahn.Node{ID: "I", Test: func(kahn.View) (any, error) { return true, nil }}
 	for name, row := range map[string]struct {
@@ -102,10 +102,10 @@ func TestGatesAreReachedWhenNothingElseCanStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for i := range 20 { // without the rule, the order would be random
+			for i := range 20 { // if gates started to wait at any other time, the order would be random
 				rec := newRecorder()
 				opts := []kahn.Option{kahn.Limit(1), kahn.OnEvent(rec.add)}
-				if i%2 == 1 { // a test mode in which the gates ask as in a run
+				if i%2 == 1 { // a test mode in which the gates are not mocked
 					opts = append(opts, kahn.TestMode{Unmock: row.gates})
 				}
 				res, err := kahn.Execute(t.Context(), row.g, nothing, opts...)

@@ -13,14 +13,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// If a branch was not taken, the skip reason of its node names the condition's answer and the branch.
+// If a branch was not taken, the skip reason of its node contains the condition's answer and the label of the branch.
 func TestSkipAnswer(t *testing.T) {
 	long := fmt.Sprintf("%04096d", 1)
 	for _, row := range []struct {
 		name   string
 		output any
 		labels []string
-		skip   string // the label that was not taken
+		skip   string // the label of the branch that was not taken
 		answer string
 	}{
 		{"a label", "rejected", []string{"approved", "rejected"}, "approved", "rejected"},
@@ -49,7 +49,7 @@ func TestSkipAnswer(t *testing.T) {
 			require.Equal(t, fmt.Sprintf("condition_branch(? answered %q, not %q)", row.answer, row.skip), want.String())
 
 			if _, isLabeler := row.output.(labelled); isLabeler {
-				return // no codec can decode a labelled
+				return // no codec can decode the type labelled
 			}
 			snapshot := reload(t, paused.Snapshot())
 			res, err := kahn.Execute(t.Context(), g, takes(0), kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"G": 1}))
@@ -65,7 +65,7 @@ func TestSkipAnswer(t *testing.T) {
 	inBubble(t, "a gate, and one inside", func(t *testing.T) {
 		inner := graph(gate("G"), branch("on", "G", "approved"), branch("off", "G", "rejected"))
 		r := tryControlled(t, t.Context(), graph(subgraph("S", inner)), takes(0), func(run *kahn.Run) {
-			for run.Signal(context.Background(), "S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // the sub-graph has not started yet
+			for run.Signal(context.Background(), "S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // until the sub-graph has started
 			}
 		})
 		require.Equal(t, `condition_branch(G answered "no", not "approved")`, r.find(event.NodeSkipped, "S/on")[0].Payload.(event.Skip).Reason.String())

@@ -14,8 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sumGraph returns a graph that adds the outputs of a fast node and a slow one. Its last node takes an output it cannot read for one that
-// does not exist.
+// sumGraph returns a graph that adds the outputs of a fast node and a slow node. Its last node treats an unreadable output as a missing output.
 func sumGraph(join kahn.Join, missing func(s *kahn.Step) error) *kahn.Graph {
 	return graph(
 		kahn.Node{ID: "fast", Do: yields(0, 1)},
@@ -33,7 +32,7 @@ func sumGraph(join kahn.Join, missing func(s *kahn.Step) error) *kahn.Graph {
 	)
 }
 
-// Reading an input that is not there yet is an error, but another one than for an input that does not exist.
+// The error for reading an input that has not been delivered yet differs from the error for reading an input that does not exist.
 func TestEarlyJoinsLoseNothingInSilence(t *testing.T) {
 	t.Parallel()
 	asks := map[string]struct {
@@ -83,7 +82,7 @@ func TestEarlyJoinsLoseNothingInSilence(t *testing.T) {
 	}
 }
 
-// The error does not depend on how long the node takes to ask: nodes that have ended since the join decided do not count.
+// The error is the same however late the node reads: predecessors that ended after the join's decision do not count.
 func TestEarlyJoinsAskedLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,7 +101,7 @@ func TestEarlyJoinsAskedLater(t *testing.T) {
 	})
 }
 
-// A Coordinator's steps get the same error.
+// The steps of a Coordinator get the same error.
 func TestEarlyJoinsOfACoordinator(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, sumGraph(kahn.AnySucceeded, nil))
@@ -126,7 +125,7 @@ func TestEarlyJoinsOfACoordinator(t *testing.T) {
 	}
 }
 
-// A predecessor that failed, was skipped, or took another branch before the join decided has no value.
+// A predecessor that failed, was skipped or took another branch before the join's decision has no value.
 func TestEarlyJoinsWithoutAValue(t *testing.T) {
 	t.Parallel()
 	for _, other := range []kahn.Node{{ID: "slow", Do: always(errStep)}, {ID: "slow", Disabled: true}} {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A graph that declares inputs accepts only those; a graph that declares none accepts any.
+// If a graph declares inputs, a run accepts only these. Otherwise it accepts any inputs.
 func TestInputs(t *testing.T) {
 	declared := []kahn.Input{{Name: "reader"}, {Name: "region", Default: "eu"}, {Name: "note", Optional: true}}
 	params := func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }
@@ -177,7 +177,7 @@ func TestInputsOfComposites(t *testing.T) {
 	}
 }
 
-// The default of an input reaches composites, and the graph's hash covers it.
+// The default of an input also applies inside composites, and the graph's hash depends on it.
 func TestInputDefaults(t *testing.T) {
 	params := func(_ context.Context, s *kahn.Step) (any, error) { return s.Params(), nil }
 	sub := graph(kahn.Node{ID: "x", Do: params})
@@ -188,7 +188,7 @@ func TestInputDefaults(t *testing.T) {
 		node kahn.Node
 		want string
 	}{
-		{kahn.Node{Sub: sub}, "map[region:outer]"}, // the outer input is passed on
+		{kahn.Node{Sub: sub}, "map[region:outer]"}, // the outer input is passed on to the inner graph
 		{kahn.Node{Sub: sub, Params: map[string]any{"rows": 1}}, "map[region:outer rows:1]"},
 		{kahn.Node{Sub: sub, After: []string{"A"}}, "map[region:inner]"},
 		{kahn.Node{Sub: sub, After: []string{"A"}, In: []kahn.Edge{{From: "off", Param: "region", DataOnly: true}}}, "map[region:inner]"}, // the edge delivers nothing

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A key is looked up as it is written first, and then as a path.
+// A Key is first looked up as a whole, and then as a path.
 func TestNestedKey(t *testing.T) {
 	type name struct {
 		First  string `json:"first"`
@@ -33,9 +33,9 @@ func TestNestedKey(t *testing.T) {
 		want        any
 	}{
 		{"map", "user.name", "exact"},
-		{"map", "user.name.first", "Ann"}, // user.name is a text without fields, so the name of user is read
+		{"map", "user.name.first", "Ann"}, // user.name is a text without fields, so the lookup uses the name of user
 		{"outputs", "user.name.first", "Ann"},
-		{"outputs", "user.Name.first", none}, // a JSON name replaces the Go name
+		{"outputs", "user.Name.first", none}, // the JSON name replaces the Go name
 		{"outputs", "user.name.LAST", "Lee"},
 		{"outputs", "user.name.hidden", none},
 		{"outputs", "user.more.a.b", 1},

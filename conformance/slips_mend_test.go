@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The text of an error says what to write instead, with every driver.
+// Error texts say how to correct the mistake, with every driver.
 func TestErrorsNameTheMend(t *testing.T) {
 	t.Parallel()
 	one := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
@@ -26,7 +26,7 @@ func TestErrorsNameTheMend(t *testing.T) {
 		name    string
 		g       *kahn.Graph
 		text    string
-		unknown string // what a call's error does not contain
+		unknown string // text that a Call's error does not contain
 	}{
 		{"the id of a node as a parameter", graph(kahn.Node{ID: "x", Do: one}, kahn.Node{ID: "a", After: []string{"x"}, Do: param("x")}),
 			`run failed: node "a": step_error: parameter "x": no value: the node has no such parameter (there are none); the edge from "x" needs a Param to deliver to one`, "\x00"},
@@ -43,7 +43,7 @@ func TestErrorsNameTheMend(t *testing.T) {
 		for driver, drive := range drivers {
 			_, err := drive(t, c.g, nop)
 			text := c.text
-			if strings.HasPrefix(driver, "Coordinator") { // the step knows only its call
+			if strings.HasPrefix(driver, "Coordinator") { // the step knows only its Call
 				text = strings.NewReplacer("the node has no such", "the call has no such", "the run has no such", "the call has no such", c.unknown, "").Replace(text)
 			}
 			require.EqualError(t, err, text, "%s, %s", c.name, driver)
@@ -53,7 +53,7 @@ func TestErrorsNameTheMend(t *testing.T) {
 	require.EqualError(t, err, `invalid graph: node "a": bad value: Map.Over names the parameter "x", which nothing provides (there are none); the edge from "x" needs a Param to deliver to one`)
 }
 
-// The error about an answer that is not a label names the answer's type, and does not make it look like one of the choices.
+// The error about an answer that is not a label names the type of the answer, and does not print the answer like a choice.
 func TestAnswersWithoutLabelAreTold(t *testing.T) {
 	t.Parallel()
 	const text = `node "k": no such choice: 3 of type int, which is not a label; choose one of "3"`
@@ -72,7 +72,7 @@ func TestAnswersWithoutLabelAreTold(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The error about a path that does not exist shows the paths that do.
+// The error about an unknown path lists existing paths.
 func TestUnknownPathsNameTheOthers(t *testing.T) {
 	t.Parallel()
 	g := graph(
@@ -103,7 +103,7 @@ func TestUnknownPathsNameTheOthers(t *testing.T) {
 	}
 }
 
-// The errors about a run that cannot continue say what to do instead.
+// The error about a run that cannot continue says what to do instead.
 func TestRunsThatCannotGoOnNameTheMend(t *testing.T) {
 	t.Parallel()
 	db, id := kahn.Durable(new(store.Memory)), kahn.RunID("1")

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// drivers are the ways to perform a graph; all lead to the same result.
+// drivers are the ways to perform a graph. All must give the same result.
 var drivers = map[string]func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error){
 	"Execute": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
 		return kahn.Execute(t.Context(), g, step, opts...)
@@ -60,7 +60,7 @@ var drivers = map[string]func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, o
 	},
 }
 
-// driven performs a graph by a Coordinator.
+// driven performs a graph with a Coordinator.
 func driven(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
 	t.Helper()
 	c := coordinate(t, g, opts...)
@@ -75,7 +75,7 @@ func driven(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option
 	return c.Result()
 }
 
-// countingGraph returns a graph with a counting step, which fails, and a node that decides by the count.
+// countingGraph returns a graph with a step that counts and fails, and a node that decides by the count.
 func countingGraph(decides kahn.Node) *kahn.Graph {
 	return graph(
 		kahn.Node{ID: "count", Do: always(errStep)}, decides,
@@ -86,7 +86,7 @@ func countingGraph(decides kahn.Node) *kahn.Graph {
 
 const unreadText = `unread failure: the output of node "count" was read, and it has none (node "count": step_error: the step broke): ask for its status or its error as well`
 
-// A slip fails the node that made it, with an error that says what is wrong and what to do, with every driver.
+// A mistake in a guard or a condition fails its node, with an error that says what is wrong and how to correct it, with every driver.
 func TestSlipsOfTests(t *testing.T) {
 	t.Parallel()
 	count := func(v kahn.View) int { n, _ := v.Output("count").(int); return n }
@@ -140,7 +140,7 @@ func TestSlipsOfTests(t *testing.T) {
 	}
 }
 
-// These are not slips: a test that asks for the status or the error, a skipped or a tolerated node, a guard with another policy.
+// These are not mistakes: a test that asks for the status or the error, a skipped or a tolerated node, a guard with another policy.
 func TestNoSlips(t *testing.T) {
 	t.Parallel()
 	reads := func(v kahn.View) (bool, error) { return v.Output("count") != nil, nil }
@@ -171,7 +171,7 @@ func TestNoSlips(t *testing.T) {
 	}
 }
 
-// A guard that ends its goroutine also fails its node.
+// A guard that calls Goexit also fails its node.
 func TestGuardEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "delete all", When: func(kahn.View) (bool, error) { runtime.Goexit(); return true, nil }})
@@ -185,7 +185,8 @@ func TestGuardEndsItsGoroutine(t *testing.T) {
 	require.Len(t, res.Warnings, 1)
 }
 
-// If the guards of items or iterations cannot decide, the run has one warning per node of the graph, with the path of the first failure.
+// If guards of items or iterations cannot decide, the run has one warning per node of the graph. The warning contains the path of the first
+// failure.
 func TestGuardWarningsInside(t *testing.T) {
 	t.Parallel()
 	broken := func(kahn.View) (bool, error) { return false, errStep }
@@ -199,7 +200,7 @@ func TestGuardWarningsInside(t *testing.T) {
 	require.EqualError(t, res.Warnings[1], `guard could not decide: node "m[0]/y" is skipped: the step broke`)
 }
 
-// Slips are found in the same way if a State is driven without a run.
+// A State without a Run finds the same mistakes.
 func TestSlipsBesideAState(t *testing.T) {
 	t.Parallel()
 	plan, err := countingGraph(kahn.If("large?", func(v kahn.View) (bool, error) { return v.Output("count") != nil, nil }, "count")).Compile()
@@ -222,7 +223,7 @@ func TestSlipsBesideAState(t *testing.T) {
 	require.Equal(t, false, value)
 }
 
-// evaluateAfterFailure drives a State up to the condition of a graph that counts.
+// evaluateAfterFailure drives the State of a countingGraph up to the condition, and evaluates the condition.
 func evaluateAfterFailure(t *testing.T, plan *kahn.Plan) (value any, out machine.Outcome, err error) {
 	t.Helper()
 	st, err := kahn.NewState(plan)

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestSlips shows what reports a mistake, and with which text: Compile, the call before anything runs, a signal, or the node that made it.
-// A mistake that may be intended is reported by a warning.
+// TestSlips lists mistakes of hosts, with the error text and the place where each is reported: Compile, the call before the run starts, a signal,
+// or the node. A mistake that may be intended is reported as a warning.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	steps := kahn.Mux{"http": nop, "sql": nop, "unset": nil}
@@ -114,7 +114,7 @@ func TestSlips(t *testing.T) {
 		is   error
 		text string
 	}{
-		// Compile.
+		// Reported by Compile.
 		{"an edge from nowhere", compile(graph(after("fetch"), after("B", "fecth"))), kahn.ErrUnknownNode,
 			`edge "fecth" -> "B": unknown node: "fecth"; did you mean "fetch"? (there is "fetch", "B")`},
 		{"an edge label of an If", compile(graph(kahn.If("?", status), branch("B", "?", "ture"))), kahn.ErrBadEdge, `the label "ture" can never match: the choices of "?" are "true", "false", "yes", "no"; did you mean "true"?`},
@@ -146,7 +146,7 @@ func TestSlips(t *testing.T) {
 		{"an edge label of an If with a text", compile(answers("ture")), kahn.ErrBadEdge, `the label "ture" can never match: the choices of "?" are "true", "false", "yes", "no"; did you mean "true"?`},
 		{"a label that matches", compile(answers("true")), nil, ""},
 
-		// The call.
+		// Reported by the call that starts the run.
 		{"a kind that the Mux lacks, by Check", steps.Check(misspelt), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
 		{"by the option Kinds", execute(misspelt, neverStep(t), kahn.Kinds(steps)), kahn.ErrUnknownKind,
@@ -185,7 +185,7 @@ func TestSlips(t *testing.T) {
 
 		{"a request to stop", stopped, kahn.ErrCancelled, `run cancelled (cancel_run) by "ann" because "the wrong customer"`},
 
-		// The node that made it.
+		// Reported by the node.
 		{"a condition that asks for no ancestor", node(run(graph(after("fetch"), kahn.If("?", status, "fetch")), nop), "?").Err, kahn.ErrNotAncestor,
 			`node "?": condition_error: not an ancestor: "fecth"; did you mean "fetch"? (there is "fetch")`},
 		{"a guard that does", node(run(graph(after("fetch"), kahn.Node{ID: "B", After: []string{"fetch"}, When: status}), nop), "B").GuardErr, kahn.ErrNotAncestor,
@@ -211,7 +211,7 @@ func TestSlips(t *testing.T) {
 		{"a kind that is met at run time", node(run(misspelt, steps.Step), "A").Err, kahn.ErrUnknownKind, `unknown kind: "htpp"; did you mean "http"?`},
 		{"a panic", node(run(graph(after("A")), func(context.Context, *kahn.Step) (any, error) { panic("oh") }), "A").Err, nil, `node "A": panic: oh`},
 
-		// A warning.
+		// Reported as a warning.
 		{"an answer that meets no edge", warning(run(graph(kahn.Node{ID: "?", Routes: true, Do: yields(0, "gren")}, branch("B", "?", "green")), nop)), kahn.ErrNoMatch,
 			`no branch matches: node "?": no such choice: "gren"; choose one of "green"; did you mean "green"?`},
 		{"a guard in a graph that a step returns", warning(run(graph(subgraph("S", graph(after("E")))), expands)), kahn.ErrBadExpression, `in "S": in "E": node "B": WhenExpr: bad expression: not an ancestor: "fecth"`},
@@ -286,7 +286,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// A graph that is nested twice on each of many levels is checked once, not once for each path.
+// If a graph is nested twice on each of many levels, Mux.Check checks it once, not once for each path.
 func TestKindsOfDeepGraphs(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "x", Kind: "b"})
@@ -298,7 +298,7 @@ func TestKindsOfDeepGraphs(t *testing.T) {
 	require.Less(t, time.Since(begun), 10*time.Second)
 }
 
-// An initial delay above the default maximum is not shortened.
+// The default maximum delay does not shorten a longer InitialDelay.
 func TestInitialDelayAboveDefaultCap(t *testing.T) {
 	inBubble(t, "no cap is set", func(t *testing.T) {
 		policy := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Minute, Jitter: kahn.JitterNone}

@@ -58,7 +58,7 @@ func TestFieldsWithoutTheirOption(t *testing.T) {
 	require.Empty(t, res.Warnings, "the Runner bounds keys")
 }
 
-// An option that would change nothing is refused as a mistake.
+// An option that has no effect under a driver is refused.
 func TestOptionsThatADriverIgnores(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// A guard or a condition fails if it asks for a node that is not an ancestor.
+// A guard or a condition that asks its View for a node that is not an ancestor fails.
 func TestViewOfNoAncestor(t *testing.T) {
 	ask := map[string]func(kahn.View, string){
 		"Status": func(v kahn.View, id string) { v.Status(id) },
@@ -89,7 +89,7 @@ func TestViewOfNoAncestor(t *testing.T) {
 	})
 }
 
-// The error for a missing value says why it is missing.
+// The error for a missing value says why the value is missing.
 func TestNoValue(t *testing.T) {
 	off := after("off")
 	off.Disabled = true
@@ -149,7 +149,7 @@ func TestNoValue(t *testing.T) {
 	})
 }
 
-// checked is an expression that asks for a node; the node's id is the text of the expression.
+// checked is an expression that asks for one node. The text of the expression is the node's id.
 type checked string
 
 func (c checked) Parse(text string) (kahn.Expression, error) { return checked(text), nil }

@@ -15,10 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestSnapshotAtEveryCut runs random graphs and takes snapshots at as many moments as it can: in the middle of attempts, guards, conditions
-// and merges, after events, in backoff, while gates and steps wait. It continues from each snapshot as another process would. The nodes and
-// the run have the same outcomes as in the uncut run, and no step is called for a node that had ended. The events before the cut and after
-// it form one stream.
+// TestSnapshotAtEveryCut runs random graphs and takes snapshots at as many moments as possible: during attempts, guards, conditions and merges,
+// after events, in backoffs, and while gates and steps wait. From each snapshot it continues as another process would. The nodes and the run must
+// have the same outcomes as in the uncut run, and no step of an ended node may be called. The events before and after the cut must form one
+// stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
 	graphs := size(14, 2, 3_000)
@@ -65,7 +65,7 @@ func (c *cutter) everyCut(t *testing.T, name string) (cuts int) {
 	return len(snapshots)
 }
 
-// TestCompositesAtEveryCut does what TestSnapshotAtEveryCut and TestStoreAtEveryWrite do, for the scenarios about composites.
+// TestCompositesAtEveryCut cuts the scenarios about composites as TestSnapshotAtEveryCut and TestStoreAtEveryWrite cut random graphs.
 func TestCompositesAtEveryCut(t *testing.T) {
 	list := []string{"a", "b", "c"}
 	whole := func(v kahn.View) (bool, error) { return v.Iteration() == 3, nil }

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lookOf renders what a snapshot and the run itself must both report about a node. Times are wall-clock times.
+// lookOf renders what a snapshot and its run must both report about a node. It uses wall-clock times.
 func lookOf(n kahn.NodeResult) string {
 	decision := ""
 	if n.Decision != nil {
@@ -29,7 +29,7 @@ func lookOf(n kahn.NodeResult) string {
 	return text
 }
 
-// snapshotDiffers compares the nodes of a snapshot with those of the Result.
+// snapshotDiffers compares the nodes of a snapshot with the nodes of the Result.
 func snapshotDiffers(res *kahn.Result) (problems []string) {
 	nodes, err := res.Snapshot().Nodes(res.Plan())
 	if err != nil {
@@ -48,7 +48,7 @@ func snapshotDiffers(res *kahn.Result) (problems []string) {
 	return problems
 }
 
-// treeOf lists the nodes of a snapshot with their statuses, and the nodes in composites in brackets.
+// treeOf renders the nodes of a snapshot with their statuses. Nodes in composites are in brackets.
 func treeOf(nodes []kahn.SnapshotNode) (text string) {
 	for _, n := range nodes {
 		text += " " + n.ID + ":" + statusText(n.Status)
@@ -66,7 +66,7 @@ func statusText(s kahn.Status) string {
 	return s.String()
 }
 
-// Another process reads the snapshot of a stored run that waits: with its plan, without it, and with the plan of another graph.
+// Another process reads the snapshot of a stored, waiting run: with the run's plan, without a plan, and with the plan of another graph.
 func TestSnapshotNodes(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a stored run", func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestSnapshotNodes(t *testing.T) {
 		_, err = s.Nodes(compiled(t, waits))
 		require.ErrorIs(t, err, kahn.ErrGraphChanged)
 
-		// A snapshot of this process has the values; an encoded snapshot has their JSON.
+		// A snapshot taken in this process contains Go values. A decoded snapshot contains their JSON.
 		run.Cancel(kahn.Request{Actor: "ann"})
 		res, _ := run.Wait()
 		require.Empty(t, snapshotDiffers(res))
@@ -129,7 +129,7 @@ func TestSnapshotNodes(t *testing.T) {
 	})
 }
 
-// Sleeps is true for a node that sleeps: not for a backoff, and not for a node that has ended, whether by itself or while it slept.
+// Sleeps is true for a node that sleeps. It is false for a node that backs off, and after the node has ended, even if it slept at its end.
 func TestSnapshotOfSleep(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestSnapshotOfSleep(t *testing.T) {
 	})
 }
 
-// A node of a snapshot waits if a predecessor has started or settled. A predecessor that is ready and lacks a slot has done neither.
+// In a snapshot a node is waiting if a predecessor has started or settled. A predecessor that is ready but lacks a slot has done neither.
 func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(after("A"), after("B"), after("behind A", "A"), after("behind B", "B"), after("far behind", "behind A"))
@@ -177,7 +177,7 @@ func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	})
 }
 
-// A snapshot is refused if it says that a required port of a node had no value, but not which port.
+// A snapshot is refused if it says that a node was skipped for a required port without a value and does not name the port.
 func TestSkipWithoutItsPort(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Ports: []kahn.Port{{Name: "rows", Required: true}}, In: []kahn.Edge{{From: "a", Param: "rows"}}})
@@ -205,7 +205,8 @@ func TestSkipWithoutItsPort(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// A damaged snapshot may have a node that a branch has skipped, and not the branch.
+// A damaged snapshot has a node that was skipped because of a condition's branch, but lacks the condition. The nodes of this snapshot can
+// still be listed.
 func TestSkipWithoutItsBranch(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "which", Kind: kahn.KindCondition}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "which", Label: "left"}}}, kahn.Node{ID: "c", In: []kahn.Edge{{From: "which", Label: "right"}}})

@@ -12,13 +12,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// prodder calls the methods of a State at random. A call that the State refuses changes nothing; a transition that is not in the table
+// prodder calls the methods of a State at random. A call that the State refuses must change nothing. A transition that is not in the table
 // panics.
 type prodder struct {
 	plan *kahn.Plan
 	st   *machine.State
 	rng  *rand.Rand
-	ends bool // attempts end, and are neither retried nor suspended
+	ends bool // whether attempts end without a retry or a suspension
 }
 
 // token returns the current token of a node, as the State stores it.
@@ -91,11 +91,11 @@ func (p *prodder) prod(n int) {
 	}
 }
 
-// end aborts all nodes, and performs the nodes that still run then. It reports whether the run has ended.
+// end aborts all nodes and ends the nodes that are still running. It reports whether the run has ended.
 func (p *prodder) end() bool {
 	p.st.AbortAll()
 	for i := range 30 {
-		p.ends = i >= 10 // otherwise a node may still be retried in the last round
+		p.ends = i >= 10 // otherwise a node may be retried in the last round
 		for range 2 * p.plan.Len() {
 			_, _ = p.st.Next()
 		}
@@ -106,7 +106,7 @@ func (p *prodder) end() bool {
 	return p.st.Done()
 }
 
-// look calls every method that reads a State.
+// look calls every reading method of a State.
 func (p *prodder) look() {
 	for r := range p.plan.Declared() {
 		_, _ = p.st.Cause(r)
@@ -118,7 +118,8 @@ func (p *prodder) look() {
 	_, _ = p.st.RunStatus(machine.StatusEscaped)
 }
 
-// damageGraphs returns graphs whose nodes have every flag that a node's word can hold.
+// damageGraphs returns graphs whose nodes together use every flag of a node's word. A word is the number in which the State stores a node's
+// status and flags.
 func damageGraphs() map[string]*kahn.Graph {
 	yes := func(kahn.View) (bool, error) { return true, nil }
 	return map[string]*kahn.Graph{
@@ -139,8 +140,8 @@ func damageGraphs() map[string]*kahn.Graph {
 	}
 }
 
-// A snapshot with one wrong bit is refused, or is the snapshot of another run of the same graph: its State keeps the transition rules,
-// explains its nodes, and ends.
+// A State's snapshot with one flipped bit is refused, or it is a snapshot of another run of the same graph. The restored State keeps the
+// transition rules, explains its nodes, and ends.
 func TestStateSnapshotEveryBit(t *testing.T) {
 	t.Parallel()
 	refused, accepted := 0, 0
@@ -179,7 +180,7 @@ func TestStateSnapshotEveryBit(t *testing.T) {
 	require.Greater(t, refused, 3*accepted, "%d accepted", accepted)
 }
 
-// A snapshot of a State cannot be restored with another mode. The other options may differ: the restoring process sets them.
+// A State's snapshot can be restored only with the same mode. The other options may differ, since the restoring process sets them.
 func TestStateSnapshotUnderOtherOptions(t *testing.T) {
 	t.Parallel()
 	modes := []kahn.Option{kahn.Eager, kahn.Waves}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A node that runs, waits, backs off or is asked to stop still does so in the restored State, with the same tokens.
+// A node that runs, waits, backs off or is being stopped has the same status and token in the restored State.
 func TestStateSnapshot(t *testing.T) {
 	g := graph(kahn.Node{ID: "a", Groups: []string{"one"}}, kahn.Node{ID: "b", Groups: []string{"one"}}, kahn.Node{ID: "g", Kind: kahn.KindGate}, after("r"),
 		kahn.Node{ID: "when", When: func(kahn.View) (bool, error) { return true, nil }}, after("late", "a"), kahn.Node{ID: "end", Kind: kahn.KindEnd})
@@ -57,7 +57,7 @@ func TestStateSnapshot(t *testing.T) {
 	require.Equal(t, kahn.RunCancelled, status)
 }
 
-// next2 returns the next task, and requires that it belongs to the given node.
+// next2 returns the next task, and expects that it belongs to the given node.
 func next2(t *testing.T, st *machine.State, id string, plan *kahn.Plan) machine.Task {
 	task, ok := st.Next()
 	require.True(t, ok)
@@ -65,7 +65,7 @@ func next2(t *testing.T, st *machine.State, id string, plan *kahn.Plan) machine.
 	return task
 }
 
-// Nodes that run when the snapshot is taken hold their slots in the restored State, too.
+// Nodes that run when the snapshot is taken also hold their slots in the restored State.
 func TestStateSnapshotHoldsSlots(t *testing.T) {
 	plan, _ := stateOf(t, graph(after("a"), after("b"), after("c")))
 	st, err := kahn.NewState(plan, kahn.Limit(2))
@@ -112,7 +112,7 @@ func TestStateSnapshotRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A damaged snapshot is refused, or becomes a State that can be read and driven: nothing panics.
+// A damaged snapshot is refused, or becomes a State that can be read and driven without a panic.
 func TestStateSnapshotDamaged(t *testing.T) {
 	refused := 0
 	defer tolerateBugs()()
@@ -162,8 +162,8 @@ func TestStateSnapshotDamaged(t *testing.T) {
 	require.Positive(t, refused)
 }
 
-// TestStateVersion fails if decisions have changed. Then raise StateVersion and add the digest of the new version. The digest covers the
-// order and the results of all decisions in random runs, so it also changes if the test draws other graphs.
+// TestStateVersion fails if the State's decisions have changed. Then raise StateVersion and add the digest of the new version. The digest covers
+// the order and the results of all decisions in random runs, so it also changes if the test draws other graphs.
 func TestStateVersion(t *testing.T) {
 	digests := map[int]string{1: "66133e27ca852b2f"}
 	h := fnv.New64a()
@@ -202,7 +202,7 @@ func TestStateVersion(t *testing.T) {
 		status, degraded := st.RunStatus(machine.StatusRule(rng.IntN(3)))
 		_, _ = fmt.Fprintln(h, status, degraded)
 		snapshot := st.Snapshot()
-		snapshot.Plan = 0 // it depends on how a plan is stored, and not on decisions
+		snapshot.Plan = 0 // depends on how a plan is stored, not on decisions
 		data, err := json.Marshal(snapshot)
 		require.NoError(t, err)
 		_, _ = fmt.Fprintln(h, string(data))

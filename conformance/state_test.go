@@ -78,7 +78,7 @@ func TestStateAllocatesNothing(t *testing.T) {
 	_, st = stateOf(t, &wide)
 	_, _ = st.Next()
 	task, _ = st.Next()
-	require.NoError(t, st.Settle(task.Token, completed)) // allocates the objects that a run needs once
+	require.NoError(t, st.Settle(task.Token, completed)) // allocates the objects that a run allocates once
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		task, _ := st.Next()
 		if err := st.Settle(task.Token, completed); err != nil {
@@ -87,7 +87,7 @@ func TestStateAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// TestCallsThatTheTableForbids makes calls that a node's status does not allow: they return an error and change nothing.
+// TestCallsThatTheTableForbids: a call that a node's status does not allow returns an error and changes nothing.
 func TestCallsThatTheTableForbids(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(2))
 	a, b := ref(t, plan, "n0"), ref(t, plan, "n1")
@@ -151,7 +151,7 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.ErrorIs(t, st.CancelNode(a), kahn.ErrTransition)
 }
 
-// TestVerdictsOfChecks: a verdict lets a node run, skips it or fails it. An invalid verdict is refused, and the node waits for another.
+// TestVerdictsOfChecks: the verdict of a check lets a node run, skips it or fails it. An invalid verdict is refused, and the check stays open.
 func TestVerdictsOfChecks(t *testing.T) {
 	guard := func(kahn.View) (bool, error) { return true, nil }
 	fails, skips, null := machine.CheckVerdict{Fail: kahn.CauseMergeError}, machine.CheckVerdict{Skip: kahn.SkipWhenGuard}, machine.CheckVerdict{Skip: kahn.SkipNullPropagation}
@@ -239,7 +239,7 @@ func TestRetryAndSuspendKeepTheAttemptAndFreeTheSlot(t *testing.T) {
 	_ = plan
 }
 
-// TestStopAsksRunningNodes tests the two-phase stop: running nodes are asked once to stop, and their coordinator settles them.
+// TestStopAsksRunningNodes: a stop in two phases asks running nodes once to stop, and the coordinator settles these nodes later.
 func TestStopAsksRunningNodes(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}},
@@ -272,7 +272,7 @@ func TestStopAsksRunningNodes(t *testing.T) {
 	require.Equal(t, kahn.RunCancelled, status)
 }
 
-// TestAbortAllIsInstant tests the one-phase stop of a State.
+// TestAbortAllIsInstant: AbortAll of a State ends all nodes at once.
 func TestAbortAllIsInstant(t *testing.T) {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "off", Disabled: true}, kahn.Node{ID: "done"}, kahn.Node{ID: "runs"},
@@ -310,7 +310,7 @@ func TestAbortNodeCascades(t *testing.T) {
 	require.Equal(t, []machine.Ref{task.Ref}, origins)
 }
 
-// TestWaitingIsWorkedOut: a node is Waiting once a predecessor has started or settled.
+// TestWaitingIsWorkedOut: a node is Waiting as soon as a predecessor has started or settled.
 func TestWaitingIsWorkedOut(t *testing.T) {
 	plan, st := stateOf(t, chainGraph(3))
 	b, c := ref(t, plan, "n1"), ref(t, plan, "n2")

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestTransitionTable lists all allowed transitions.
+// TestTransitionTable lists all allowed transitions between statuses.
 func TestTransitionTable(t *testing.T) {
 	const I, W, R, N, Y, U = kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended
 	const ok, F, X, C, S = kahn.Completed, kahn.Failed, kahn.Aborted, kahn.Cancelled, kahn.Skipped
@@ -80,7 +80,7 @@ type enum[E any] interface {
 	encoding.TextUnmarshaler
 }
 
-// roundTrip checks that each value has its own name, which decodes to the value, and that no other name decodes.
+// roundTrip checks that each value has its own name, that the name decodes to the value, and that no other name decodes.
 func roundTrip[E fmt.Stringer, P enum[E]](t *testing.T, values ...E) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -98,7 +98,7 @@ func roundTrip[E fmt.Stringer, P enum[E]](t *testing.T, values ...E) {
 	require.ErrorIs(t, P(&bad).UnmarshalText([]byte("no such name")), kahn.ErrBadValue)
 }
 
-// hasNames checks that every value of an enum up to the last has a name, and that the next value is rendered as its type and number.
+// hasNames checks that every value of an enum up to the last has a name. The next value must be rendered as its type and number.
 func hasNames[E interface {
 	~uint8
 	fmt.Stringer

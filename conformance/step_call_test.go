@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
-// awayOf returns the step that another process makes of a Call.
+// awayOf returns the Step that another process makes from a Call.
 func awayOf(t testing.TB, s *kahn.Step, of kahn.Call) *kahn.Step {
 	data, err := json.Marshal(of)
 	require.NoError(t, err)
@@ -30,11 +30,12 @@ func awayOf(t testing.TB, s *kahn.Step, of kahn.Call) *kahn.Step {
 	return kahn.NewStep(context.Background(), call, s)
 }
 
-// ofNode is the prefix of those lines of sees that report what the View shows of a node. [kahn.Step.CallWithoutView] omits them.
+// In the result of the function sees, ofNode is the prefix of each line about a node's data in the View. [kahn.Step.CallWithoutView] omits this
+// data.
 const ofNode = "View of "
 
-// sees renders all that a step can read: the results of the methods without parameters, of the Step and of its View, and the nodes,
-// parameters and inputs by name.
+// sees renders all values that a step can read: the results of all Step and View methods without parameters, and of the methods that take a node,
+// a parameter or an input.
 func sees(s *kahn.Step, ids []string, plain func(any) any) (text []string) {
 	tell := func(of string, receiver any) {
 		v := reflect.ValueOf(receiver)
@@ -82,7 +83,7 @@ func sees(s *kahn.Step, ids []string, plain func(any) any) (text []string) {
 	return text
 }
 
-// plain returns v without the addresses of errors: it replaces an error by its text, its type, and the node it names.
+// plain replaces an error in v by its text, its type and the node that it names, since the addresses of errors differ.
 func plain(v any) any {
 	switch v := v.(type) {
 	case *kahn.NodeError:
@@ -95,10 +96,10 @@ func plain(v any) any {
 	return texts(v, plain)
 }
 
-// justTexts returns v with only the texts of errors, which is what a snapshot stores.
+// justTexts replaces the errors in v by their texts: a snapshot stores only the text of an error.
 func justTexts(v any) any { return texts(v, justTexts) }
 
-// texts returns v with errors replaced by their texts. It applies plain to the parts of v.
+// texts replaces an error by its text. It applies plain to the parts of any other v.
 func texts(v any, plain func(any) any) any {
 	switch v := v.(type) {
 	case error:
@@ -119,12 +120,12 @@ func texts(v any, plain func(any) any) any {
 	return v
 }
 
-// apartFromNodes returns the lines of sees without those that begin with ofNode.
+// apartFromNodes returns the lines of sees that do not begin with ofNode.
 func apartFromNodes(lines []string) []string {
 	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, ofNode) })
 }
 
-// fire adds a trigger before all roots of a graph and returns the option that fires it.
+// fire adds a trigger before all roots of a graph. It returns the option that fires the trigger.
 func fire(g *kahn.Graph, payload any) kahn.Option {
 	roots := slices.Collect(func(yield func(string) bool) {
 		plan, err := g.Compile()
@@ -144,7 +145,7 @@ func fire(g *kahn.Graph, payload any) kahn.Option {
 	return kahn.Fire("fired", payload)
 }
 
-// TestCallTellsAll compares what steps see in the run's process with what they see in another process.
+// TestCallTellsAll: a step in another process sees the same as a step in the run's process.
 func TestCallTellsAll(t *testing.T) {
 	seen := map[string]int{}
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -152,8 +153,8 @@ func TestCallTellsAll(t *testing.T) {
 		for i := range 6 {
 			ids = append(ids, fmt.Sprint("n", i))
 		}
-		// After a join that decides early, a predecessor may change its status meanwhile. The calls are compared with what the step sees
-		// only if the step saw the same before and after: each change of a predecessor costs one repetition.
+		// After an early join a predecessor may change its status while the step runs. The test compares only if the step saw the same before and
+		// after the calls. It repeats the calls at most once for each predecessor that can change.
 		here, away, apart := sees(s, ids, plain), awayOf(t, s, s.Call()), awayOf(t, s, s.CallWithoutView())
 		for after := sees(s, ids, plain); !slices.Equal(here, after); after = sees(s, ids, plain) {
 			here, away, apart = after, awayOf(t, s, s.Call()), awayOf(t, s, s.CallWithoutView())
@@ -212,7 +213,7 @@ func TestCallTellsAll(t *testing.T) {
 	}
 }
 
-// TestNewStep makes a Step by hand.
+// TestNewStep creates a Step directly, without a run.
 func TestNewStep(t *testing.T) {
 	type key struct{}
 	call := kahn.Call{
@@ -245,7 +246,7 @@ func TestNewStep(t *testing.T) {
 	require.False(t, s.View().Has("other"))
 	require.Equal(t, `kahn.Step("send", attempt 2)`, s.String())
 	require.NoError(t, s.Err())
-	s.Params()["to"] = "nobody" // a copy
+	s.Params()["to"] = "nobody" // Params returns a copy
 	v, _ = kahn.Param[string](s, "to")
 	require.Equal(t, "you", v)
 
@@ -273,7 +274,7 @@ func TestNewStep(t *testing.T) {
 	require.ErrorIs(t, s.Err(), context.Canceled)
 }
 
-// reports records what a step emits and logs.
+// reports records the chunks and logs of a step.
 type reports []string
 
 func (r *reports) Emit(chunk any) { *r = append(*r, fmt.Sprint("emit ", chunk)) }
@@ -282,7 +283,7 @@ func (r *reports) Log(level slog.Level, message string) {
 }
 func (r *reports) Tokens(in, out int) { *r = append(*r, fmt.Sprint("tokens ", in, out)) }
 
-// TestReply encodes results as JSON: decoded, they lead to the same outcome.
+// TestReply: a result that is encoded as JSON and decoded leads to the same outcome.
 func TestReply(t *testing.T) {
 	boom := errors.New("boom")
 	for _, x := range []struct {
@@ -360,7 +361,7 @@ func TestRetryNext(t *testing.T) {
 		{policy, 1, kahn.CauseRateLimit, kahn.RateLimited(errStep, time.Hour), 0, event.NoRetryHint},
 		{policy, 1, kahn.CauseTimeout, kahn.RateLimited(errStep, time.Hour), 500 * ms, 0},
 		{kahn.Retry{}, 1, kahn.CauseStepError, errStep, 0, event.NoRetryNoPolicy},
-		{kahn.Retry{MaxAttempts: 2}, 1, kahn.CauseSubrun, nil, 375 * ms, 0}, // all defaults
+		{kahn.Retry{MaxAttempts: 2}, 1, kahn.CauseSubrun, nil, 375 * ms, 0}, // all fields have their defaults
 	} {
 		delay, refused := x.policy.Next(x.attempt, x.cause, x.err, 0.5)
 		require.Equal(t, x.want, delay, "%+v", x)

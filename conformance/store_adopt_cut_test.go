@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// cut is a store whose process dies at a write, before or after the store applied it.
+// cut is a store whose process dies at one write, before or after the store applies it.
 type cut struct {
 	*store.Memory
-	left    int // writes before that one; negative: the process does not die
+	left    int // the number of writes before that write; if negative, the process does not die
 	applied bool
 }
 
@@ -30,7 +30,7 @@ func (s *cut) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.
 	return 0, fmt.Errorf("%w: the process has died", kahn.ErrUnusable)
 }
 
-// A process dies at each write of Adopt. Then the run has either the old plan or the complete new one, and Adopt may be called again.
+// A process dies at each write of Adopt. Afterwards the run has either the old plan or the complete new plan, and Adopt may be called again.
 func TestAdoptIsCut(t *testing.T) {
 	t.Parallel()
 	v1 := versionOf("small", kahn.Node{ID: "old", After: []string{"fetch"}})
@@ -70,7 +70,7 @@ func TestAdoptIsCut(t *testing.T) {
 			cuts++
 			stored, err := db.Load(t.Context(), "r")
 			require.NoError(t, err)
-			if left == 0 && !applied { // the first write contains the whole change; the later one releases the run
+			if left == 0 && !applied { // the first write contains the whole change; the second one releases the run
 				require.Equal(t, p1.Hash(), stored.Plan)
 			} else {
 				require.Equal(t, p2.Hash(), stored.Plan)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run continues with another version of its graph: unchanged nodes keep their results, and the other nodes run.
+// Adopt lets a run continue with another version of its graph: unchanged nodes keep their results, and the other nodes run.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a run that waits", func(t *testing.T) {
@@ -110,8 +110,7 @@ func TestAdopt(t *testing.T) {
 	})
 }
 
-// Composites that have completed keep the results of their nodes; the nodes of the others continue. The events of the new life are in
-// order.
+// A completed composite keeps the results of its nodes. In other composites the nodes continue. The events of the new life are in order.
 func TestAdoptComposites(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "composites", func(t *testing.T) {
@@ -157,7 +156,7 @@ func TestAdoptComposites(t *testing.T) {
 	})
 }
 
-// The nodes of a composite in a graph that a step returned continue. A composite that backs off starts again, at once.
+// Nodes of a composite in a returned graph continue. A composite that backs off starts again at once.
 func TestAdoptOpenComposites(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "open composites", func(t *testing.T) {
@@ -200,7 +199,7 @@ func TestAdoptOpenComposites(t *testing.T) {
 	})
 }
 
-// Adopt refuses a run that a process performs or that cannot continue, and does not change it.
+// Adopt refuses a run that a process is performing or that cannot continue, and does not change the run.
 func TestAdoptRefuses(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "refusals", func(t *testing.T) {
@@ -244,8 +243,7 @@ func TestAdoptRefuses(t *testing.T) {
 	})
 }
 
-// Adopt performs nothing: the requests of the run wait for the process that resumes it. A run that has not started is not adopted if it has
-// requests.
+// Adopt calls no step: requests of the run wait for the process that resumes it. Adopt refuses a run that has not started but has requests.
 func TestAdoptWithRequests(t *testing.T) {
 	t.Parallel()
 	for _, begun := range []bool{false, true} {
@@ -278,7 +276,7 @@ func TestAdoptWithRequests(t *testing.T) {
 	}
 }
 
-// A condition that keeps its answer takes a branch that only the new version has, unless it took another branch before.
+// A condition keeps its answer. It takes a branch that only the new version has, unless it took another branch before.
 func TestNewBranchesOfOldAnswers(t *testing.T) {
 	t.Parallel()
 	conditions := map[string]kahn.Node{

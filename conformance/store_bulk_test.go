@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// runsOf returns the ids of the runs of a report that were not refused, and the errors of the refused runs by id.
+// runsOf returns the ids of a report's runs that were not refused, and the errors of the refused runs by id.
 func runsOf(r bulk.Report) (done []string, refused map[string]error) {
 	refused = map[string]error{}
 	for _, x := range r.Runs {
@@ -29,7 +29,7 @@ func runsOf(r bulk.Report) (done []string, refused map[string]error) {
 	return done, refused
 }
 
-// everything calls f for page after page with only the cursor, as another process could.
+// everything calls f page after page. It passes only the cursor, as another process could.
 func everything(t *testing.T, f func(after string) (bulk.Report, error)) (whole bulk.Report, pages int) {
 	t.Helper()
 	for {
@@ -43,7 +43,7 @@ func everything(t *testing.T, f func(after string) (bulk.Report, error)) (whole 
 	}
 }
 
-// A bulk redrive redrives all failed runs of a workflow, each with its own graph. It reports the runs that a process holds and those whose
+// A bulk redrive redrives all failed runs of a workflow, each with its own graph. It reports runs that a process is performing, and runs whose
 // graph is missing.
 func TestBulkRedrive(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestBulkRedrive(t *testing.T) {
 	})
 }
 
-// A bulk cancel cancels runs that wait for their time, runs at rest, and runs that a process performs.
+// A bulk cancel cancels runs that are not due yet, runs at rest, and runs that a process is performing.
 func TestBulkCancel(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestBulkRefuses(t *testing.T) {
 	}
 }
 
-// competed is a store in which another process redrives and performs the runs of a page before List returns it.
+// competed is a store in which another process redrives and performs the runs of a page before List returns the page.
 type competed struct {
 	*store.Memory
 	before func()
@@ -218,7 +218,7 @@ func (c *competed) List(ctx context.Context, q store.Query) (store.Page, error) 
 	return page, err
 }
 
-// A run that another process has redriven since it was listed is left alone, whether or not it has ended again, and with any status.
+// A bulk redrive skips a run that another process has redriven since the run was listed, whatever its status is now.
 func TestBulkRedriveBesideAnother(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -258,7 +258,7 @@ func TestBulkRedriveBesideAnother(t *testing.T) {
 	}
 }
 
-// A fork needs an id: with an empty one, each call would make another fork.
+// A bulk fork needs an id for the forks: with an empty id, each call would make another fork.
 func TestBulkForkNeedsIDs(t *testing.T) {
 	t.Parallel()
 	s, g := new(store.Memory), flow("w")
@@ -272,7 +272,7 @@ func TestBulkForkNeedsIDs(t *testing.T) {
 	require.Len(t, page.Runs, 1)
 }
 
-// Enqueue makes a run due if no process performs it, and leaves a run alone that has changed since it was listed.
+// Enqueue makes a run due if no process is performing it. It skips a run that has changed since it was listed.
 func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
@@ -303,7 +303,7 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// If a trigger fired a run, its plan covers a part of its graph. The run is redriven with the whole graph.
+// If a trigger fired a run, the run's plan covers a part of its graph. A bulk redrive uses the whole graph.
 func TestBulkRedriveFired(t *testing.T) {
 	t.Parallel()
 	s := new(store.Memory)
@@ -320,8 +320,7 @@ func TestBulkRedriveFired(t *testing.T) {
 	require.Equal(t, []string{"closure", "forward"}, done)
 }
 
-// In each run, a bulk redrive repeats the nodes that failed, at every depth, and the nodes named by a path. It reports a run that does not
-// have the path.
+// In each run, a bulk redrive repeats the failed nodes at every depth, and the nodes of the given paths. It reports runs that lack a path.
 func TestBulkRedriveInside(t *testing.T) {
 	t.Parallel()
 	list := func(n int) *kahn.Graph {

@@ -9,18 +9,18 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestCrashesAndTheRetryBudget: attempts interrupted by a crash have numbers, and do not count against MaxAttempts. The attempt that runs
-// when a snapshot is taken does count.
+// TestCrashesAndTheRetryBudget: an attempt that a crash interrupts has a number, but does not count against MaxAttempts. An attempt that runs
+// when a snapshot is taken counts.
 func TestCrashesAndTheRetryBudget(t *testing.T) {
 	again := func(attempts int) kahn.Retry {
 		return kahn.Retry{MaxAttempts: attempts, InitialDelay: 10 * ms, Multiplier: 1, Jitter: kahn.JitterNone}
 	}
 	for _, row := range []struct {
 		name    string
-		host    func(*kahn.Run) // until the crash; a step fails after 20 ms
+		host    func(*kahn.Run) // acts until the crash; a step fails after 20 ms
 		retry   kahn.Retry
 		durable bool
-		calls   string // the attempts of the later life
+		calls   string // the attempts of the next life
 	}{
 		{"in the only attempt", lasting(10 * ms), again(1), true, "2"},
 		{"in the first of two", lasting(10 * ms), again(2), true, "2 3"},

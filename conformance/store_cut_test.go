@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStoreAtEveryWrite runs random graphs over a store and resumes from the store's content after each write, as after a crash. The nodes
-// and the run have the same outcomes as in the uncut run, and no step is called for a node that had ended.
+// TestStoreAtEveryWrite runs random graphs over a store. After each write it resumes from the store's content, as after a crash. The nodes and
+// the run must have the same outcomes as in the uncut run, and no step of an ended node may be called.
 func TestStoreAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	graphs := size(15, 4, 1_500)
@@ -44,7 +44,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 			t.Fatal(err)
 		}
 		if before.Status.Terminal() {
-			continue // the write of a delta count that came after the end
+			continue // the write of a delta count, after the run's end
 		}
 		c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		_, got := c.run(t, nil, false)
@@ -65,7 +65,7 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 	return cuts
 }
 
-// If the store fails, the cleanup of a stopping run ends, too, at every depth, since nothing more could be written.
+// If the store fails while a run is being stopped, the run's cleanup nodes end, at every depth, since their results could not be written.
 func TestStoreFailureEndsCleanup(t *testing.T) {
 	for _, depth := range []int{0, 1, 2} {
 		for _, cleanup := range []bool{false, true} {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// keysOfBlobs records the key of each blob, by a word that the blob contains.
+// keysOfBlobs records the key of each blob by a word that the blob contains.
 type keysOfBlobs struct {
 	store.MemoryBlobs
 	mu   sync.Mutex
@@ -35,7 +35,7 @@ func (s *keysOfBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	return s.MemoryBlobs.Get(ctx, key)
 }
 
-// TestLostOutput: if an output of a run is lost, the run can only be redriven or forked with the node of that output.
+// TestLostOutput: if an output of a run is lost, a redrive or fork is possible only if it repeats the node of that output.
 func TestLostOutput(t *testing.T) {
 	t.Parallel()
 	blobs := &keysOfBlobs{keys: map[string]string{}}

@@ -20,9 +20,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStoredEventsOfCrashes does what TestEventsOfCrashes does, for runs whose events are stored. The process crashes before each write, or
-// the write's acknowledgement is lost. Readers in that process have seen only stored events, and after the next life the stored log is one
-// stream.
+// TestStoredEventsOfCrashes is TestEventsOfCrashes for runs whose events are stored. The process dies before each write, or before the write is
+// acknowledged. Readers in that process have seen only stored events. After the next life the stored log is one stream.
 func TestStoredEventsOfCrashes(t *testing.T) {
 	t.Parallel()
 	graphs, crashes := size(5, 1, 250), 0
@@ -86,7 +85,7 @@ func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) 
 	return crashes
 }
 
-// emitting returns a graph of one step, which emits and logs n times.
+// emitting returns a graph with one step, which emits and logs n times.
 func emitting(n int, pause time.Duration) *kahn.Graph {
 	return graph(kahn.Node{ID: "A", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		for i := range n {
@@ -98,14 +97,14 @@ func emitting(n int, pause time.Duration) *kahn.Graph {
 	}})
 }
 
-// TestDeltasShareTransactions: deltas and logs in quick succession are written together, 50 ms after the first of them or with the end of
-// their step. A single delta is written 50 ms after its step emitted it. No reader sees them earlier.
+// TestDeltasShareTransactions: deltas and logs in quick succession are written together, 50 ms after the first of them or with the end of their
+// step. A single delta is written 50 ms after it was emitted. Readers see deltas and logs only after they are written.
 func TestDeltasShareTransactions(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		n            int
 		pause        time.Duration
-		transactions int // besides those of the start and the end of the step
+		transactions int // in addition to the start and the end of the step
 	}{{1000, ms, 19}, {10, 200 * ms, 10}, {1000, 0, 0}} {
 		inBubble(t, fmt.Sprintf("%d with pauses of %v", row.n, row.pause), func(t *testing.T) {
 			db := new(eventStore)
@@ -125,8 +124,8 @@ func TestDeltasShareTransactions(t *testing.T) {
 	}
 }
 
-// TestStoreEventsRefused: StoreEvents is refused without a store, and with a store that cannot store events, before anything is written. A
-// run whose events are stored does not continue over such a store, and its lease is released.
+// TestStoreEventsRefused: StoreEvents is refused without a store, or with a store that cannot store events, before the first write. A run whose
+// events are stored does not continue over such a store, and its lease is released.
 func TestStoreEventsRefused(t *testing.T) {
 	t.Parallel()
 	g, memory := graph(after("A"), gate("G", "A")), new(store.Memory)
@@ -178,8 +177,8 @@ func TestStoredLogOfRedrivesAndForks(t *testing.T) {
 	})
 }
 
-// TestEventsStoredFromALaterLifeOn: the stored log begins with the first life that stores events. A reader that asks for earlier events
-// gets a GapError.
+// TestEventsStoredFromALaterLifeOn: the stored log begins with the first life that has the option StoreEvents. A reader of earlier events gets a
+// GapError.
 func TestEventsStoredFromALaterLifeOn(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db, g := new(store.Memory), graph(after("A"), gate("G", "A"), after("B", "G"))
@@ -198,7 +197,7 @@ func TestEventsStoredFromALaterLifeOn(t *testing.T) {
 	})
 }
 
-// TestFencedEvents: an owner that has lost its lease writes no events and no deltas.
+// TestFencedEvents: a process that has lost the lease writes no events and no deltas.
 func TestFencedEvents(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db := new(store.Memory)
@@ -208,7 +207,7 @@ func TestFencedEvents(t *testing.T) {
 		time.Sleep(175 * ms)
 		kept := storedEvents(t, db, "r")
 		require.NotEmpty(t, kept)
-		_, _, err = db.Acquire(t.Context(), "r", "first", time.Minute) // under the same name, like a process that was started twice
+		_, _, err = db.Acquire(t.Context(), "r", "first", time.Minute) // under the same owner name, as if a process were started twice
 		require.NoError(t, err)
 		res, err := run.Wait()
 		require.ErrorIs(t, err, kahn.ErrFenced)
@@ -217,7 +216,8 @@ func TestFencedEvents(t *testing.T) {
 	})
 }
 
-// TestHiddenEventsAreKept: if a run retains one event and leaves with many unwritten events, it forgets those.
+// TestHiddenEventsAreKept: a run with Retain(1) is left while many of its events are unwritten. It drops these, and readers still get the last
+// written event.
 func TestHiddenEventsAreKept(t *testing.T) {
 	for _, more := range [][]kahn.Option{nil, {kahn.StoreEvents()}} {
 		inBubble(t, fmt.Sprint(len(more), " more options"), func(t *testing.T) {
@@ -255,8 +255,8 @@ func (c slowOutputs) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// TestEventsOfUndoneEnds: the run loses its lease while the events of a transaction are encoded, and the node ends in these events are
-// undone meanwhile.
+// TestEventsOfUndoneEnds: a run loses its lease while the events of a transaction are encoded, so the ends of nodes in this transaction do not
+// count. Readers have seen exactly the stored events.
 func TestEventsOfUndoneEnds(t *testing.T) {
 	t.Parallel()
 	for moment := range 30 {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sameEvents returns an error about the first event in which a stored log differs from what readers in the process have seen.
+// sameEvents compares a stored log with the events that readers in the process have seen. It returns an error about the first difference.
 func sameEvents(stored, seen []kahn.Event) error {
 	if len(stored) != len(seen) {
 		return fmt.Errorf("%d events are stored, and %d were seen", len(stored), len(seen))
@@ -32,13 +32,13 @@ func sameEvents(stored, seen []kahn.Event) error {
 	return nil
 }
 
-// nodeEnds maps the type of an event to the final status it gives a node.
+// nodeEnds maps each event type that ends a node to the node's final status.
 var nodeEnds = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 }
 
-// ofOneMoment returns an error if a stored log and the stored run were not written at the same moment. A node that has ended in one must
-// have ended in the other, and the same holds for the start of an attempt and for the run.
+// ofOneMoment returns an error if a stored log and a stored run differ: a node that has ended according to one of the two must have ended
+// according to the other. The same holds for starts of attempts and for the run.
 func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 	if uint64(len(events)) != r.LastEvent {
 		return fmt.Errorf("%d events, the last one with id %d", len(events), r.LastEvent)
@@ -90,18 +90,18 @@ func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 }
 
 var (
-	tries  = regexp.MustCompile(`#try[0-9]+`)      // the parts of keys with the attempt numbers of composites
-	passes = regexp.MustCompile(`(#[0-9]+|\[\])$`) // the end of the key of an output that a loop has collected, or of the list of a map
+	tries  = regexp.MustCompile(`#try[0-9]+`)      // a composite's attempt number in a key
+	passes = regexp.MustCompile(`(#[0-9]+|\[\])$`) // the end of the key of an output that a loop has collected, or of a map's list
 )
 
-// again reports whether a node is in a composite that may start again.
+// again reports whether a node is in a composite that may be attempted again.
 func (c *cutter) again(key string) bool {
 	return slices.ContainsFunc(strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }), func(id string) bool { return c.retried[id] })
 }
 
-// TestStoredEventsAtEveryWrite cuts runs whose events are stored after each write, as TestStoreAtEveryWrite does. At every cut, the stored
-// log matches the stored run. After the later life it is one stream of all lives, and each reader has seen only stored events. The later
-// life stores its events without the option.
+// TestStoredEventsAtEveryWrite cuts runs with stored events after each write, as TestStoreAtEveryWrite does. At every cut the stored log matches
+// the stored run. After the next life the log is one stream of all lives, and readers have seen only stored events. The next life stores its
+// events without the option.
 func TestStoredEventsAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	graphs := size(6, 2, 800)
@@ -169,7 +169,7 @@ func (c *cutter) storedAtEveryWrite(t *testing.T, name string) (cuts int) {
 	return cuts
 }
 
-// storedPrefix returns the stored log of a run that may not have started.
+// storedPrefix returns the stored log of a run, or nothing if the run has not started.
 func storedPrefix(t *testing.T, s store.EventStore, r *store.Run) []kahn.Event {
 	if r.Sequence == 0 {
 		return nil

@@ -17,16 +17,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// faultyStore fails some of its writes, which it counts from 0. A lost write was applied, but its acknowledgement did not arrive.
+// faultyStore is a store that fails at some writes, which it counts from 0. A lost write is applied, but not acknowledged.
 type faultyStore struct {
 	*store.Memory
 	fails func(write int) (fails, lost bool)
 
 	mu     sync.Mutex
 	writes int
-	first  bool // the first write has failed
-	ended  bool // the end of the run was applied
-	lost   bool // a write was applied but not acknowledged
+	first  bool // whether the first write failed
+	ended  bool // whether the end of the run was applied
+	lost   bool // whether a write was applied but not acknowledged
 }
 
 var errDown = errors.New("the store is down")
@@ -57,8 +57,8 @@ func (s *faultyStore) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	})
 }
 
-// faultyGraph returns a graph that takes several writes. It has an expanded node, a loop that pauses, a map of sub-graphs, gates, a step
-// that waits, a step that is retried, and a cleanup node.
+// faultyGraph returns a graph whose run needs many writes. It has an expanded node, a loop that pauses, a map of sub-graphs, gates, a step that
+// waits, a step that is retried, and a cleanup node.
 func faultyGraph() *kahn.Graph {
 	yields := func(ctx context.Context, s *kahn.Step) (any, error) {
 		time.Sleep(ms)
@@ -92,8 +92,8 @@ func faultyGraph() *kahn.Graph {
 	)
 }
 
-// TestStoreFailsAtEveryWrite lets the store fail at each write in turn: briefly, after it has applied the write, or permanently. The run
-// ends in this process and is resumed when the store is back; the outcome is the same.
+// TestStoreFailsAtEveryWrite lets the store fail at each write in turn: briefly, after it has applied the write, or permanently. The run ends in
+// this process and is resumed when the store works again. The outcome is the same as without a failure.
 func TestStoreFailsAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]func(k, write int) (fails, lost bool){
@@ -135,13 +135,13 @@ func TestStoreFailsAtEveryWrite(t *testing.T) {
 	}
 }
 
-// faultyLives performs the graph, in one life or two: the store is back after the first.
+// faultyLives performs the graph in one life or in two. The store works again after the first life.
 func faultyLives(t *testing.T, store *faultyStore) outcome {
 	g := faultyGraph()
 	for life := 1; ; life++ {
 		rec := newRecorder()
 		run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("r"), kahn.OnEvent(rec.add), kahn.Rate{Starts: 2, Per: 3 * ms, Burst: 2})
-		if life == 2 && errors.Is(err, kahn.ErrFinished) { // the end write was applied
+		if life == 2 && errors.Is(err, kahn.ErrFinished) { // the write of the run's end was applied
 			return outcome{}
 		}
 		require.NoError(t, err)
@@ -189,14 +189,14 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 	}
 }
 
-// asStored compares the nodes of a run that was left with the store.
+// asStored expects that the nodes of a run that was left agree with the store.
 func asStored(t *testing.T, db store.Store, run *kahn.Run) {
 	stored, err := db.Load(t.Context(), "r")
 	require.NoError(t, err)
 	for path, n := range stored.Nodes {
 		got, err := run.Node(path)
 		if path == "end" || err != nil {
-			continue // in a composite that has started again
+			continue // inside a composite that has started again
 		}
 		require.Equal(t, n.Terminal, got.Status.Terminal(), "%s is %v", path, got.Status)
 		if got.Sub == nil && n.Attempt > 0 && path != "S" { // S is called twice in one attempt
@@ -205,7 +205,7 @@ func asStored(t *testing.T, db store.Store, run *kahn.Run) {
 	}
 }
 
-// lookAround calls every reading method of a run that has ended and of its Result.
+// lookAround calls every reading method of an ended run and of its Result.
 func lookAround(run *kahn.Run, res *kahn.Result) {
 	for n := range res.Nodes() {
 		_ = n.History()

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// forked forks a run, and returns the fork with the paths of its calls.
+// forked forks a run, and returns the fork and the paths of the steps that it called.
 func (r trial) forked(g *kahn.Graph, step kahn.StepFunc, nodes []string, opts ...kahn.Option) (trial, []string) {
 	r.t.Helper()
 	var c paths
@@ -159,8 +159,8 @@ func TestFork(t *testing.T) {
 	})
 }
 
-// TestForkAtEveryWrite forks random runs. It repeats the call with the content of the store after each write of the fork, as after a crash.
-// The fork has the results of the old run, since its steps do the same, and it calls only the nodes of the preview.
+// TestForkAtEveryWrite forks random runs. After each write of the fork it repeats the call with the store's content, as after a crash. The steps
+// are deterministic, so the fork has the results of the old run. It calls only the nodes of the preview.
 func TestForkAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	cutRandomRuns(t, 8000, 17, (*cutter).forkAtEveryWrite)
@@ -208,7 +208,7 @@ func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts
 		cut := whole.replay(t, "r", writes)
 		stored, err := cut.Load(t.Context(), "r")
 		if require.NoError(t, err); stored.Status.Terminal() {
-			continue // the write of a delta count that came after the end
+			continue // the write of a delta count, after the run's end
 		}
 		fork(cut)
 		_, got := c.run(t, nil, false)

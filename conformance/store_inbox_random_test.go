@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRequestsInManyLives posts requests at random times to runs that are left, fenced and performed again at random times. Each request
-// takes effect once, in the order in which the requests were posted. Every step waits for the same token, so a request that took effect
-// twice would answer two steps.
+// TestRequestsInManyLives posts requests at random times. The run is left, fenced and continued at random times. Each request takes effect once,
+// in the order in which the requests were posted. Every step waits for the same token, so a request that took effect twice would answer two
+// steps.
 func TestRequestsInManyLives(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t, size(60, 10, 2_000)) {
@@ -75,7 +75,7 @@ func manyLives(t *testing.T, seed uint64) {
 		require.NoError(t, err)
 		time.Sleep(time.Duration(random.IntN(8)) * time.Millisecond)
 		if random.IntN(3) == 0 {
-			_, _, err := db.Acquire(t.Context(), "r", "us", time.Minute) // its next write is fenced
+			_, _, err := db.Acquire(t.Context(), "r", "us", time.Minute) // the next write of the run is fenced
 			require.NoError(t, err)
 			time.Sleep(time.Duration(random.IntN(3)) * time.Millisecond)
 		}
@@ -105,7 +105,7 @@ func manyLives(t *testing.T, seed uint64) {
 	events := rec.all()
 	if kind == 2 {
 		events = storedEvents(t, db, "r")
-	} else if fenced { // the previous life has published the events of a failed run
+	} else if fenced { // the previous life has published the end of a failed run
 		return
 	}
 	require.NoError(t, kahntest.CheckEvents(g, res, events), "seed %d", seed)

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestJoinDurable: a caller that starts a durable run under the key of another joins that run, while it runs and afterwards, and does not
-// touch its lease.
+// TestJoinDurable: a caller that starts a durable run under the key of a known run joins that run, before and after its end, and does not use its
+// lease.
 func TestJoinDurable(t *testing.T) {
 	t.Parallel()
 	for name, owner := range map[string][]kahn.Option{"an owner of its own": nil, "the same owner": {kahn.Lease("us", 0)}} {
@@ -72,7 +72,7 @@ func TestJoinDurable(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errHost)
 		defer cancel()
 		_, err := kahn.Execute(ctx, graph(after("A")), neverStep(t), opts...)
-		require.Equal(t, errHost, err) // a caller that joins waits until its context ends
+		require.Equal(t, errHost, err) // a caller that joins waits only until its own context ends
 		res, err := kahn.Execute(t.Context(), graph(after("A")), takes(0), opts...)
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
@@ -112,7 +112,7 @@ func (s *acquireFault) Acquire(ctx context.Context, run, owner string, ttl time.
 	return s.Store.Acquire(ctx, run, owner, ttl)
 }
 
-// TestDuplicateDurable: a Runner refuses a second run with the same id and does not touch the lease of the first run, even before the first
+// TestDuplicateDurable: a Runner refuses a second run with the same id and does not touch the lease of the first run, even before the first run
 // is registered.
 func TestDuplicateDurable(t *testing.T) {
 	t.Parallel()
@@ -132,13 +132,13 @@ func TestDuplicateDurable(t *testing.T) {
 		}
 		require.NoError(t, <-ended)
 		_, err := rn.Start(t.Context(), graph(after("A"), after("B", "A")), neverStep(t))
-		require.ErrorIs(t, err, kahn.ErrFinished) // the refused call does not keep the id
+		require.ErrorIs(t, err, kahn.ErrFinished) // the refused call does not reserve the id
 		_, err = rn.Start(t.Context(), graph(after("A"), after("B", "A")), neverStep(t))
 		require.ErrorIs(t, err, kahn.ErrFinished)
 	})
 }
 
-// tardyCodec takes a while to decode a value.
+// tardyCodec is a codec that needs some time to decode a value.
 type tardyCodec struct {
 	kahn.Types
 	takes time.Duration
@@ -149,7 +149,7 @@ func (c *tardyCodec) Decode(data json.RawMessage) (any, error) {
 	return c.Types.Decode(data)
 }
 
-// TestLeaseWhileLoading: a run keeps its lease while it loads its stored values, even if a renewal fails meanwhile.
+// TestLeaseWhileLoading: a run keeps its lease while it loads stored values, even if a renewal fails meanwhile.
 func TestLeaseWhileLoading(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]time.Duration{"": 0, "the store does not answer for 15 s": 15 * time.Second} {
@@ -178,7 +178,7 @@ func TestLeaseWhileLoading(t *testing.T) {
 	}
 }
 
-// TestShortLease: if the lease ends before the run has started, the run is left, and the next life continues.
+// TestShortLease: if the lease expires before the run has started, the run is left, and the next life continues it.
 func TestShortLease(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -196,7 +196,7 @@ func TestShortLease(t *testing.T) {
 	require.Equal(t, kahn.RunCompleted, try2(t, g, takes(0), append(opts, kahn.EarlySignals(signals))...).Status)
 }
 
-// releaseFault is a store whose Release calls a function of the test.
+// releaseFault is a store whose Release first calls a function of the test.
 type releaseFault struct {
 	store.Memory
 	release func(ctx context.Context) error
@@ -204,7 +204,7 @@ type releaseFault struct {
 
 func (s *releaseFault) Release(ctx context.Context, _ store.Lease) error { return s.release(ctx) }
 
-// TestReleaseFails: if a lease cannot be released, it expires by itself. The run still ends, at the latest when the lease does.
+// TestReleaseFails: a lease that cannot be released expires. The run still ends, at the latest when its lease expires.
 func TestReleaseFails(t *testing.T) {
 	t.Parallel()
 	for name, release := range map[string]func(ctx context.Context) error{
@@ -245,7 +245,7 @@ func TestReleaseFails(t *testing.T) {
 	})
 }
 
-// TestRefusedLeavesNothing: a call that is refused because of its inputs leaves no run in the store.
+// TestRefusedLeavesNothing: a call that is refused because of its inputs stores no run.
 func TestRefusedLeavesNothing(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -259,7 +259,7 @@ func TestRefusedLeavesNothing(t *testing.T) {
 	require.Empty(t, db.Runs())
 }
 
-// TestStoredRunIsGone: a write is not repeated if the store no longer has the run.
+// TestStoredRunIsGone: a write is not repeated if the store no longer contains the run.
 func TestStoredRunIsGone(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// askingCodec asks a run for its status while it encodes a value.
+// askingCodec is a codec that asks a run for its status while it encodes a value.
 type askingCodec struct {
 	kahn.Types
 	t   *testing.T
@@ -35,8 +35,8 @@ func (c *askingCodec) Encode(value any) (json.RawMessage, error) {
 	return c.Types.Encode(value)
 }
 
-// TestAnswersWithoutCodec: a gate that the run itself answers takes the branch of the label, and the run does not call the codec while it
-// holds its lock.
+// TestAnswersWithoutCodec: the run itself answers a gate whose time is up. The gate takes the branch with the label "timeout". The run does not
+// call the codec while it holds its lock.
 func TestAnswersWithoutCodec(t *testing.T) {
 	t.Parallel()
 	late := kahn.Node{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 20 * time.Millisecond, OnTimeout: kahn.GateLabel}}

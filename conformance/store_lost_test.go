@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// After a run was left because of its store, nothing that happens to the run changes the store: the next life decides.
+// After a store failure a run is left. From then on the run writes nothing to the store: the next life decides what happens.
 func TestNothingHappensInALostRun(t *testing.T) {
 	t.Parallel()
 	deaf := kahn.Node{ID: "deaf", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(10 * time.Second); return nil, nil }}
@@ -62,7 +62,7 @@ func TestNothingHappensInALostRun(t *testing.T) {
 			n, _ := res.Node("n")
 			require.Equal(t, c.want, n.Status.String())
 			require.NoError(t, n.Err)
-			if n.Status != kahn.Retrying { // the store has the failure of no other attempt
+			if n.Status != kahn.Retrying { // the store contains no other failed attempt
 				require.NoError(t, n.LastErr)
 			}
 			d, _ := res.Node("deaf")
@@ -71,7 +71,8 @@ func TestNothingHappensInALostRun(t *testing.T) {
 	}
 }
 
-// A lost run ends as soon as its attempts have returned: a delta that one of them emits at last waits for no write.
+// A run whose store failed ends as soon as its attempts return. The run's end does not wait for a write of the last deltas
+// of these attempts.
 func TestLostRunWaitsForNoDelta(t *testing.T) {
 	inBubble(t, "emit", func(t *testing.T) {
 		begun := time.Now()

@@ -16,15 +16,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestOutages: a run survives an outage of its store that is shorter than its lease, whatever the error is. After a longer outage the run
-// is left; it has called no step since its lease ended, and continues as soon as the store is back.
+// TestOutages: a run survives an outage of its store that is shorter than its lease, regardless of the error. After a longer outage the run is
+// left. It calls no step after its lease has expired, and continues as soon as the store works again.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		lasts time.Duration
 		err   error
 		all   bool
-		left  time.Duration // time from the start of the outage until the run is left; 0: it is not left
+		left  time.Duration // time from the start of the outage until the run is left; 0 if it is not left
 	}{
 		{lasts: 25 * time.Second, err: errDisk},
 		{lasts: 25 * time.Second, err: context.DeadlineExceeded},
@@ -80,15 +80,14 @@ func TestOutages(t *testing.T) {
 			for i := range 30 {
 				again += c.of(fmt.Sprint("n", i)) - 1
 			}
-			if again != 1 { // the attempt that was running
+			if again != 1 { // the attempt that was running is repeated
 				t.Errorf("%d steps were called again", again)
 			}
 		})
 	}
 }
 
-// TestFirstWrite: the first write of a life is not repeated. If it fails, no step has been called, no event was published, and the lease is
-// released.
+// TestFirstWrite: the first write of a life is not repeated. If it fails, no step is called, no event is published, and the lease is released.
 func TestFirstWrite(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		store := &outage{Memory: new(store.Memory), err: errDisk, from: time.Now(), to: time.Now().Add(time.Hour)}
@@ -116,7 +115,7 @@ func TestFirstWrite(t *testing.T) {
 	})
 }
 
-// TestLostWithSlots: a run that is left because of its store returns the slots that it shares with other runs, including the slots of
+// TestLostWithSlots: if a run is left because of a store failure, it returns the slots that it shares with other runs, including the slots of
 // abandoned steps.
 func TestLostWithSlots(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
@@ -136,11 +135,11 @@ func TestLostWithSlots(t *testing.T) {
 		_, err = other.Wait()
 		require.NoError(t, err)
 		require.Less(t, time.Since(store.from), time.Minute)
-		time.Sleep(time.Hour) // the step returns
+		time.Sleep(time.Hour) // the abandoned step returns
 	})
 }
 
-// outCodec fails to encode a text while it is down, from the second call on.
+// outCodec is a codec that, while it is down, fails to encode a text that it has encoded before.
 type outCodec struct {
 	kahn.Types
 	text  string
@@ -157,8 +156,7 @@ func (c *outCodec) Encode(value any) (json.RawMessage, error) {
 	return c.Types.Encode(value)
 }
 
-// TestCodecOutage: the run does not fail if a value was encoded when its node ended and cannot be encoded again. The second encoding is for
-// the next iteration of a loop, which starts with the value.
+// TestCodecOutage: a loop's value was encoded when its node ended, and cannot be encoded again for the next iteration. The run does not fail.
 func TestCodecOutage(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		codec := &outCodec{text: "x", down: true}
@@ -174,7 +172,7 @@ func TestCodecOutage(t *testing.T) {
 	})
 }
 
-// TestPendingLease: a pending run keeps its lease; a run that was refused, left or cancelled before it started has none.
+// TestPendingLease: a pending run keeps its lease. A run that was refused, left or cancelled before it started has no lease.
 func TestPendingLease(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "it begins after a long time", func(t *testing.T) {
@@ -246,7 +244,7 @@ func TestPendingLease(t *testing.T) {
 	})
 }
 
-// TestLeft: Result.Left distinguishes a run that was left from one that waits.
+// TestLeft: Result.Left is true for a run that was left, and false for a run that only waits.
 func TestLeft(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -261,18 +259,18 @@ func TestLeft(t *testing.T) {
 		require.True(t, res.Left)
 		run, err = kahn.Start(t.Context(), graph(after("A")), takes(0))
 		require.NoError(t, err)
-		run.Leave() // too late, or just in time
+		run.Leave() // may be too late
 		res, err = run.Wait()
 		require.NoError(t, err)
 		require.Equal(t, res.Status == kahn.RunSuspended, res.Left)
 	})
 }
 
-// moody is a store that does not renew leases for a while, and records when it is asked to.
+// moody is a store that refuses to renew leases for a while, and records the calls of Renew.
 type moody struct {
 	store.Memory
 	begin time.Time
-	fails int // how many renewals fail
+	fails int // the number of renewals that fail
 	asked []time.Duration
 }
 
@@ -284,7 +282,8 @@ func (m *moody) Renew(ctx context.Context, l store.Lease, ttl time.Duration) err
 	return m.Memory.Renew(ctx, l, ttl)
 }
 
-// TestRenewalIsRepeated: a lease is renewed after a third of its time. A renewal that has failed is repeated after a tenth of that time, but after a second at the latest.
+// TestRenewalIsRepeated: a lease is renewed after a third of its length. A failed renewal is repeated after a tenth of that time, and at the
+// latest after a second.
 func TestRenewalIsRepeated(t *testing.T) {
 	t.Parallel()
 	for lease, asked := range map[time.Duration][]time.Duration{
@@ -300,7 +299,7 @@ func TestRenewalIsRepeated(t *testing.T) {
 	}
 }
 
-// TestLostRunWithAGate: no deadline of a gate ends, or holds up, a run that has lost its store.
+// TestLostRunWithAGate: a gate's deadline neither ends nor delays a run whose store has failed.
 func TestLostRunWithAGate(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "a gate", func(t *testing.T) {

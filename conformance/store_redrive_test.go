@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// redriveStored redrives a run in its store, and returns the new life with the events of all epochs.
+// redriveStored redrives a run in its store. It returns the new life with the events of all epochs.
 func (r trial) redriveStored(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) trial {
 	r.t.Helper()
 	return r.goOn(g, step, append(slices.Clone(opts), kahn.Redrive(nil, nodes)))
@@ -101,7 +101,7 @@ func TestRedriveInStore(t *testing.T) {
 		r.expect("A:F H:ok", "completed+d")
 		first := store.len()
 		r = r.redriveStored(g, breaks("A"), append(opts, kahn.KeepDescendants, kahn.DespiteHandlers), "A")
-		r.expect("A:F H:ok", "failed") // H has handled another failure
+		r.expect("A:F H:ok", "failed") // H has handled a failure of the previous epoch
 		counted(t, store)
 		for writes := first + 1; writes < store.len(); writes++ {
 			cut := store.replay(t, "r", writes)
@@ -148,7 +148,7 @@ func TestRedriveInStore(t *testing.T) {
 		checkEvents(t, g, res, events)
 		require.Equal(t, event.RunStarted, events[0].Type)
 		counted(t, store)
-		// A Runner of another process does not know the run.
+		// The Runner of another process does not have the run.
 		other := &kahn.Runner{Options: rn.Options}
 		_, err = other.Redrive(t.Context(), "r", nil, kahn.Request{})
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
@@ -210,14 +210,14 @@ func TestRedriveInStore(t *testing.T) {
 	})
 }
 
-// TestRedriveAtEveryWrite redrives random runs in their stores, and resumes from the content of the store after each write, as after a
-// crash. The store has either the old run or the redriven one, which ends like the uncut one.
+// TestRedriveAtEveryWrite redrives random runs in their stores. After each write it resumes from the store's content, as after a crash. The store
+// contains either the old run or the redriven run, and the latter ends like the uncut run.
 func TestRedriveAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	cutRandomRuns(t, 7000, 13, (*cutter).redriveAtEveryWrite)
 }
 
-// cutRandomRuns calls cut for random runs, and logs how many cuts there were.
+// cutRandomRuns calls cut for random runs, and logs the number of cuts.
 func cutRandomRuns(t *testing.T, first, stream uint64, cut func(*cutter, *testing.T, *rand.Rand, string) int) {
 	graphs, cuts := size(30, 8, 1_500), 0
 	for seed := range seeds(t, graphs) {
@@ -253,7 +253,7 @@ func (c *cutter) redriveAtEveryWrite(t *testing.T, r *rand.Rand, name string) (c
 	again := []kahn.Option{kahn.Redrive(nil, nodes)}
 	if r.IntN(3) == 0 {
 		again = append(again, kahn.KeepDescendants)
-	} else if _, err := kahn.RedrivePreview(compiled(t, c.g), reload(t, c.res.Snapshot()), nodes); err != nil { // as in a store, the graphs that steps have returned are unknown
+	} else if _, err := kahn.RedrivePreview(compiled(t, c.g), reload(t, c.res.Snapshot()), nodes); err != nil { // the graphs that steps have returned are unknown, as in a store
 		require.ErrorIs(t, err, kahn.ErrHandlers)
 		_, err = kahn.Execute(t.Context(), c.g, c.step, append(slices.Clone(again), kahn.Durable(whole), kahn.RunID("r"))...)
 		require.ErrorIs(t, err, kahn.ErrHandlers)
@@ -273,7 +273,7 @@ func (c *cutter) redriveAtEveryWrite(t *testing.T, r *rand.Rand, name string) (c
 			require.Equal(t, old, before.Status)
 			durable(store, again...)
 		case before.Status.Terminal():
-			continue // the write of a delta count that came after the end
+			continue // the write of a delta count, after the run's end
 		}
 		_, got := c.run(t, nil, false)
 		if !reflect.DeepEqual(got, want) {

@@ -14,10 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lateStore refuses values that contain a word, but only when they are committed.
+// lateStore is a store that refuses values with a certain word, but only in Commit.
 type lateStore struct {
 	store.Memory
-	header bool // it also refuses the records of runs
+	header bool // whether it also refuses records of runs
 }
 
 func (s *lateStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -32,8 +32,7 @@ func (s *lateStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestRefusedByCommit: if the store refuses an output when it is committed, the output's node fails when the run is resumed, and nothing
-// else does.
+// TestRefusedByCommit: the store refuses an output in Commit, and the run is resumed. Only the node of this output fails.
 func TestRefusedByCommit(t *testing.T) {
 	t.Parallel()
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
@@ -87,7 +86,7 @@ func TestRefusedByCommit(t *testing.T) {
 					require.ErrorIs(t, all.node("A").Err, kahn.ErrRejected)
 					attempts := 1
 					if name == "that of its fallback, too" {
-						attempts = 2 // the fallback had an attempt of its own
+						attempts = 2 // the fallback had its own attempt
 					}
 					require.Equal(t, attempts, all.node("A").Attempts)
 				}
@@ -110,8 +109,8 @@ func TestRefusedByCommit(t *testing.T) {
 	})
 }
 
-// TestRefusedAndCrashes: after the store has refused an output, the Fallback may take the process down MaxCrashes+1 times, or any number of
-// times if MaxCrashes is negative.
+// TestRefusedAndCrashes: the store has refused an output, and the process dies again and again during the node's Fallback. After
+// MaxCrashes+1 such crashes the node fails; if MaxCrashes is negative, the Fallback is called again after any number of crashes.
 func TestRefusedAndCrashes(t *testing.T) {
 	t.Parallel()
 	for most, crashes := range map[int]int{0: 1, 1: 2, 2: 3, -1: 7} {

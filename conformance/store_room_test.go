@@ -32,8 +32,9 @@ func bytesOf(c store.Commit) (n int) {
 	return n
 }
 
-// TestTransactionsAreBounded: steps that end together are written in transactions of at most 8 MiB of values and 1,024 nodes. A larger
-// value has its own transaction. If an end has more consequences than fit, they are written together with those of other ends.
+// TestTransactionsAreBounded: steps that end together are written in transactions of at most 8 MiB of values and 1,024 nodes. A larger value has
+// its own transaction. If an end has too many consequences for one transaction, its consequences share transactions with the consequences of
+// other ends.
 func TestTransactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const kB, most = 1 << 10, 8 << 20
@@ -87,8 +88,8 @@ func TestTransactionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWideFanInBatches: the first transaction of a run does not grow with the number of its roots, and after a process died at any moment,
-// no more attempts are repeated than two transactions start.
+// TestWideFanInBatches: the size of a run's first transaction does not grow with the number of roots. If the process dies, at most the attempts
+// that two transactions start are repeated.
 func TestWideFanInBatches(t *testing.T) {
 	t.Parallel()
 	for _, inside := range []bool{false, true} {
@@ -127,7 +128,7 @@ func TestWideFanInBatches(t *testing.T) {
 	}
 }
 
-// silentCodec does not return from Encode for a node's output until speak is closed.
+// silentCodec is a codec that, for a node's output, returns from Encode only after speak is closed.
 type silentCodec struct {
 	speak chan struct{}
 }
@@ -144,7 +145,7 @@ func (silentCodec) Decode(data json.RawMessage) (v any, err error) {
 	return v, err
 }
 
-// TestManySilentCodecs: however many calls of a codec do not return, other attempts end, and every attempt can be abandoned.
+// TestManySilentCodecs: if calls of a codec do not return, other attempts still end, and every attempt can be abandoned.
 func TestManySilentCodecs(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
@@ -167,7 +168,7 @@ func TestManySilentCodecs(t *testing.T) {
 			time.Sleep(time.Minute)
 			run.Cancel()
 		}, kahn.Durable(&countingStore{}), kahn.RunID("one"), kahn.Encoding(codec), kahn.CancelGrace(time.Second), kahn.Lease("", 24*time.Hour))
-		close(codec.speak) // the run ended long ago
+		close(codec.speak) // long after the end of the run
 		if q, d := r.node("quick"), r.node("timed"); q.Status != kahn.Completed || d.Status != kahn.Failed || d.Duration != time.Second {
 			t.Errorf("quick: %s, timed: %s after %v", q.Status, d.Status, d.Duration)
 		}
@@ -177,8 +178,8 @@ func TestManySilentCodecs(t *testing.T) {
 	})
 }
 
-// TestTimeoutOfAGraphThatWaitsForRoom: the Timeout of a node covers the graph that its step returns. The time that the step waits for room
-// before does not count.
+// TestTimeoutOfAGraphThatWaitsForRoom: a node's Timeout covers the graph that its step returns. The time for which the step waits for room in a
+// transaction does not count.
 func TestTimeoutOfAGraphThatWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "Timeout", func(t *testing.T) {

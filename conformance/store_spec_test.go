@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// orderGraph returns a graph that charges an order, and waits before it ships the order.
+// orderGraph returns a graph that charges an order, waits, and then ships the order.
 func orderGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "order", Inputs: []kahn.Input{{Name: "order"}, {Name: "gift", Optional: true}}}
 	return g.Add(kahn.Node{ID: "charge"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"charge"}}, kahn.Node{ID: "ship", After: []string{"gate"}})
@@ -28,7 +28,7 @@ func orderStep(_ context.Context, s *kahn.Step) (any, error) {
 	return fmt.Sprintf("%s %v %v", s.ID(), order, gift), nil
 }
 
-// performOrder performs the order r over a store, and returns the output of a node.
+// performOrder performs the run "r" of an order over a store, and returns the output of a node.
 func performOrder(t *testing.T, db store.Store, g *kahn.Graph, node string, opts ...kahn.Option) (any, error) {
 	t.Helper()
 	var events []kahn.Event
@@ -42,7 +42,8 @@ func performOrder(t *testing.T, db store.Store, g *kahn.Graph, node string, opts
 	return n.Output, err
 }
 
-// TestCreatedRun: a created run is performed with its stored inputs and workflow, and is refused with others.
+// TestCreatedRun: a run that was created in a store is performed with its stored inputs and workflow. Other inputs or another workflow are
+// refused.
 func TestCreatedRun(t *testing.T) {
 	t.Parallel()
 	inputs := map[string]any{"order": 17, "gift": []byte("wrapped")}
@@ -96,8 +97,8 @@ func TestCreatedRun(t *testing.T) {
 	}
 }
 
-// TestBegunRunKeepsWorkflow: a run that has started continues under another workflow name only if its graph may change. Then new inputs
-// replace the stored ones, for steps that have not been called yet.
+// TestBegunRunKeepsWorkflow: a run that has started continues under another workflow name only with AllowGraphChange. Then new inputs replace the
+// stored inputs, for steps that have not been called yet.
 func TestBegunRunKeepsWorkflow(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -125,7 +126,7 @@ func TestBegunRunKeepsWorkflow(t *testing.T) {
 	require.Equal(t, "orders", after.Workflow)
 }
 
-// TestNotDue: a run does not start before the time for which it was created, and writes nothing until then.
+// TestNotDue: a run does not start, and writes nothing, before the time for which it was created.
 func TestNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := new(store.Memory)
@@ -150,7 +151,7 @@ func TestNotDue(t *testing.T) {
 	})
 }
 
-// TestSpecOfARun: the Spec of a durable run is in the store from its first commit, and changes if the run is resumed with another Spec.
+// TestSpecOfARun: the first commit of a durable run stores its Spec. If the run is resumed with another Spec, the stored Spec changes.
 func TestSpecOfARun(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -195,7 +196,7 @@ func TestSpecOfARun(t *testing.T) {
 	require.Equal(t, "ship b <nil>", ship.Output)
 }
 
-// TestSpecOfAnOlderRecord: former versions wrote the inputs of a run into its record; from the run's next commit on, they are in its Spec.
+// TestSpecOfAnOlderRecord: former versions wrote a run's inputs into its record. The next commit of such a run moves them into its Spec.
 func TestSpecOfAnOlderRecord(t *testing.T) {
 	t.Parallel()
 	db := new(store.Memory)
@@ -216,7 +217,7 @@ func TestSpecOfAnOlderRecord(t *testing.T) {
 	require.Equal(t, `{"order":"a"}`, string(stored.Inputs))
 }
 
-// TestPrepareErrors: Prepare refuses what Execute would refuse.
+// TestPrepareErrors: Prepare refuses the same graphs and options as Execute.
 func TestPrepareErrors(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -251,7 +252,7 @@ func TestPrepareErrors(t *testing.T) {
 	require.True(t, one.Same(&two.Spec))
 }
 
-// TestInputsUnderAnotherKey: the inputs of a created run are recognized even if their encoding has changed since.
+// TestInputsUnderAnotherKey: the stored inputs of a run equal the given inputs even if the encoding has changed since.
 func TestInputsUnderAnotherKey(t *testing.T) {
 	t.Parallel()
 	keys := map[string][]byte{"old": []byte(strings.Repeat("o", 32)), "new": []byte(strings.Repeat("n", 32))}
@@ -273,15 +274,15 @@ func TestInputsUnderAnotherKey(t *testing.T) {
 	}
 }
 
-// TestRefusedInputs: a durable run is refused at once if the store cannot store one of its values, and the error names the value. Nothing
-// is stored, and the id stays free.
+// TestRefusedInputs: if the store refuses one of a new run's values, Execute returns an error that names the value. The run is not stored, and
+// its id stays free.
 func TestRefusedInputs(t *testing.T) {
 	t.Parallel()
 	gates := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"T"}})
 	broken := map[string]any{"gift": 1, "order": func() {}}
 	var forked kahn.Snapshot
 	{
-		res, err := kahn.Execute(t.Context(), orderGraph(), orderStep, kahn.Inputs(broken)) // without a store the inputs are not encoded
+		res, err := kahn.Execute(t.Context(), orderGraph(), orderStep, kahn.Inputs(broken)) // without a store inputs are not encoded
 		require.NoError(t, err)
 		forked = *res.Snapshot()
 	}
@@ -319,7 +320,7 @@ func TestRefusedInputs(t *testing.T) {
 			},
 		} {
 			db := new(pickyStore)
-			for range 2 { // the first attempt left nothing in the store
+			for range 2 { // the first attempt stored nothing
 				err := begin(append(row.opts, kahn.Durable(db), kahn.RunID("r"))...)
 				if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) {
 					t.Errorf("%s, %s: %v", name, how, err)
@@ -338,19 +339,19 @@ func TestRefusedInputs(t *testing.T) {
 	require.ErrorContains(t, err, `input "order": `)
 }
 
-// brokenCodec panics.
+// brokenCodec is a codec that panics.
 type brokenCodec struct{}
 
 func (brokenCodec) Encode(any) (json.RawMessage, error) { panic("no int") }
 func (brokenCodec) Decode(json.RawMessage) (any, error) { return nil, nil }
 
-// hostCodec wraps another codec.
+// hostCodec is a codec that wraps another codec.
 type hostCodec struct{ kahn.Codec }
 
 func (c hostCodec) Unwrap() store.Codec { return c.Codec }
 
-// TestSealedAtConstruction: an unusable codec is refused before a step is called. Storing plain events beside sealed values is refused,
-// too.
+// TestSealedAtConstruction: an unusable codec is refused before the first step. A run that encrypts its values but would store its events
+// unencrypted is refused, too.
 func TestSealedAtConstruction(t *testing.T) {
 	t.Parallel()
 	keys := map[string][]byte{"k": []byte(strings.Repeat("k", 32))}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A running node that was asked to stop stays asked. At whatever write the process dies, the next life ends the node as this life would.
+// A running node was asked to stop. Whichever write the process dies at, the next life ends the node in the same way.
 func TestStopsOfNodesAndCrashes(t *testing.T) {
 	t.Parallel()
 	slow := func(takes time.Duration) kahn.StepFunc { // needs a second to stop

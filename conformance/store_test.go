@@ -56,10 +56,10 @@ func TestScenarioStore(t *testing.T) {
 		if !r.Left || r.Cause.Kind != kahn.CauseStoreError || !errors.Is(r.err, errDisk) || !errors.Is(r.err, kahn.ErrStore) {
 			t.Errorf("left %v, %v, %v", r.Left, r.Cause, r.err)
 		}
-		if r.Duration != 30*time.Second { // as long as a lease lasts
+		if r.Duration != 30*time.Second { // as long as a lease
 			t.Errorf("it was left after %v", r.Duration)
 		}
-		// The store still has the run as it was: another process continues it.
+		// The store still contains the unchanged run, and another process continues it.
 		db.commit = nil
 		time.Sleep(time.Minute) // the lease runs out
 		var c calls
@@ -201,7 +201,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "the start of an attempt is not recorded", func(t *testing.T) {
-		// The start is in one transaction with the end of A, which is not written either.
+		// The start of A is in the same transaction as its end, so the end is not written either.
 		db := &brokenStore{Store: new(store.Memory), start: func(s store.Attempt) error {
 			if s.Node == "B" {
 				return errDisk
@@ -297,7 +297,7 @@ func TestScenarioStore(t *testing.T) {
 		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("one")); !errors.Is(err, kahn.ErrLeased) {
 			t.Error(err)
 		}
-		time.Sleep(31 * time.Second) // the lease ends, since its renewals are lost
+		time.Sleep(31 * time.Second) // the lease expires, since its renewals are lost
 		r := try2(t, g, takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok B:ok", "completed")
 		res, err := run.Wait()
@@ -329,7 +329,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 }
 
-// leaseSpy records the lease that a run acquires.
+// leaseSpy is a store that records the lease that a run acquires.
 type leaseSpy struct {
 	*brokenStore
 	lease *store.Lease
@@ -341,12 +341,12 @@ func (s *leaseSpy) Acquire(ctx context.Context, run, owner string, ttl time.Dura
 	return l, r, err
 }
 
-// deafStore fails to renew leases.
+// deafStore is a store that fails to renew leases.
 type deafStore struct{ store.Store }
 
 func (deafStore) Renew(context.Context, store.Lease, time.Duration) error { return errDisk }
 
-// TestLeaseOptions: what the lease options pass to the store, and which values they refuse.
+// TestLeaseOptions lists what the lease options pass to the store, and the values that they refuse.
 func TestLeaseOptions(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		var owners []string
@@ -373,7 +373,7 @@ func TestLeaseOptions(t *testing.T) {
 	inBubble(t, "a host finds its own leases again", func(t *testing.T) {
 		store := new(store.Memory)
 		g := graph(after("A"))
-		if _, _, err := store.Acquire(t.Context(), "r", "us", time.Hour); err != nil { // and the process died
+		if _, _, err := store.Acquire(t.Context(), "r", "us", time.Hour); err != nil { // the process then died
 			t.Fatal(err)
 		}
 		if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Lease("them", 0)); !errors.Is(err, kahn.ErrLeased) {
@@ -383,7 +383,7 @@ func TestLeaseOptions(t *testing.T) {
 	})
 }
 
-// acquisitions reports the calls of Acquire to seen.
+// acquisitions is a store that reports calls of Acquire to seen.
 type acquisitions struct {
 	store.Store
 	seen func(owner string, ttl time.Duration)
@@ -394,7 +394,7 @@ func (a *acquisitions) Acquire(ctx context.Context, run, owner string, ttl time.
 	return a.Store.Acquire(ctx, run, owner, ttl)
 }
 
-// pickyStore refuses values that contain a word.
+// pickyStore is a store that refuses values with a certain word.
 type pickyStore struct{ store.Memory }
 
 func (*pickyStore) CheckValue(value json.RawMessage) error {
@@ -409,7 +409,7 @@ func (*pickyStore) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// TestRejectedValues: if the store refuses a value, the value's node fails and nothing else does, wherever the value comes from.
+// TestRejectedValues: if the store refuses a value, only the node of this value fails, wherever the value comes from.
 func TestRejectedValues(t *testing.T) {
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
 	suspends := func(info, state any) kahn.StepFunc {

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// lockedCodec cannot decode or encode texts with the word "locked" until reads or writes is set.
+// lockedCodec is a codec that cannot decode or encode texts with the word "locked" until reads or writes is set.
 type lockedCodec struct {
 	kahn.Types
 	reads, writes atomic.Bool
@@ -66,7 +66,7 @@ func answer(t testing.TB, db store.Inbox, gate, id, value string) {
 	post(t, db, gate, kahn.Decision{Value: value, ID: id})
 }
 
-// A request whose value cannot be decoded waits until it can be, in the current life and in later ones.
+// A request whose value cannot be decoded waits, in this life and in later ones, until it can be decoded.
 func TestRequestThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), after("A", "G"))
@@ -161,7 +161,7 @@ func TestRequestThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// The plan and the node can refuse a request even if its value cannot be decoded.
+// A request may be refused because of the plan or the node even if its value cannot be decoded.
 func TestRequestThatIsRefusedUnread(t *testing.T) {
 	t.Parallel()
 	g := graph(gate("G"), gate("H"), kahn.Node{ID: "B", Do: untilStopped}, gate("I", "B"))
@@ -201,7 +201,7 @@ func TestRequestThatIsRefusedUnread(t *testing.T) {
 	}
 }
 
-// Requests do not wait for an earlier one that cannot be decoded, and none takes effect twice, however the life ends in between.
+// Requests do not wait for an earlier request that cannot be decoded. No request takes effect twice, however the life ends in between.
 func TestRequestsBehindOneThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -281,8 +281,8 @@ func TestRequestsBehindOneThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Serve reports a request that cannot be decoded, and leaves its run to other processes for longer and longer pauses. It resumes the run at
-// once when another request arrives.
+// Serve reports a request that cannot be decoded, and tries its run again after pauses that grow. It resumes the run at once when another request
+// arrives.
 func TestServeRequestsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	keys := func(names ...string) *store.Sealed {
@@ -355,7 +355,7 @@ func TestServeRequestsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// awayBlobs is a blob store that does not answer while it is silent.
+// awayBlobs is a blob store that does not answer while silent is set.
 type awayBlobs struct {
 	*store.MemoryBlobs
 	silent atomic.Bool

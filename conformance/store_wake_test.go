@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestMaxCrashes: a step during which the process keeps dying fails after MaxCrashes.
+// TestMaxCrashes: if a process dies during the same step more than MaxCrashes times, the step fails.
 func TestMaxCrashes(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 3, InitialDelay: ms, Jitter: kahn.JitterNone}
@@ -88,7 +88,7 @@ func TestMaxCrashes(t *testing.T) {
 	}
 
 	for most := range 3 {
-		for _, fails := range []bool{false, true} { // the step fails, or takes the process down as the fallback does
+		for _, fails := range []bool{false, true} { // true: the step fails; false: the process dies during the step, and later during the fallback
 			inBubble(t, fmt.Sprintf("a fallback that takes the process down, under %d, after a failure %v", most, fails), func(t *testing.T) {
 				fallbacks, calls := 0, 0
 				g := graph(kahn.Node{ID: "A", Fallback: func(ctx context.Context, _ error) (any, error) {
@@ -105,7 +105,7 @@ func TestMaxCrashes(t *testing.T) {
 				for range 2 * (most + 1) {
 					store = dies(t, g, step, store, time.Second, kahn.MaxCrashes(most))
 				}
-				want := []int{most + 1, most + 1} // calls and fallbacks
+				want := []int{most + 1, most + 1} // calls of the step and of the fallback
 				if fails {
 					want[1] += most + 1
 				}
@@ -146,7 +146,7 @@ func TestMaxCrashes(t *testing.T) {
 	})
 }
 
-// TestBackoffOfALaterLife: a node backs off until the same time, however the run is interrupted.
+// TestBackoffOfALaterLife: a backoff ends at the same time, however the run is interrupted.
 func TestBackoffOfALaterLife(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Hour, Jitter: kahn.JitterNone}
@@ -212,7 +212,7 @@ func TestBackoffOfALaterLife(t *testing.T) {
 	})
 }
 
-// TestWakeAt: the store records when a run can continue without a signal.
+// TestWakeAt: the store contains the time at which a run can continue without a signal.
 func TestWakeAt(t *testing.T) {
 	t.Parallel()
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Hour, Jitter: kahn.JitterNone}
@@ -225,7 +225,7 @@ func TestWakeAt(t *testing.T) {
 	for name, row := range map[string]struct {
 		nodes []kahn.Node
 		opts  []kahn.Option
-		want  time.Duration // after the start; 0: never
+		want  time.Duration // after the start; 0 if never
 		ends  bool
 	}{
 		"nothing":                   {[]kahn.Node{gate("G")}, nil, 0, false},
@@ -301,7 +301,7 @@ func TestWakeAt(t *testing.T) {
 	})
 }
 
-// TestWakeAtOfLeftRuns: a run that was left with steps to call is due at once; a run that waits for an answer is not.
+// TestWakeAtOfLeftRuns: a run that was left with steps to call is due at once. A run that waits for an answer is not due.
 func TestWakeAtOfLeftRuns(t *testing.T) {
 	t.Parallel()
 	slow := kahn.Node{ID: "A", Do: takes(time.Minute)}

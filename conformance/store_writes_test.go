@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// countingStore records its transactions, and takes some time for each.
+// countingStore is a store that records its transactions, and takes some time for each.
 type countingStore struct {
 	store.Memory
 	takes   time.Duration
@@ -21,13 +21,13 @@ type countingStore struct {
 }
 
 func (s *countingStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	s.commits = append(s.commits, c) // one goroutine commits
+	s.commits = append(s.commits, c) // only one goroutine commits
 	time.Sleep(s.takes)
 	return s.Memory.Commit(ctx, l, c)
 }
 
-// TestTransactionsPerNode: the start of a node is in the same transaction as the end that made it ready. All changes made while a
-// transaction is written are in the next one.
+// TestTransactionsPerNode: the start of a node is written together with the end that made the node ready. All changes that happen while a
+// transaction is written go into the next transaction.
 func TestTransactionsPerNode(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -46,7 +46,7 @@ func TestTransactionsPerNode(t *testing.T) {
 			diamonds.Connect(kahn.Edge{From: fmt.Sprint("d", i-1), To: a})
 		}
 	}
-	for i := range n / 5 { // five nodes each, including the composite
+	for i := range n / 5 { // a composite and its four nodes
 		composites.Add(subgraph(fmt.Sprint("S", i), graph(after("a"), after("b", "a"), after("c", "b"), after("d", "c"))))
 		if i > 0 {
 			composites.Connect(kahn.Edge{From: fmt.Sprint("S", i-1), To: fmt.Sprint("S", i)})
@@ -56,7 +56,7 @@ func TestTransactionsPerNode(t *testing.T) {
 		name string
 		g    *kahn.Graph
 		step time.Duration
-		most int // transactions
+		most int // the highest number of transactions
 	}{
 		{"a chain", chain, 0, 105},
 		{"a chain of slow steps", chain, 10 * ms, 105},
@@ -66,7 +66,7 @@ func TestTransactionsPerNode(t *testing.T) {
 		{"composites in a row", composites, 0, 105},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
-			least := math.MaxInt // what the committer finds in its outbox depends slightly on which goroutine is first
+			least := math.MaxInt // the number depends slightly on the order of goroutines
 			for range 5 {
 				store := &countingStore{takes: ms}
 				r := try(t, row.g, takes(row.step), kahn.Durable(store), kahn.RunID("one"))
@@ -82,7 +82,7 @@ func TestTransactionsPerNode(t *testing.T) {
 					t.Errorf("%d starts and %d ends", starts, ends)
 				}
 			}
-			if most := size(row.most, row.most*3/2, row.most); least > most { // the race detector changes which goroutine is first
+			if most := size(row.most, row.most*3/2, row.most); least > most { // the race detector changes the order of goroutines
 				t.Errorf("%d transactions for %d nodes, expected at most %d", least, n, most)
 			}
 			t.Logf("%d transactions", least)
@@ -90,8 +90,7 @@ func TestTransactionsPerNode(t *testing.T) {
 	}
 }
 
-// TestStartTravelsWithItsCause: the start of a successor is written with the end that made it ready; a step is called only once its
-// start is written.
+// TestStartTravelsWithItsCause: the start of a successor is written with the end that made it ready. Its step is called only after that.
 func TestStartTravelsWithItsCause(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db := &countingStore{takes: time.Second}
@@ -120,8 +119,8 @@ func TestStartTravelsWithItsCause(t *testing.T) {
 	})
 }
 
-// TestGivenUpBeforeItsStart: an attempt can be stopped and given up before the store has written its start. Its end is in the same
-// transaction as its start.
+// TestGivenUpBeforeItsStart: an attempt may be stopped and abandoned before the store has written its start. Its start and its end are then in
+// one transaction.
 func TestGivenUpBeforeItsStart(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("the transaction is refused: ", refused), func(t *testing.T) {
@@ -148,8 +147,8 @@ func TestGivenUpBeforeItsStart(t *testing.T) {
 	}
 }
 
-// TestAllocationsOfDurableChain limits the allocations per node of a chain over a store in memory, without the host's values: one
-// transaction with the end of a node, the start of the next, and two records.
+// TestAllocationsOfDurableChain limits the allocations per node of a chain over a store in memory. Each node causes one transaction, with the end
+// of the node, the start of the next node, and two records.
 func TestAllocationsOfDurableChain(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

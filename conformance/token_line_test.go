@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestLackOfATokenHoldsBackNoSlot: a node that only lacks a token does not hold back the nodes behind it in its group's queue that need no
-// token.
+// TestLackOfATokenHoldsBackNoSlot: a node in a group's queue that lacks only a rate token does not hold back later nodes in the queue that need
+// no token.
 func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 	hourly := kahn.Rate{Starts: 1, Per: time.Hour}
 	slot := []kahn.Group{{Name: "g", Limit: 1, Rate: hourly}}

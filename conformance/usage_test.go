@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// uses returns a step that uses a token, and half a cent if its kind is "model", and then calls step.
+// uses returns a step that reports the usage of one token, and of half a cent if its kind is "model", and then calls step.
 func uses(step kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		s.Use("tokens", 1)
@@ -29,7 +29,7 @@ func uses(step kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// TestUsage: usage adds up over attempts, items, iterations and lives, however they end.
+// TestUsage: a run adds up the usage of its attempts, items, iterations and lives, however they end.
 func TestUsage(t *testing.T) {
 	tokens := func(n float64) kahn.Usage { return kahn.Usage{"tokens": n} }
 	for _, opts := range [][]kahn.Option{nil, {kahn.Limit(1)}, {kahn.Waves}, {kahn.Durable(new(store.Memory))}} {
@@ -85,7 +85,7 @@ func TestUsage(t *testing.T) {
 				}
 				end := r.events[len(r.events)-1].Payload.(event.RunEnd)
 				require.Equal(t, map[string]float64(x.want), end.Usage)
-				sum := kahn.Usage{} // the sum of the usage in node events
+				sum := kahn.Usage{} // the sum over node events
 				for _, e := range r.events {
 					used := map[string]float64(nil)
 					switch p := e.Payload.(type) {
@@ -144,7 +144,8 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestUsageLives: usage survives left and crashed lives. If a crash interrupts an attempt, only the repeated attempt's usage counts.
+// TestUsageLives: usage survives lives that were left or that crashed. If a crash interrupts an attempt, only the usage of the repeated attempt
+// counts.
 func TestUsageLives(t *testing.T) {
 	g := graph(after("A"), kahn.Node{ID: "S", After: []string{"A"}, Sub: graph(after("x"), after("y", "x"))}, gate("G", "S"), after("B", "G"))
 	slow := uses(func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -180,7 +181,7 @@ func TestUsageLives(t *testing.T) {
 		require.NotEqual(t, string(data), old)
 		snapshot := new(kahn.Snapshot)
 		require.NoError(t, json.Unmarshal([]byte(old), snapshot))
-		for range 3 { // each life counts them once
+		for range 3 { // each life counts the usage once
 			res, err = kahn.Execute(t.Context(), g, takes(0), kahn.Resume(snapshot))
 			require.NoError(t, err)
 			require.Equal(t, kahn.Usage{kahn.UsageInputTokens: 15, kahn.UsageOutputTokens: 3}, res.Usage())
@@ -225,12 +226,12 @@ func TestUsageLives(t *testing.T) {
 	})
 }
 
-// TestBudget: a run that has used too much over all its lives is stopped as by AbortAll.
+// TestBudget: a run whose usage over all lives exceeds its Budget is stopped as by AbortAll.
 func TestBudget(t *testing.T) {
 	errPoor := errors.New("no money left")
 	atMost := func(n float64) kahn.Option {
 		return kahn.Budget(func(u kahn.Usage) error {
-			defer clear(u) // the Budget function owns the map
+			defer clear(u) // the map belongs to the Budget function
 			if u["tokens"] > n {
 				return errPoor
 			}
@@ -278,7 +279,7 @@ func TestBudget(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 
-// TestSetLabel: labels that steps set are committed with the step, can be listed by, and survive all that the run survives.
+// TestSetLabel: a label that a step sets is committed with the step, is found by List, and remains in later lives.
 func TestSetLabel(t *testing.T) {
 	listed := func(t *testing.T, db store.Admin, name, value string) (ids []string) {
 		t.Helper()
@@ -308,13 +309,13 @@ func TestSetLabel(t *testing.T) {
 			require.Equal(t, []string{"r"}, listed(t, db, "last", "A"))
 			require.Equal(t, []string{"r"}, listed(t, db, "team", "red"))
 			require.Empty(t, listed(t, db, "last", "none"))
-			// The next life is described again, and fails. The labels that its steps have set are kept beside the new ones.
+			// The next life has other described labels, and fails. It keeps the labels that steps have set.
 			_, err = kahn.Execute(t.Context(), g, sets(fails(ms)), append(opts, kahn.Describe(store.Spec{Labels: map[string]string{"team": "blue"}}), kahn.EarlySignals(map[string]any{"G": true}))...)
 			require.Error(t, err)
 			require.Equal(t, []string{"r"}, listed(t, db, "last", "x"))
 			require.Equal(t, []string{"r"}, listed(t, db, "team", "blue"))
 			run, err := kahn.Start(t.Context(), g, takes(ms), append(opts, kahn.Redrive(nil, []string{"S/x"}))...)
-			if err != nil { // a redrive of a stored run takes its snapshot
+			if err != nil { // the redrive of a stored run uses this snapshot
 				s, err := kahn.ReadSnapshot(t.Context(), db, "r")
 				require.NoError(t, err)
 				run, err = kahn.Start(t.Context(), g, takes(ms), append(opts, kahn.Redrive(s, []string{"S/x"}))...)

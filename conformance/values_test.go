@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ledger performs a plan on a bare State with the plan's pure functions, like a coordinator that stores the values itself.
+// ledger performs a plan on a State without a Run, with the plan's pure functions, like a coordinator that stores the values itself.
 type ledger struct {
 	t    testing.TB
 	plan *kahn.Plan
@@ -28,7 +28,7 @@ type ledger struct {
 	v    kahn.Values
 	step kahn.StepFunc
 	pick func(n int) int
-	cut  func(st *machine.State) *machine.State // replaces the State by another one; may be nil
+	cut  func(st *machine.State) *machine.State // replaces the State by an equal one; may be nil
 }
 
 func (l *ledger) perform() {
@@ -106,7 +106,7 @@ func (l *ledger) report(t machine.Task, value any, out machine.Outcome, err erro
 	require.NoError(l.t, l.st.Settle(t.Token, out))
 }
 
-// nameless is a contract that refuses a certain value.
+// nameless is a contract that refuses one value.
 type nameless struct{}
 
 func (nameless) Check(value any) []kahn.Violation {
@@ -126,7 +126,7 @@ func prude(_ context.Context, phase event.Phase, s *kahn.Step, value any) error 
 	return nil
 }
 
-// ledgerGraph draws a graph without composites in which data decide: guards, conditions, merges, ports, contracts, moderation.
+// ledgerGraph draws a graph without composites in which values decide: guards, conditions, merges, ports, contracts, moderation.
 func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 	g := graph()
 	if stops {
@@ -146,8 +146,8 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 		g.Inputs = []kahn.Input{{Name: "in"}, {Name: "extra", Default: "e"}, {Name: "none", Optional: true}}
 	}
 	one := func(n int) bool { return rng.IntN(n) == 0 }
-	// ask draws a predecessor, or the node itself, which is not its own ancestor. No other ancestor is drawn, since it may still be
-	// running.
+	// ask draws a predecessor of the node, or the node itself, which is not an ancestor. It draws no other ancestor, since that ancestor may
+	// still be running.
 	ask := func(n *kahn.Node) string {
 		if one(4) || len(n.In) == 0 {
 			return n.ID
@@ -210,7 +210,7 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 			g.Add(n)
 			continue
 		}
-		if one(4) && !stops { // a Run judges inputs later, when their node has its slot
+		if one(4) && !stops { // a Run judges inputs later, when the node has its slot
 			n.InputSchema = nameless{}
 		}
 		if one(6) {
@@ -219,7 +219,7 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 		if one(4) && !stops {
 			n.Moderation = kahn.ModerateInput
 		}
-		if one(3) && !stops { // a backoff lets other nodes go first
+		if one(3) && !stops { // during a backoff other nodes run first
 			n.Retry = kahn.Retry{MaxAttempts: 2 + rng.IntN(2), InitialDelay: ms}
 			if one(2) {
 				n.Retry.RetryOn = []kahn.CauseKind{kahn.CausePanic, kahn.CauseContractOutput}
@@ -233,12 +233,12 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 	return g
 }
 
-// TestValuesAgree compares random runs by Execute with runs by a coordinator that drives a bare State and stores the values itself.
+// TestValuesAgree compares random runs by Execute with runs by a coordinator that drives a State and stores the values itself.
 func TestValuesAgree(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range seeds(t, size(1000, 100, 20_000)) {
 		rng := rand.New(rand.NewPCG(11, seed))
-		stops := seed%3 == 0 // which nodes are stopped depends on the order: use one slot
+		stops := seed%3 == 0 // with one slot, since the order decides which nodes are stopped
 		g := ledgerGraph(rng, stops)
 		plan, err := g.Compile()
 		if err != nil && !errors.Is(err, kahn.ErrMergeConflict) { // the graph is invalid
@@ -259,7 +259,7 @@ func TestValuesAgree(t *testing.T) {
 				x.returned[s.ID()]++
 				x.mu.Unlock()
 				sees := fmt.Sprint(s.ID(), " ", n, s.Params(), s.UpstreamAll(), s.View().Has("n0"))
-				if stops { // the errors of stopped nodes name the node that failed
+				if stops { // the error of a stopped node names the node that failed
 					sees = fmt.Sprint(s.ID(), n, len(s.Params()), len(s.UpstreamAll()))
 				}
 				r := x.draw(s.ID(), n)
@@ -276,7 +276,7 @@ func TestValuesAgree(t *testing.T) {
 					return nil, kahn.Skip("no")
 				case 3:
 					if stops {
-						panic("a step") // its stack would be in a merged value
+						panic("a step") // in a merged value the error would have a stack
 					}
 					return nil, kahn.Permanent(errStep)
 				case 4:
@@ -317,7 +317,7 @@ func TestValuesAgree(t *testing.T) {
 		}
 	}
 	if race.Enabled {
-		return // with the race detector there are too few runs to see all of this
+		return // under the race detector there are too few runs for all cases
 	}
 	for _, what := range []string{"ok ", "F step_error", "F panic", "F merge_error", "F contract_violated_input", "F contract_violated_output", "F moderation",
 		"F condition_error", "S/when ", "S/null ", "S/self ", "X upstream_failure", "C external", "X fail_fast", "X sibling_failure",

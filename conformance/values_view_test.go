@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// A View of a bare State may be made while nodes end. For each node, it shows the status, the error and the output of one moment.
+// A View of a State may be created while nodes end. For each node it shows the status, the error and the output of one moment.
 func TestValuesWhileTheStateGoesOn(t *testing.T) {
 	t.Parallel()
 	const nodes = 300
@@ -56,8 +56,7 @@ func TestValuesWhileTheStateGoesOn(t *testing.T) {
 	wg.Wait()
 }
 
-// The cost of a guard over a bare State depends on what the guard asks for, and not on the number of ancestors. The View's Data has all
-// ancestors.
+// The cost of a guard on a State depends on what the guard reads, not on the number of ancestors. Data of the View returns all ancestors.
 func TestGuardsBesideAState(t *testing.T) {
 	calls := func(n int, asks func(v kahn.View)) float64 {
 		g := chainGraph(n)
@@ -92,7 +91,7 @@ func TestGuardsBesideAState(t *testing.T) {
 	})
 }
 
-// Any value in the JSON of a Call may be null.
+// Every value in the JSON of a Call may be null.
 func TestCallOfNulls(t *testing.T) {
 	t.Parallel()
 	full := kahn.Call{ID: "a", Path: "a", Config: 1, Params: map[string]any{"p": 1}, Upstream: map[string]any{"u": 1}, Root: map[string]any{"r": 1}, Item: 1,
@@ -111,7 +110,7 @@ func TestCallOfNulls(t *testing.T) {
 			require.NoError(t, err)
 			var c kahn.Call
 			if err := json.Unmarshal(data, &c); key == "$type" && err != nil {
-				require.ErrorIs(t, err, kahn.ErrBadValue) // an error without its type is not an error
+				require.ErrorIs(t, err, kahn.ErrBadValue) // an error without its type is refused
 			} else {
 				require.NoError(t, err, key)
 			}
@@ -130,7 +129,7 @@ func TestCallOfNulls(t *testing.T) {
 	require.Empty(t, c.View)
 }
 
-// The context of a Step made without one never ends.
+// If a Step is created without a context, its context never ends.
 func TestNewStepWithoutAContext(t *testing.T) {
 	t.Parallel()
 	var none context.Context
@@ -142,7 +141,7 @@ func TestNewStepWithoutAContext(t *testing.T) {
 	require.False(t, ok)
 }
 
-// If several values cannot be encoded or decoded, the error is always about the first name.
+// If several values cannot be encoded or decoded, the error names the first of them by name.
 func TestFirstErrorOfACall(t *testing.T) {
 	t.Parallel()
 	for range 20 {

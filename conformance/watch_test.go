@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 		require.Error(t, err)
 		require.Greater(t, n, 4)
 
-		// A slow consumer does not delay the run, and gets the last statuses.
+		// A slow consumer does not delay the run, and sees the last statuses.
 		run, err = kahn.Start(t.Context(), chainGraph(4), sleepStep)
 		require.NoError(t, err)
 		n = 0

@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// Zero values that a host can create are usable, or are refused with an error.
+// Zero values of exported types are usable, or are refused with an error.
 func TestZeroValues(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{
@@ -37,7 +37,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// The methods of a nil pointer that was returned with an error work as those of the zero value do.
+// The methods of a nil pointer that was returned with an error behave as for the zero value.
 func TestNilPointers(t *testing.T) {
 	t.Parallel()
 	const forStates = "*kahn.Plan.Edge *kahn.Plan.ID *kahn.Plan.Node *kahn.Plan.Tier *kahn.Plan.Sub *kahn.Plan.Route *kahn.Plan.SkipReason " +
@@ -50,7 +50,7 @@ func TestNilPointers(t *testing.T) {
 		for i := range rv.NumMethod() {
 			name := rv.Type().String() + "." + rv.Type().Method(i).Name
 			if slices.Contains(outOfRange, name) {
-				continue // a Ref of a plan without nodes is out of range
+				continue // any Ref is out of range for a plan without nodes
 			}
 			want, got := callWithZeros(t, rv, i), callWithZeros(t, none, i)
 			for j := range min(len(want), len(got)) {
@@ -82,7 +82,7 @@ func TestNilPointers(t *testing.T) {
 	}
 }
 
-// callWithZeros calls a method with the zero values of its parameters, which must not panic, and ranges over the sequences that it returns.
+// callWithZeros calls a method with the zero values of its parameters, and ranges over the returned sequences. The method must not panic.
 func callWithZeros(t *testing.T, rv reflect.Value, i int) (out []reflect.Value) {
 	t.Helper()
 	name, method := rv.Type().String()+"."+rv.Type().Method(i).Name, rv.Method(i).Type()
@@ -93,7 +93,7 @@ func callWithZeros(t *testing.T, rv reflect.Value, i int) (out []reflect.Value) 
 		}
 	}
 	out = survives(t, name, rv.Method(i), args)
-	for _, x := range out { // a sequence runs its code when it is ranged over
+	for _, x := range out { // the code of a sequence runs when it is ranged over
 		if x.Kind() == reflect.Func && x.Type().NumIn() == 1 && x.Type().NumOut() == 0 {
 			yield := reflect.MakeFunc(x.Type().In(0), func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(false)} })
 			survives(t, name+" ranged over", x, []reflect.Value{yield})
@@ -114,7 +114,7 @@ func survives(t *testing.T, name string, f reflect.Value, args []reflect.Value) 
 func TestNothingAtAll(t *testing.T) {
 	t.Parallel()
 	ctx, g := t.Context(), graph(after("A"))
-	var none context.Context // of type Context, since linters object to a literal nil
+	var none context.Context // a variable, since linters refuse a literal nil
 	run := func(opts ...kahn.Option) func() error {
 		return func() error {
 			_, err := kahn.Execute(ctx, g, nop, opts...)
@@ -168,7 +168,7 @@ func TestNothingAtAll(t *testing.T) {
 	}
 }
 
-// With CloneInputs, user code of the graph may change all its arguments: each call gets its own copies.
+// With CloneInputs, user code of the graph may change all its arguments, since each call gets its own copies.
 func TestCloneInputs(t *testing.T) {
 	type box struct{ n int }
 	fresh := func(v any) any {
@@ -177,7 +177,7 @@ func TestCloneInputs(t *testing.T) {
 		}
 		return v
 	}
-	// spoil expects a box that no other code has changed, and changes it.
+	// spoil expects a box that no other code has changed, and then changes it.
 	spoil := func(t *testing.T, from string, v any) {
 		t.Helper()
 		b, ok := v.(*box)

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// lookAlike returns a normal form of an id: two ids that differ only in how they encode accents have the same form. An accented letter
-// is either one character, such as U+00E9, or a letter and a combining mark, such as e and U+0301. lookAlike decomposes accented
-// letters and Hangul syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. Letters of other
-// scripts than those in the table marked stay as they are.
+// lookAlike returns a normal form of an id: two ids that differ only in how they encode accents have the same form. An accented letter is
+// either one character, such as U+00E9, or a letter and a combining mark, such as e and U+0301. lookAlike decomposes accented letters and
+// Hangul syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. Letters of scripts that the
+// table "marked" does not cover stay as they are.
 func lookAlike(id string) string {
 	if isASCII(id) {
 		return id
@@ -61,8 +61,8 @@ var composed = func() map[rune]composition {
 	return of
 }()
 
-// marked has, for each combining mark, pairs of Latin, Greek, Cyrillic and Kana letters: a letter without the mark, then the
-// letter with it. Source: the canonical decompositions of the Unicode Character Database, 15.0.
+// marked maps each combining mark to pairs of letters: a letter without the mark, and then the same letter with the mark. It covers Latin,
+// Greek, Cyrillic and Kana. Source: the canonical decompositions of the Unicode Character Database, 15.0.
 var marked = map[rune]string{
 	0x0300: "AÀEÈIÌOÒUÙaàeèiìoòuùÜǛüǜNǸnǹЕЀИЍеѐиѝÂẦâầĂẰăằÊỀêềÔỒôồƠỜơờƯỪưừYỲyỳ",
 	0x0301: "AÁEÉIÍOÓUÚYÝaáeéiíoóuúyýCĆcćLĹlĺNŃnńRŔrŕSŚsśZŹzźÜǗüǘGǴgǵÅǺåǻÆǼæǽØǾøǿ¨΅ΑΆΕΈΗΉΙΊΟΌΥΎΩΏϊΐαάεέηήιίϋΰοόυύωώϒϓГЃКЌгѓкќÂẤâấĂẮăắÊẾêếÔỐôốƠỚơớƯỨưứ",

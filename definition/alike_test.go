@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// Two ids look alike if and only if they are the same text in two normal forms.
+// Two ids look alike if and only if their normal forms, as Unicode defines them, are the same.
 func TestLookAlikes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -31,7 +31,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that hold code, which Encode reports
-	alone    string   // the field that is probably meant by a text or number in place of the object, such as "over" of a map
+	alone    string   // the field that the author probably means by a text or a number where an object is expected, such as "over" of a map
 }
 
 // read reads an object.
@@ -85,8 +85,8 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 }
 
-// mayBelong adds a hint to the last problem, which is about items[i], if the preceding member has no value: items[i] may be meant as the
-// value of that member, but lack the indentation.
+// mayBelong adds a hint to the last problem, which is about items[i], if the preceding member has no value. The author may then have meant
+// items[i] as the value of that member, and may have forgotten the indentation.
 func (d *decoder) mayBelong(items []Value, i int) {
 	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
 		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))
@@ -297,7 +297,7 @@ func inputList(key string) field[graph] {
 	return f
 }
 
-// prose returns a field that holds text of any kind.
+// prose returns a field that holds any text.
 func prose[T any](key string, at func(*T) *string) field[T] {
 	return checked(key, at, func(s string, _ Limits) (ErrorKind, string) {
 		switch {
@@ -324,7 +324,7 @@ func flag[T any](key string, at func(*T) *bool) field[T] {
 	}
 }
 
-// count returns a field for an integer that is not negative, and the function integer a field for any integer.
+// count returns a field for an integer of at least 0, and integer returns a field for any integer.
 func count[T any](key string, at func(*T) *int) field[T]   { return whole(key, 0, at) }
 func integer[T any](key string, at func(*T) *int) field[T] { return whole(key, math.MinInt, at) }
 
@@ -356,7 +356,7 @@ func whole[T any](key string, least int, at func(*T) *int) field[T] {
 	}
 }
 
-// factor returns a field for a number that is neither negative nor infinite.
+// factor returns a field for a finite number of at least 0.
 func factor[T any](key string, at func(*T) *float64) field[T] {
 	return field[T]{
 		name:  key,
@@ -382,7 +382,7 @@ func factor[T any](key string, at func(*T) *float64) field[T] {
 	}
 }
 
-// duration returns a field for a duration that is not negative, such as "1m30s".
+// duration returns a field for a duration of at least 0, such as "1m30s".
 func duration[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{}, at)
 }
@@ -397,7 +397,7 @@ func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
 
-// times says what a field accepts besides durations that are not negative: the word "none", and negative durations.
+// times says what a field accepts in addition to durations of at least 0: the word "none", and negative durations.
 type times struct{ none, negative bool }
 
 const (
@@ -530,12 +530,12 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 // causeAliases maps other engines' names of causes to the causes that they mean in the list of a retry, and in the list of an edge.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
-	// A retry does not get CauseContractInput: parameters that violate their schema would do so in each attempt.
+	// A retry does not get CauseContractInput: parameters that violate their schema would violate it in each attempt.
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
 // causes returns a field for a list of causes. An item is the name of a cause, or an alias: the name of a cause in another engine. The
-// function meaning returns the causes that an alias stands for.
+// function "meaning" returns the causes that an alias stands for.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// A node with an expression joins like a step, and is written back with its expression.
+// A node with an expression has the same join as a step, and Encode writes its expression.
 func TestExpressionOfANode(t *testing.T) {
 	t.Parallel()
 	g, err := definition.Decode([]byte(`{"version": 1, "nodes": [

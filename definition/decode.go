@@ -16,8 +16,8 @@ const Version = 1
 
 const versionText = "1"
 
-// Decode reads a JSON document. It does not compile the graph: the host may first set what is not data, such as the functions of merge
-// strategies, and then compile or execute the graph; see [Loader]. Decode checks the document's schedule but does not return it.
+// Decode reads a JSON document. It does not compile the graph, so the host may first set what is not data, such as the functions of merge
+// strategies. See [Loader]. Decode checks the document's schedule but does not return it.
 //
 // The error is an [*Error] with a [*Problem] for each problem of the document. After a syntax problem, an exceeded limit or an unknown
 // version, Decode looks for no further problems. errors.Is finds the kind of each problem, such as [ErrUnknownField].
@@ -71,8 +71,8 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is like NewDocument, but if the document has problems, partOf returns, beside the error, the parts that could be read. The
-// graph is nil if a problem ended the search.
+// partOf is like NewDocument. If the document has problems, it returns both the error and the parts that could be read. The graph is nil if a
+// problem ended the search.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
@@ -176,8 +176,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// records reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably meant:
-// an object whose members are the items, by name, or a single item without a list around it.
+// records reads the items of a list of objects. If the value is an object instead, the message depends on what the author probably meant. The
+// members of the object may be the items, by name, or the object may be a single item without a list around it.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {

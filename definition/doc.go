@@ -15,21 +15,21 @@
 //
 // # Fields
 //
-// The fields of a document are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and the structs in these, in snake case. The values
-// of enums are written as names. A field that is left out has its default; null and empty texts are errors. [Schema] lists all fields.
-// A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", a Sub is a "graph", and [kahn.Edge].On
-// is "outcome", since older YAML readers take a bare on for true.
+// The fields of a document are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and the structs in these, in snake case. The values of enums
+// are written as names. A field that is left out has its default value; null and empty texts are errors. [Schema] lists all fields. A few names
+// differ. The texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", and a Sub is a "graph". [kahn.Edge].On is "outcome", since
+// older YAML readers take a bare on for true.
 //
-// A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member.
-// In the graph, the expression is the test of the node, whose join is all_succeeded: like a step, and unlike a condition, the node is
-// blocked by a failed predecessor.
+// A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member. In the
+// graph, the expression becomes the test of the node, and the node's join is all_succeeded. So a failed predecessor blocks the node, as it
+// blocks a step; it would not block a condition.
 //
-// A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after a failure; if it lists "causes", only
-// after failures with one of these causes. The target of the edge handles the failure if its "handling" is "handles", and only observes
-// the failure if it is "observes"; see [kahn.Node] for the default. With "continue_on_fail" the successors of a failed node run without
-// its value. A node with "cleanup" runs when its predecessors have ended, even while the run is being stopped. The "memo" of a node is
-// the version of its step: if the host keeps outputs, the node takes its output from an earlier run with the same version and the same
-// inputs. Nodes with the same "key" share the host's limits for keys.
+// If a node fails, its successors do not run by default. An edge with the outcome "failure" or "always" starts its target after a failure; if
+// the edge lists "causes", only after failures with one of these causes. The target node handles the failure if the node's "handling" is
+// "handles", and only observes the failure if the "handling" is "observes"; see [kahn.Node] for the default. With "continue_on_fail" the
+// successors of a failed node run without its value. A node with "cleanup" runs when its predecessors have ended, even while the run is being
+// stopped. The "memo" of a node is the version of its step: if the host keeps outputs, the node takes its output from an earlier run with the
+// same version and the same inputs. Nodes with the same "key" count against the same limit, which the host sets.
 //
 // A root input is written as its name, or as an object with "name", "optional" and "default".
 //
@@ -41,17 +41,17 @@
 //
 // # Edges and their order
 //
-// An edge may be written in any of three places, with the same result. At its target, it is in "after" (or "needs", a synonym). At its
-// source, it is in "next", or in "branches" by the label of the branch. Or it is in the graph's list of "edges". In a node, an edge is the
-// id of the other node, or an object. The object has no field for what the place already says: no "to" in "after", no "from" in "next", no
-// "from" and no "label" in "branches". A single edge needs no list around it.
+// An edge may be written in any of three places, with the same result. At its target, it is in "after" (or "needs", a synonym). At its source,
+// it is in "next", or in "branches" under the label of the branch. Or it is in the graph's list of "edges". In a node, an edge is the id of the
+// other node, or an object. The object has no field for what its place already says: no "to" in "after", no "from" in "next", and neither "from"
+// nor "label" in "branches". A single edge needs no list around it.
 //
-// The order of edges decides the order of fan-in. First come the edges written in nodes, node by node: for each node the edges of
-// "after", then of "next", then of "branches" in the byte order of their labels. Then come the edges of the list "edges". So the order of
-// a list matters and the order of an object's keys never does: tools may sort keys.
+// The order of edges decides in which order a node receives its inputs. First come the edges written in nodes, node by node: for each node the
+// edges of "after", then of "next", then of "branches" in the byte order of their labels. Then come the edges of the list "edges". So the order
+// of a list matters and the order of an object's keys never does: tools may sort keys.
 //
-// [Encode] writes edges in "after" as long as this keeps their order. It writes the first edge for which it would not, and all later
-// edges, in the list "edges".
+// [Encode] writes edges in "after" until an edge would be out of order there. It writes this edge, and all later edges, in the list
+// "edges".
 //
 // # Safety
 //

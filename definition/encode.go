@@ -6,16 +6,16 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Encode writes a graph as a JSON document. It writes the same document for equal graphs, whatever spelling they were read from.
-// Decoding the document gives an equal graph, except that values in Config, Params and Default get the types that [Decode] uses, for
+// Encode writes a graph as a JSON document. It writes the same document for equal graphs, whatever spelling they were read from. Decoding the
+// document gives an equal graph, except for the types of values in Config, Params and Default: they get the types that [Decode] uses, for
 // example int64 for an int.
 //
 // The document has no schedule: see [Document.Encode].
 //
-// The error is an [*Error] with a [*Problem] for everything that a document cannot express. A Go function, or a Go value without a JSON
-// form, is a problem of kind [ErrNotData]. A problem that Decode would find, such as a duplicate id or an edge to an unknown node, has
-// the kind that it has in errors of Decode. Encode does not compile the graph. It does not write the graph's Evaluator and Schemas:
-// like the step function, they belong to the host, which must set them again.
+// The error is an [*Error] with a [*Problem] for everything that a document cannot express. A Go function, or a Go value without a JSON form, is
+// a problem of kind [ErrNotData]. A problem that Decode would find, such as a duplicate id or an edge to an unknown node, has the same kind as
+// in errors of Decode. Encode does not compile the graph. It does not write the graph's Evaluator and Schemas. Like the step function they
+// belong to the host, which must set them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	return (&Document{Graph: g}).Encode()
 }
@@ -50,7 +50,7 @@ type encoder struct {
 	report
 	limits Limits
 	ids    map[string]bool // the ids of the nodes of the current graph
-	// schedule is the document's; records of inner graphs do not write it.
+	// schedule is the schedule of the document; records of inner graphs do not write it.
 	schedule *Schedule
 }
 

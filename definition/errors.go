@@ -88,8 +88,8 @@ type Problem struct {
 	Path string
 	// Position is the place in the text. It is zero for problems of Encode.
 	Position Position
-	// Node is the id of the node with the problem; for a node of a sub-graph, the ids on the path to it, separated by
-	// slashes. It is empty outside nodes, and where the id itself is bad.
+	// Node is the id of the node with the problem. For a node of a sub-graph, Node has all ids on the path to the node, separated by
+	// slashes. Node is empty outside nodes, and where the id itself is bad.
 	Node string
 	// Field is the name of the Go field in which Encode found code instead of data. Otherwise it is empty.
 	Field string
@@ -155,7 +155,7 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
-// suggest adds the suggestion meant to a problem, unless meant is empty.
+// suggest makes the text "meant" the suggestion of a problem, unless the text is empty.
 func (p *Problem) suggest(meant string) {
 	if meant != "" {
 		p.Message += "; did you mean " + quote(meant) + "?"

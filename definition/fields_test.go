@@ -18,13 +18,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The structs whose fields a document must express.
+// structs are the structs whose fields a document must be able to express.
 var structs = []any{
 	kahn.Graph{}, kahn.Defaults{}, kahn.Input{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.CompensateBy{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
 }
 
-// The exceptions, by struct: fields that are not data, which Encode rejects; fields that belong to the host, like its step
-// function; and fields that are empty in a graph's own nodes, since all edges are in one list.
+// The exceptions, by struct. Some fields are code, which Encode rejects. Some belong to the host, like its step function. Others are empty in a
+// graph's own nodes, since all edges are in one list.
 var (
 	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback", "Compensate", "MemoKey"}, "Loop": {"While", "Until"}, "Map": {"Key", "Estimate"}, "Gate": {"Check"}}
 	host = map[string][]string{"Graph": {"Evaluator", "Schemas"}}
@@ -43,7 +43,7 @@ func dataFields(t reflect.Type) (names []string) {
 	return names
 }
 
-// fill sets all data to non-zero values. An unknown kind of field fails the test.
+// fill sets all data fields to non-zero values. A field of an unknown kind fails the test.
 func fill(t *testing.T, v reflect.Value) {
 	switch x := v.Addr().Interface().(type) {
 	case *time.Duration:
@@ -112,7 +112,7 @@ func same(t *testing.T, want, got *kahn.Graph) {
 	require.Equal(t, want.Edges(), got.Edges())
 }
 
-// A graph with every field set comes back unchanged: encoder and decoder forget no field.
+// Encode and Decode keep every field of a graph.
 func TestEveryFieldSurvives(t *testing.T) {
 	var g kahn.Graph
 	fill(t, reflect.ValueOf(&g).Elem())
@@ -126,7 +126,7 @@ func TestEveryFieldSurvives(t *testing.T) {
 			require.False(t, reflect.ValueOf(s).FieldByName(name).IsZero(), "%T.%s is not filled", s, name)
 		}
 	}
-	back := e // an edge against the order of nodes is in the separate list
+	back := e // this edge leads to an earlier node, so Encode writes it in the list "edges"
 	back.From, back.To = "b", "a"
 	g.Add(kahn.Node{ID: "a"}, n).Connect(e, back)
 
@@ -137,7 +137,7 @@ func TestEveryFieldSurvives(t *testing.T) {
 	same(t, &g, again)
 }
 
-// The golden file shows every field.
+// The golden file has every field.
 func TestGoldenFileIsComplete(t *testing.T) {
 	text, err := os.ReadFile("testdata/full.json")
 	require.NoError(t, err)
@@ -248,7 +248,7 @@ func fieldNames[T any](r *record[T]) (names []string) {
 	return names
 }
 
-// The published schema has exactly the fields that the decoder knows.
+// The published schema has exactly the fields that Decode accepts.
 func TestSchemaHasEveryField(t *testing.T) {
 	s := readSchema(t)
 	defs := s.Defs
@@ -277,7 +277,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 	check("branches", defs["branch_item"].OneOf[1], fieldNames(branchRecord), branchRecord.required)
 }
 
-// The published schema has exactly the values of the enums.
+// The published schema has exactly the enum values that Decode accepts.
 func TestSchemaHasEveryValue(t *testing.T) {
 	s := readSchema(t)
 	property := func(def, name string) jsonSchema {
@@ -305,7 +305,7 @@ func TestSchemaHasEveryValue(t *testing.T) {
 	}
 }
 
-// Each problem of a Go value is reported at its place.
+// Encode reports each Go value that is not data, with its place.
 func TestEncodeRefusesWhatIsNotData(t *testing.T) {
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic
@@ -385,7 +385,7 @@ func (noContract) Check(any) []kahn.Violation { return nil }
 
 var nan = func() float64 { z := 0.0; return z / z }()
 
-// Values of other Go types come back as JSON's types.
+// Encode writes Go values of any type that has a JSON form. Decode returns them with the Go types of JSON values.
 func TestEncodeGoValues(t *testing.T) {
 	type name string
 	var g kahn.Graph
@@ -408,7 +408,7 @@ func TestEncodeGoValues(t *testing.T) {
 	require.Equal(t, string(text), string(twice))
 }
 
-// Errors list as many problems as a person reads, and count the others.
+// An Error lists at most 100 problems, and counts the others.
 func TestManyProblems(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`{"version": 1, "nodes": [`)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// node wraps the fields of a node in a document, on its second line, from its first column.
+// node returns a document with one node of these fields; they begin in the first column of the second line.
 func node(fields string) string {
 	return "{\"version\": 1, \"nodes\": [{\"id\": \"n\",\n" + fields + "}]}"
 }
@@ -115,7 +115,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// All problems of a document are found at once.
+// Decode reports all problems of a document at once.
 func TestAllProblems(t *testing.T) {
 	_, err := definition.Decode([]byte(`{"version": 1, "colour": "red", "nodes": [
 		{"id": "a", "timeout": 30, "after": ["b", "c"], "retry": {"jitter": "lots", "maxAttempts": 1}},
@@ -133,7 +133,7 @@ func TestAllProblems(t *testing.T) {
 	require.Contains(t, err.Error(), `"lots" is none of half, none, full`)
 }
 
-// A problem inside a sub-graph names the nodes on the way.
+// A problem inside a sub-graph has the ids of all nodes around it.
 func TestProblemInSubgraph(t *testing.T) {
 	_, err := definition.Decode([]byte(node(`"graph": {"nodes": [{"id": "m", "graph": {"nodes": [{"id": "o", "x": 1}]}}]}`)), definition.Limits{})
 	var p *definition.Problem
@@ -142,7 +142,7 @@ func TestProblemInSubgraph(t *testing.T) {
 	require.Equal(t, "$.nodes[0].graph.nodes[0].graph.nodes[0].x", p.Path)
 }
 
-// Each limit rejects a document that exceeds it by one, and can be lifted.
+// Each limit rejects a document that exceeds it by one. A negative limit accepts the document.
 func TestLimits(t *testing.T) {
 	text := `{"version": 1, "name": "seven77", "nodes": [{"id": "a"}, {"id": "b", "after": ["a"], "config": [[1]]}], "edges": [{"from": "a", "to": "b", "key": "k"}]}`
 	const depth, values, nodes, edges, name = 5, 18, 2, 2, 7
@@ -172,7 +172,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Expensive documents are rejected before they are processed.
+// Decode rejects a document that would need too much memory, before it allocates this memory.
 func TestMemoryIsBounded(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20-100)
 	for name, text := range map[string]string{
@@ -210,8 +210,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// The same limits apply to a tree of another format, although its parts may be shared. Problems that its reader found
-// are reported.
+// FromTree applies the same limits, although parts of a tree may be shared. FromTree also reports the problems that the reader of the format has
+// put into the tree.
 func TestFromTree(t *testing.T) {
 	config := func(v definition.Value) *definition.Value {
 		v.Key = "config"

@@ -203,7 +203,7 @@ func (p *parser) object(v *Value, depth int) bool {
 	return true
 }
 
-// comma parses the text after an item: a comma, or the end of the list or object.
+// comma parses what follows an item: a comma, or the end of the list or object.
 func (p *parser) comma(end byte) (done, ok bool) {
 	p.space()
 	switch p.next() {

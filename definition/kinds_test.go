@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// lists is a SchemaCompiler whose schemas name the keys that a config may have. A violation points at any other key.
+// lists is a SchemaCompiler. Its schemas are lists of the keys that a config may have. Any other key is a violation.
 type lists struct{}
 
 func (lists) Compile(schema any) (kahn.Contract, error) {
@@ -40,7 +40,7 @@ func (k keys) Check(value any) (found []kahn.Violation) {
 	return found
 }
 
-// With kinds, Load rejects other kinds, and configs that do not fit their kind, together with the problems of the graph.
+// If the Loader has Kinds, Load rejects other kinds and configs that do not fit their kind, together with the problems of the graph.
 func TestLoadKnowsKinds(t *testing.T) {
 	t.Parallel()
 	loader := definition.Loader{
@@ -74,7 +74,7 @@ func TestLoadKnowsKinds(t *testing.T) {
 	require.ErrorAs(t, err, &all)
 	require.Equal(t, "exec", all.Problems[1].Suggestion)
 
-	// The same holds for the kinds of compensations; none of the engine's own kinds undoes a node.
+	// The same holds for the kinds of compensations; the engine's own kinds cannot compensate.
 	_, err = loader.Load([]byte(`{"version": 1, "nodes": [
   {"id": "a", "kind": "any", "compensate": {"kind": "exce"}},
   {"id": "b", "kind": "any", "compensate": {"kind": "exec", "config": {"url": 1, "args": []}}},

@@ -1,7 +1,7 @@
 package definition
 
 // Limits bound the size of a document. For a larger document the error matches [ErrLimit]. The zero value of a field
-// means its default, a negative value no limit. The limits apply to a document with all its sub-graphs.
+// means its default, and a negative value means no limit. The limits apply to a document with all its sub-graphs.
 //
 // Memory is bounded by Bytes and Values: a document is kept as text, as a tree of about 120 bytes per value, and as the
 // graph.

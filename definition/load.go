@@ -26,9 +26,8 @@ type Loader struct {
 	// Kinds are the kinds of nodes that the host performs, by name. Any other kind is then a problem. If Prepare sets the Schemas of the
 	// graph, a config that violates the schema of its kind is a problem, too. Nil: any kind is accepted.
 	Kinds map[string]Kind
-	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. For a document with
-	// problems, it is called with the part of the graph that could be read, so that problems in guards, configs and contracts are
-	// reported, too.
+	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. If the document has problems,
+	// Prepare gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.
 	Prepare func(*kahn.Graph)
 	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. It may be the function Check of
 	// module schedule. If it returns several errors, joined by errors.Join, each of them is a defect. A [*kahn.Problem] among them

@@ -45,8 +45,8 @@ type foundError struct {
 	compiled bool
 }
 
-// flat appends the errors about the graph of which err consists: err may be a GraphError, or come from errors.Join. flat also returns
-// the GraphError, or nil.
+// flat splits err into single errors about the graph, and appends them to the list: err may be a GraphError, or come from errors.Join. flat
+// also returns the GraphError, or nil.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
@@ -124,7 +124,7 @@ type part struct {
 	name  *Value // for a node: its id, since problems of the node are reported at the position of the id
 }
 
-// edgePart is an edge of a document: its place, the id of the node in which it is written, or "", and the ids of its ends.
+// edgePart is an edge of a document. node is the id of the node in which the edge is written, or "" if it is written outside nodes.
 type edgePart struct {
 	part
 	node, from, to string
@@ -192,7 +192,7 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 	return edges
 }
 
-// edge returns an edge. known has what follows from the edge's place: the node in which it is written, and one end.
+// edge returns an edge. known already has the node in which the edge is written, and one end of the edge.
 func (at part) edge(known edgePart) edgePart {
 	known.part = at
 	for _, end := range []struct {
@@ -249,7 +249,7 @@ func (at part) item(i int) part {
 	return part{value: item, path: append(slices.Clip(at.path), step)}
 }
 
-// field returns the part for a Go field, such as "Gate.Timeout" or "Groups[2].Limit", as far as the document has it.
+// field returns the part for a Go field, such as "Gate.Timeout" or "Groups[2].Limit", or the innermost part around it that the document has.
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")

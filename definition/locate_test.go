@@ -54,7 +54,7 @@ func TestGraphProblemsHavePlaces(t *testing.T) {
 	require.True(t, strings.HasPrefix(all.Problems[4].Error(), "definition: build.json:8:12: $.nodes[3]: node \"d\": bad value"), all.Problems[4].Error())
 }
 
-// The numbers of edges in kahn.Problem match the places that Locate finds for them.
+// The edge that Locate finds for a kahn.Problem is the edge with the Problem's number.
 func TestEdgesHaveTheirPlaces(t *testing.T) {
 	t.Parallel()
 	doc, err := definition.Loader{}.Load([]byte(`{"version": 1, "nodes": [
@@ -78,7 +78,7 @@ func TestEdgesHaveTheirPlaces(t *testing.T) {
 	check("c", doc.Graph.Nodes()[2].Sub, "$.nodes[2].graph.nodes[1].after[0]", "$.nodes[2].graph.edges[0]")
 }
 
-// A host locates problems that it finds itself; a problem that the document does not contain is located around it.
+// Locate also finds the places of problems that the host reports. If the document lacks the place, it uses the innermost value around it.
 func TestLocate(t *testing.T) {
 	t.Parallel()
 	doc, err := definition.Loader{File: "f.json"}.Load([]byte(`{"version": 1, "nodes": [

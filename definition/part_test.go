@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// names is a text with the names of nodes, and after a dollar sign of inputs. "(" cannot be parsed.
+// names is an expression that is a list of names: of nodes, or of inputs if they begin with a dollar sign. "(" is a syntax error.
 type names string
 
 func (n names) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
@@ -42,7 +42,7 @@ func (namesEvaluator) Parse(text string) (kahn.Expression, error) {
 	return names(text), nil
 }
 
-// urls compiles schemas of objects with the single member url.
+// urls is a SchemaCompiler whose schemas allow only objects with the single member url.
 type urls struct{}
 
 func (urls) Compile(schema any) (kahn.Contract, error) {
@@ -60,8 +60,7 @@ func (urls) Check(v any) (found []kahn.Violation) {
 	return found
 }
 
-// The guards, the configs and the contracts of a document with other problems are checked in the same round, except where they depend on
-// parts that could not be read.
+// Load checks guards, configs and contracts even if the document has other problems, unless a check depends on parts that could not be read.
 func TestEverythingInOneRound(t *testing.T) {
 	t.Parallel()
 	const nodes = `"nodes": [
@@ -74,7 +73,7 @@ func TestEverythingInOneRound(t *testing.T) {
 	withNodes := append([]string{"d test", "e test"}, texts...)
 	all := append([]string{"b when"}, withNodes...)
 	for name, row := range map[string]struct {
-		field, outside string // what is wrong: in node a, or outside nodes
+		field, outside string // the wrong text: a field of node a, or a part outside nodes
 		want           []string
 	}{
 		"a duration":       {`, "timeout": 5`, ``, append([]string{"a timeout"}, all...)},
@@ -113,7 +112,8 @@ func TestEverythingInOneRound(t *testing.T) {
 	}
 }
 
-// Groups and the labels of branches are checked in the same round. Consequences of parts that could not be read are not reported.
+// Load also checks groups and the labels of branches in such documents. It does not report problems that only follow from parts that could not
+// be read.
 func TestGroupsAndLabelsInOneRound(t *testing.T) {
 	t.Parallel()
 	const text = `{"version": 1, %s"nodes": [
@@ -156,7 +156,7 @@ func TestGroupsAndLabelsInOneRound(t *testing.T) {
 			place := p.Path
 			if p.Node != "" {
 				end := strings.LastIndex(place, "].")
-				if p.Node == "S" || strings.HasSuffix(place, "]") { // of a list in the node
+				if p.Node == "S" || strings.HasSuffix(place, "]") { // the problem is in a list of the node
 					end = strings.Index(place, "].")
 				}
 				if strings.HasPrefix(p.Node, "S/") {
@@ -170,7 +170,7 @@ func TestGroupsAndLabelsInOneRound(t *testing.T) {
 	}
 }
 
-// A problem that follows from an unread field is not reported.
+// Load does not report a problem that only follows from an unread field.
 func TestNoConsequencesOfWhatIsLost(t *testing.T) {
 	t.Parallel()
 	for _, node := range []string{

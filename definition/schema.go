@@ -27,7 +27,7 @@ type Kind struct {
 	Config any
 }
 
-// ownKinds are the kinds with a meaning of their own, independent of the host.
+// ownKinds are the kinds whose meaning does not depend on the host.
 var ownKinds = map[string]Kind{
 	kahn.KindEnd:       {Description: "Sums up the run: its output is the output of the run."},
 	kahn.KindCondition: {Description: "Takes one of its branches: its test, or its step, answers with the label."},
@@ -82,8 +82,8 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
 
-// configSchema returns the schema of a kind's config, as a member of $defs. The schema is a resource of its own, so that its references
-// stay in it.
+// configSchema returns the schema of a kind's config, as a member of $defs. The schema is a separate resource, so that its references cannot
+// lead outside it.
 func configSchema(kind string, schema any) (*Value, error) {
 	var data []byte
 	switch s := schema.(type) {

@@ -9,7 +9,7 @@ import (
 
 // word is the meaning of another engine's word.
 type word struct {
-	fields string // fields to write instead; the first of them that the object can have applies
+	fields string // the fields to write instead; the message suggests the first of them that the object can have
 	note   string // how to write the field, if its name does not say enough
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// written returns a payload as the writer writes it, and as package json does.
+// written returns a payload as the writer encodes it, and as package json encodes it.
 func written(p *payloadJSON) (written, known string, err error) {
 	w := writer{jsonwrite.Writer{Data: []byte("{")}}
 	w.payload(p)
@@ -26,8 +26,8 @@ func written(p *payloadJSON) (written, known string, err error) {
 	return strings.TrimPrefix(string(w.Data), `{"payload":`), string(data), w.Err
 }
 
-// TestEventsAreWrittenLikeJSON sets every member of a payload, alone and together with all others, to values of many kinds. It finds a
-// member that the writer forgets or writes in another order.
+// TestEventsAreWrittenLikeJSON sets every member of a payload, alone and together with all others, to values of many kinds. It fails if the
+// writer omits a member or writes members in another order than package json.
 func TestEventsAreWrittenLikeJSON(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeOf(payloadJSON{})
@@ -52,7 +52,7 @@ func TestEventsAreWrittenLikeJSON(t *testing.T) {
 	}
 }
 
-// ofEvent varies values of types that only events have.
+// ofEvent sets fields whose types occur only in events.
 func ofEvent(at any, variant int) bool {
 	switch x := at.(type) {
 	case *durationJSON:
@@ -134,7 +134,7 @@ func FuzzEventsAreWrittenLikeJSON(f *testing.F) {
 	})
 }
 
-// TestAllocationsOfEncoding: encoding an event without host values allocates its bytes, and little else.
+// TestAllocationsOfEncoding: encoding an event without host values allocates little more memory than the encoded bytes need.
 func TestAllocationsOfEncoding(t *testing.T) {
 	e := Event{
 		ID: 7, Type: NodeCompleted, RunID: "0199c2f0-7f5a-7bb1-b7a4-3c6f7e0c5d11", Workflow: "nightly", Node: "fetch", Path: "fetch", Attempt: 1, Parent: 5,

@@ -12,9 +12,9 @@ import (
 // ErrNoLog is returned by Run.Events of package kahn if the run keeps no events.
 var ErrNoLog = errors.New("the run keeps no events")
 
-// GapError says that a reader of events is too late: the log no longer keeps the events after After and before First. The reader may
-// continue with Events(ctx, First-1). If After is not below First, the reader has seen events that were lost in a crash and are no longer
-// part of the run; the log begins with First.
+// GapError is returned if a reader of events is too late: the log no longer keeps the events between After and First. The reader may continue
+// with Events(ctx, First-1). If After is not below First, a crash has lost events that the reader has seen: they are no longer part of the run.
+// First is then the first event of the log.
 type GapError struct {
 	After uint64 // the last event that the reader has seen
 	First uint64 // the first kept event
@@ -39,7 +39,7 @@ type NodeError struct {
 // Error returns the node, the kind of failure and the cause, shortened to about a kilobyte.
 func (e *NodeError) Error() string {
 	kind := e.Kind.String() + ": "
-	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // do not repeat the kind: the text of a panic begins with it
+	return "node " + foreign.Quote(e.Node) + ": " + kind + strings.TrimPrefix(foreign.ErrorText(e.Err), kind) // the text of a panic begins with the kind, so do not repeat it
 }
 
 // Unwrap returns the error of the step.

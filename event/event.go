@@ -9,9 +9,9 @@
 //		}
 //	}))
 //
-// Sinks are options of a run, see kahn.OnEvent. A program can also read the events at any later time: see Run.Events of package kahn.
-// The constants of [Type] say what has happened, such as [NodeRetried]. The types of payloads are named by nouns, such as [Retry]; some
-// belong to several types of events.
+// The option kahn.OnEvent adds a sink to a run. Run.Events of package kahn lets a program read the events later. The constants of [Type] say what
+// has happened, such as [NodeRetried]. The types of payloads have nouns as names, such as [Retry]. Several types of events may have the same type
+// of payload.
 //
 // The names by task:
 //
@@ -30,14 +30,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Event is one fact about a run. The events of a run are in one total order: run.started comes first, and the event that ends the run
-// comes last. The events of a node are in the order in which they happened, and the end of a node comes before the events of other
-// nodes that follow from it.
+// Event reports one fact about a run. The events of a run have one total order: run.started is the first, and the event that ends the run
+// is the last. The events of a node are in the order in which they happened. The end of a node precedes the events of other nodes that follow from
+// this end.
 //
 // In JSON an event is an envelope with the keys eventId, sequence, type, runId, workflowId, timestamp, correlation and payload; the file
 // schema.json of this package describes it.
 type Event struct {
-	ID       uint64 // 1, 2, 3, ... without holes; 0 for a heartbeat, which is not kept
+	ID       uint64 // 1, 2, 3, ... without gaps; 0 for a heartbeat, which is not kept
 	Type     Type
 	RunID    string
 	Workflow string // the graph's Name
@@ -49,21 +49,21 @@ type Event struct {
 	// later event of the node is the node's previous event, not counting deltas and logs. The parent may date from an earlier process
 	// that performed the run.
 	Parent uint64
-	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id; inside a composite, the composite's path comes
-	// before it: "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L.
-	// Epoch is 1 at first, and grows by one with each redrive.
+	// Node, Path, Attempt, Tier and Epoch are set for node events. Path is the node's id; inside a composite, the composite's path comes before it:
+	// "S/x" is node x of sub-graph S, "M[2]" the third item of map M, and "L#1/x" node x in the first iteration of loop L. Epoch is 1 before the
+	// first redrive, and grows by one with each redrive.
 	Node    string
 	Path    string
 	Attempt int
 	Tier    int
 	Epoch   int
-	// Payload has the type that stands beside the constant of the event's Type, or is nil. A decoded event of an unknown type has a
-	// json.RawMessage as its Payload.
+	// Payload has the type that the comment of the event's Type names, or is nil. A decoded event of an unknown type has a json.RawMessage as its
+	// Payload.
 	Payload any
 }
 
-// String renders the event as one line without its time, for logs and tests. It shows user values that are lists, maps or structs only by
-// their types, and shortens other user values to about a kilobyte.
+// String renders the event as one line without its time, for logs and tests. Of user values that are lists, maps or structs it shows only the
+// types. It shortens other user values to about a kilobyte.
 func (e Event) String() string {
 	text := fmt.Sprintf("%d %s", e.ID, e.Type)
 	if e.Node != "" {
@@ -73,7 +73,7 @@ func (e Event) String() string {
 		text += fmt.Sprintf(" #%d", e.Attempt)
 	}
 	payload := e.Payload
-	switch p := payload.(type) { // a user value may contain itself, and package fmt would never return
+	switch p := payload.(type) { // a user value may contain itself, and package fmt would then not return
 	case nil:
 		return text
 	case Delta:
@@ -87,7 +87,7 @@ func (e Event) String() string {
 		}
 		payload = p
 	case Completion:
-		p.Output.Value = nil // Bytes has its length
+		p.Output.Value = nil // Bytes holds the length of the value
 		payload = p
 	case RunEnd:
 		p.Aggregation.Value = nil

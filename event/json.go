@@ -34,14 +34,14 @@ type correlationJSON struct {
 	Phase   string `json:"phase,omitempty"`
 }
 
-// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. Members that are written even when
-// they are empty have pointer types here.
+// payloadJSON is the union of all payloads in JSON. The type of the event decides which members exist. A member that is written even if it is
+// empty has a pointer type.
 type payloadJSON struct {
 	// node events
 	Node    string `json:"nodeId,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Attempt *int   `json:"attempt,omitempty"`
-	Tier    *int   `json:"tier,omitempty"` // also in wave events
+	Tier    *int   `json:"tier,omitempty"` // also a member of wave events
 	Epoch   int    `json:"epoch,omitempty"`
 
 	// run events
@@ -66,7 +66,7 @@ type payloadJSON struct {
 	Cancelling  bool               `json:"cancellation_requested,omitempty"`
 	Nodes       *[]string          `json:"nodeIds,omitempty"`
 
-	// members of single types
+	// members that only one type of event has
 	Wave         *int                    `json:"wave,omitempty"`
 	Cause        machine.CauseKind       `json:"cause,omitempty"`
 	Origins      *[]string               `json:"origins,omitempty"`
@@ -151,7 +151,7 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 	}
 	ns := math.Round(ms * float64(time.Millisecond))
 	switch {
-	case ns == math.MaxInt64: // the longest duration, which as a float64 is 1<<63
+	case ns == math.MaxInt64: // the longest duration, which is 1<<63 as a float64
 		*d = math.MaxInt64
 	case ns > math.MaxInt64 || ns <= math.MinInt64:
 		return fmt.Errorf("%w: %v ms", machine.ErrBadValue, ms)
@@ -171,8 +171,8 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	return e.marshal(func(w *writer, wave *int) { w.envelope(&e, phase, wave) })
 }
 
-// marshal encodes the event. The function envelope writes the part before the payload; its argument wave is the tier if the event has
-// one, else nil.
+// marshal encodes the event. `envelope` writes the part before the payload. Its argument `wave` is the tier if the event has one, and otherwise
+// nil.
 func (e *Event) marshal(envelope func(w *writer, wave *int)) ([]byte, error) {
 	w := writer{jsonwrite.Writer{Data: make([]byte, 0, 512)}}
 	if raw, ok := e.Payload.(json.RawMessage); ok {
@@ -297,9 +297,9 @@ func (p *payloadJSON) encode(e *Event) error {
 	return nil
 }
 
-// UnmarshalJSON decodes an envelope. Payloads get their types back, but errors in them keep only their text, and user values are decoded as
-// package json decodes into an any. The payload of an unknown event type stays a json.RawMessage. UnmarshalJSON returns an error if a
-// member does not fit its type; the error matches [machine.ErrBadValue] if the member is outside an enum.
+// UnmarshalJSON decodes an envelope. Payloads have their original types. But errors in payloads keep only their text, and user values have the
+// types that package json decodes into an any. The payload of an unknown event type becomes a json.RawMessage. UnmarshalJSON returns an error
+// if a member has the wrong type. The error matches [machine.ErrBadValue] if a value is outside its enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
 	if err := json.Unmarshal(data, &env); err != nil {
@@ -325,7 +325,7 @@ func (e *Event) unmarshal(payload json.RawMessage) error {
 			Tier    int    `json:"tier"`
 			Epoch   int    `json:"epoch"`
 		}
-		if json.Unmarshal(payload, &p) == nil { // an error shows that the payload is not from kahn
+		if json.Unmarshal(payload, &p) == nil { // an error shows that another program has written the payload
 			e.Node, e.Path, e.Attempt, e.Tier, e.Epoch = p.Node, p.Path, p.Attempt, p.Tier, p.Epoch
 		}
 		e.Payload = payload
@@ -444,7 +444,7 @@ func foreignJSON(v any) (data json.RawMessage) {
 // maxJSONDepth is the deepest nesting that package json reads.
 const maxJSONDepth = 10_000
 
-// A value is nested two levels deep in an event.
+// In the JSON of an event, a user value is two levels deep.
 var jsonOpen, jsonClose = []byte("[["), []byte("]]")
 
 func foreignValue(data json.RawMessage) (v any, err error) {
@@ -463,7 +463,7 @@ func listOf(names []string) *[]string {
 	return &names
 }
 
-// messageOf renders an error with bounded length. The text of a decoded error is bounded already.
+// messageOf renders an error with bounded length. The text of a decoded error is already bounded.
 func messageOf(err error) string {
 	if e, ok := err.(decodedError); ok {
 		return string(e)

@@ -31,7 +31,7 @@ func exampleEvents(t testing.TB) [][]byte {
 	return bytes.Split(bytes.TrimSpace(data), []byte("\n"))
 }
 
-// declaredTypes returns the event types that type.go declares, with the payload types in its comments.
+// declaredTypes returns the event types that type.go declares, with the payload types in their comments.
 func declaredTypes(t testing.TB) map[event.Type]string {
 	t.Helper()
 	file, err := goparser.ParseFile(token.NewFileSet(), "type.go", nil, goparser.ParseComments)
@@ -56,8 +56,8 @@ func declaredTypes(t testing.TB) map[event.Type]string {
 	return types
 }
 
-// TestEventExamples: every event type has an example, which decodes into the payload type that its constant names, and encodes to the same
-// text again.
+// TestEventExamples: every event type has an example. The example decodes into the payload type that the comment of the constant names, and
+// encodes to the same text.
 func TestEventExamples(t *testing.T) {
 	missing := declaredTypes(t)
 	if len(missing) < 20 {
@@ -100,7 +100,7 @@ func decoded(t testing.TB, data []byte) (v any) {
 	return v
 }
 
-// TestEventDecoding checks the decoded examples field by field, for the types with the most fields.
+// TestEventDecoding checks each field of the decoded examples, for the types with the most fields.
 func TestEventDecoding(t *testing.T) {
 	examples := map[event.Type]event.Event{}
 	for _, line := range exampleEvents(t) {
@@ -152,7 +152,7 @@ func TestEventDecoding(t *testing.T) {
 	}
 }
 
-// TestSkipReasonJSON: every skip reason is a member of the union, with exactly its own fields.
+// TestSkipReasonJSON: every skip reason is encoded with exactly the members of its kind.
 func TestSkipReasonJSON(t *testing.T) {
 	for _, row := range []struct {
 		reason event.SkipReason
@@ -190,7 +190,7 @@ type panics struct{}
 func (panics) MarshalJSON() ([]byte, error) { panic("MarshalJSON") }
 func (panics) Error() string                { panic("Error") }
 
-// TestEventsOfForeignMatter: values and errors of user code cannot keep an event from being encoded.
+// TestEventsOfForeignMatter: an event can be encoded with any values and errors of user code.
 func TestEventsOfForeignMatter(t *testing.T) {
 	cyclic := map[string]any{}
 	cyclic["self"] = cyclic
@@ -249,7 +249,7 @@ func TestUnknownEvents(t *testing.T) {
 	}
 }
 
-// TestEventsWithHostileValues: values that steps emit may contain themselves, or be deeper than package json reads.
+// TestEventsWithHostileValues: values that steps emit may contain themselves, or be nested deeper than package json can read.
 func TestEventsWithHostileValues(t *testing.T) {
 	self, list, deep := map[string]any{}, []any{nil}, any("bottom")
 	self["self"], list[0] = self, list
@@ -271,7 +271,7 @@ func TestEventsWithHostileValues(t *testing.T) {
 			}
 		}
 	}
-	for levels := range 5 { // fewer than 10,000: one of these levels reaches the bound
+	for levels := range 5 { // the value has slightly fewer than 10,000 levels; one of these depths reaches the bound
 		data, err := json.Marshal(event.Event{Type: event.NodeDelta, Node: "a", Payload: event.Delta{Chunk: deep}})
 		if err != nil || !json.Valid(data) {
 			t.Errorf("%d levels less: %v", levels, err)
@@ -291,7 +291,7 @@ func FuzzEventJSON(f *testing.F) {
 		}
 		first, err := json.Marshal(e)
 		if err != nil {
-			return // the year cannot be expressed in RFC 3339
+			return // RFC 3339 cannot express the year
 		}
 		if err := json.Unmarshal(first, &again); err != nil {
 			t.Fatalf("%s: %v", first, err)

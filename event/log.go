@@ -29,7 +29,7 @@ func levelOf(e *Event) slog.Level {
 		case e.Type == NodeCompensated:
 			return slog.LevelError
 		default:
-			return slog.LevelWarn // the compensation is attempted again: a warning, as for node.retried
+			return slog.LevelWarn // the previous attempt to compensate failed, so log a warning, as for node.retried
 		}
 	}
 	return levels[e.Type]
@@ -41,10 +41,10 @@ func levelOf(e *Event) slog.Level {
 // An event at a level that the logger's handler does not enable costs next to nothing.
 //
 // The names of the attributes are stable: run_id, trace_id, event_id and, if the graph has a name, workflow. Events of a node also have
-// node (its path), attempt and tier. The attributes of single types of events, such as error and duration, are present if the event has
-// them and they are not empty; docs/production.md lists them.
+// node (its path), attempt and tier. Some types of events have further attributes, such as error and duration, which are omitted if
+// they are empty; docs/production.md lists them.
 //
-// Each function in more is called with the event, and returns additional attributes. The option kahn.LogTo adds kind and label.
+// Each function in `more` is called with the event, and returns additional attributes. The option kahn.LogTo adds kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()

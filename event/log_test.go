@@ -23,7 +23,7 @@ func textLogger(out *bytes.Buffer, level slog.Level) *slog.Logger {
 	}}))
 }
 
-// TestLogOfAllTypes: every event type has a level, and is logged whatever its payload is.
+// TestLogOfAllTypes: every event type has a level, and is logged with any payload.
 func TestLogOfAllTypes(t *testing.T) {
 	var out bytes.Buffer
 	sink := event.LogTo(textLogger(&out, slog.LevelDebug))
@@ -44,7 +44,7 @@ func TestLogOfAllTypes(t *testing.T) {
 	}
 }
 
-// TestLogOfCompensations: a compensation that fails is logged as an error, another attempt as a warning, and both with their error.
+// TestLogOfCompensations: a failed compensation is logged as an error, and another attempt as a warning. Both records contain the error.
 func TestLogOfCompensations(t *testing.T) {
 	var out bytes.Buffer
 	sink := event.LogTo(textLogger(&out, slog.LevelDebug))
@@ -77,7 +77,7 @@ func ExampleLogTo() {
 		}
 		return a
 	}}))
-	sink := event.LogTo(logger) // kahn.OnEvent(sink) makes it log the events of a run
+	sink := event.LogTo(logger) // with kahn.OnEvent(sink) a run logs its events
 	sink(event.Event{ID: 1, Type: event.RunStarted, RunID: "1", Payload: event.Start{TotalNodes: 1}})
 	sink(event.Event{ID: 4, Type: event.NodeLog, RunID: "1", Node: "greet", Path: "greet", Attempt: 1, Payload: event.LogRecord{Message: "hello"}})
 	sink(event.Event{ID: 5, Type: event.NodeCompleted, RunID: "1", Node: "greet", Path: "greet", Attempt: 1, Payload: event.Completion{Duration: time.Second}})
@@ -89,7 +89,7 @@ func ExampleLogTo() {
 	// level=INFO msg=run.completed run_id=1 event_id=6 status=completed total=1
 }
 
-// stdout writes to the os.Stdout of the time when the example runs.
+// stdout is a writer that writes to os.Stdout as it is when the example runs.
 type stdout struct{}
 
 func (stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }

@@ -2,23 +2,23 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry says why a failed node was not attempted again. If several reasons apply, the NoRetry is the first of them in the order
+// NoRetry is the reason why a failed node was not attempted again. If several reasons apply, NoRetry is the first of them in the order
 // below.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.
 const (
 	_                NoRetry = iota
-	NoRetryAbandoned         // an attempt, of the node or inside it, ignored the end of its context: another attempt would overlap with it
+	NoRetryAbandoned         // an attempt of the node, or of a node inside it, ignored the end of its context, so another attempt would overlap with it
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error was marked by kahn.Permanent or kahn.AbortRun
 	NoRetryStopping          // the node or the run is being stopped
 	NoRetryUnstarted         // the node failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
-	NoRetryNoPolicy          // there is no policy, or it allows a single attempt
+	NoRetryNoPolicy          // the node has no policy, or its policy allows only one attempt
 	NoRetryCause             // the policy does not retry the cause, or the cause cannot be retried
-	NoRetryAttempts          // it was the policy's last attempt
-	NoRetryHint              // the error asks for a wait longer than MaxRetryAfter
-	NoRetryDeadline          // the wait could not end before the node's overall timeout or the run's
+	NoRetryAttempts          // this was the policy's last attempt
+	NoRetryHint              // the error demands a delay longer than MaxRetryAfter
+	NoRetryDeadline          // the delay would end after the overall timeout of the node or the timeout of the run
 
 	noRetryCount
 )

@@ -2,7 +2,7 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// Phase says which side of a step is checked.
+// Phase determines which values of a step are checked.
 type Phase uint8
 
 // The phases.

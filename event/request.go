@@ -5,13 +5,12 @@ import (
 	"strings"
 )
 
-// Request says who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package kahn. The two
-// texts are for display and logs, and change nothing else. Each text is shortened to about a kilobyte, and kept in the Result, in
-// events, in snapshots and in stores.
+// Request names who requests a stop or a redrive of a run, and the reason: see Run.Cancel, Run.AbortAll and Redrive of package kahn. The two
+// texts are only for display and logs. Each text is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
 type Request struct {
-	// Actor names the person or program that asks.
+	// Actor names the person or program that makes the request.
 	Actor string `json:"actor,omitempty"`
-	// Reason is why the actor asks.
+	// Reason is why the actor makes the request.
 	Reason string `json:"reason,omitempty"`
 }
 

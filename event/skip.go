@@ -8,18 +8,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// SkipReason says why a node was skipped. The kind decides which fields are set. In JSON a SkipReason is an object with the member
+// SkipReason is the reason why a node was skipped. The kind determines which fields are set. In JSON a SkipReason is an object with the member
 // "kind" and the members of this kind; the comments of the fields give their names.
 type SkipReason struct {
 	Kind machine.SkipKind
-	// For condition_branch, Node is the condition; its JSON name is conditionNodeId. For upstream_skipped, parent_failure and
-	// null_propagation, Node is the source, or empty if no edge feeds the port; its JSON name is sourceNodeId. For superseded, Node is the
-	// successor that was decided without the skipped node; its JSON name is "by".
+	// For condition_branch, Node is the condition; its JSON name is conditionNodeId. For upstream_skipped, parent_failure and null_propagation,
+	// Node is the source, or empty if no edge feeds the port; its JSON name is sourceNodeId. For superseded, Node is the successor whose join was
+	// decided without the skipped node; its JSON name is "by".
 	Node string
 	// Label is, for condition_branch, the label of the edge that was not taken; it is empty for a catch edge, which waits for a
 	// failure. Its JSON name is label.
 	Label string
-	// Answer is, for condition_branch, what the condition answered: its labels, separated by ", ", or if there are none, the answer as
+	// Answer is, for condition_branch, the answer of the condition: its labels, separated by ", ". If it has no labels, Answer is the answer as
 	// text, shortened to about a kilobyte. Answer is empty if the condition failed, or for a catch edge. Its JSON name is answer.
 	Answer string
 	// Port is, for null_propagation, the required port without a value. Its JSON name is portId.
@@ -32,7 +32,7 @@ type SkipReason struct {
 	Message string
 }
 
-// skipJSON is the JSON form of a SkipReason. Each kind has exactly its own members, even if they are empty.
+// skipJSON is the JSON form of a SkipReason. Each kind has exactly its own members, which are written even if they are empty.
 type skipJSON struct {
 	Kind       machine.SkipKind `json:"kind"`
 	Condition  *string          `json:"conditionNodeId,omitempty"`

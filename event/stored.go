@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// storedJSON is the JSON form of an Event in a store. It lacks the id and the values that all events of a run share: the store has
-// columns for them.
+// storedJSON is the JSON form of an Event in a store. It lacks the id and the values that all events of a run share, since the store has columns
+// for them.
 type storedJSON struct {
 	Type    Type            `json:"type"`
 	Time    time.Time       `json:"timestamp"`
-	TraceID string          `json:"traceId,omitempty"` // omitted if it is the function TraceID's result for the run
+	TraceID string          `json:"traceId,omitempty"` // omitted if it equals TraceID(run)
 	Parent  uint64          `json:"parentEventId,omitempty"`
 	Payload json.RawMessage `json:"payload"`
 }
 
-// MarshalStored encodes the event for a store, see kahn.StoreEvents: like MarshalJSON, with the same payload, but without the run, the
+// MarshalStored encodes the event for a store, see kahn.StoreEvents. The result is like the result of MarshalJSON, but without the run, the
 // workflow and the id.
 func (e Event) MarshalStored() ([]byte, error) {
 	return e.marshal(func(w *writer, _ *int) {
@@ -33,8 +33,7 @@ func (e Event) MarshalStored() ([]byte, error) {
 	})
 }
 
-// UnmarshalStored decodes what MarshalStored has written for the event with the given id of a run. It decodes the payload like
-// UnmarshalJSON.
+// UnmarshalStored decodes the result of MarshalStored. run, workflow and id complete the event. It decodes the payload like UnmarshalJSON.
 func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err error) {
 	var env storedJSON
 	if err := json.Unmarshal(data, &env); err != nil {
@@ -50,8 +49,8 @@ func UnmarshalStored(run, workflow string, id uint64, data []byte) (e Event, err
 	return e, nil
 }
 
-// TraceID returns the trace id of a run if the host has given none: the run's id in the form of a W3C trace id. For a UUID it is the UUID's
-// digits, for any other id a hash.
+// TraceID returns the trace id of a run for which the host has set none, in the form of a W3C trace id. If the run's id is a UUID, the trace id
+// has the UUID's digits. Otherwise it is a hash of the id.
 func TraceID(run string) string {
 	trace := strings.ReplaceAll(run, "-", "")
 	if raw, err := hex.DecodeString(trace); err != nil || len(raw) != 16 {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestStoredForm: every example event comes back from its stored form, which holds neither the run nor the id.
+// TestStoredForm: every example event can be decoded from its stored form, which contains neither the run nor the id.
 func TestStoredForm(t *testing.T) {
 	t.Parallel()
 	for _, line := range exampleEvents(t) {

@@ -14,17 +14,18 @@ type ExecutionTag struct {
 	Metadata map[string]any `json:"metadata"`
 }
 
-// tagCauses are the causes that have other names in tags.
+// tagCauses maps the causes that have other names in tags to these names.
 var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }
 
-// suspendedTag is the tag of node.suspended. Other engines call that event node_waiting, but a tag uses kahn's name of the node's status.
+// suspendedTag is the tag of node.suspended. Other engines call this event node_waiting, but a tag uses kahn's name for the status of the
+// node.
 const suspendedTag = "node_suspended"
 
 // ExecutionTag converts the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated,
-// timed_out, node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled, which also stands for an aborted
-// node. ok is false for other types of event. Metadata holds numbers, strings and slices of strings.
+// timed_out, node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled. An aborted node has the tag
+// node_cancelled, too. ok is false for other types of event. Metadata holds numbers, strings and slices of strings.
 func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
 	tag = ExecutionTag{RunID: e.RunID, Node: e.Node, Tag: e.Type.EngineName(), Metadata: map[string]any{}}
 	switch p := e.Payload.(type) {

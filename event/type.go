@@ -40,8 +40,7 @@ const (
 	NodeSkipped       Type = "node.skipped"       // Skip
 )
 
-// engineNames are the names that other workflow engines use for the types. The first name is what EngineName returns; ParseType accepts all
-// of them.
+// engineNames are the names that other workflow engines use for the types. EngineName returns the first name; ParseType accepts all names.
 var engineNames = map[Type][]string{
 	RunStarted:        {"run_started", "workflow_started", "playbook_started"},
 	RunStatusChanged:  {"run_status_changed"},
@@ -98,7 +97,7 @@ func (t Type) EngineName() string {
 }
 
 // ParseType returns the type with this name: its own name, its [Type.EngineName], or another spelling that engines use, such as node_start
-// or step.exit. It reads execution_complete, the end of a run in any status, as run.completed.
+// or step.exit. Other engines end a run in any status with execution_complete; ParseType returns RunCompleted for this name.
 func ParseType(name string) (t Type, ok bool) {
 	t, ok = typesByName[name]
 	return t, ok

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// TestCheck: a text that names a node or an input that it cannot see is a problem of the graph.
+// TestCheck: Compile reports a text that names a node or an input that it cannot see.
 func TestCheck(t *testing.T) {
 	for text, problem := range map[string]string{
 		`$nodes.A.output.x > 1`:                             ``,
@@ -54,8 +54,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// An expression that fails whatever the values are is a problem of the graph: an operand has a kind that the operator or the function does
-// not accept. A status is a text, and as a truth value always true.
+// Compile reports an expression that must fail whatever its values are: the operator or the function does not accept an operand of that kind. A
+// status is a text, so it is always true as a truth value.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	for text, problem := range map[string]string{
@@ -146,7 +146,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// If Check rejects an expression because of kinds, it fails for all values of these kinds, and the values do not matter.
+// If Check rejects an expression because of the kinds of its values, the expression must fail for all values of these kinds.
 func TestKindsDecide(t *testing.T) {
 	t.Parallel()
 	values := map[string][]string{
@@ -193,8 +193,8 @@ func TestKindsDecide(t *testing.T) {
 	require.Greater(t, refused, 1000)
 }
 
-// TestLenientGuards: a guard that names a node or an input that it cannot see is a warning of each run, at any depth. The
-// GuardErr of its node lists the alternatives.
+// TestLenientGuards: if a guard names a node or an input that it cannot see, the Result of each run has a warning, even if the guard is in a sub-graph. The GuardErr of its node
+// lists the alternatives.
 func TestLenientGuards(t *testing.T) {
 	inner := func(text string) *kahn.Graph {
 		g := new(kahn.Graph).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "B", After: []string{"fetch"}, WhenExpr: text})

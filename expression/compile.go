@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The parser is expr-lang's, but the compiler and the virtual machine are not. expr-lang's machine cannot be interrupted, rounds an
-// int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a missing path from a path
-// to null. This file replaces expr-lang's compiler and machine.
+// The parser is expr-lang's, but the compiler and the virtual machine are not. expr-lang's machine cannot be interrupted, rounds an int64 that
+// it compares with a float64, and calls methods of values. It also does not distinguish a missing path from a path to null. This file replaces
+// expr-lang's compiler and machine.
 
 // part is a compiled part of an expression.
 type part func(*evaluation) (any, error)
@@ -24,7 +24,7 @@ type compiler struct {
 	source  file.Source
 	words   map[int]string // the names that asCalls has changed, by their positions
 	parts   int
-	hoping  int      // how many calls of exists surround the present syntax node; in a call of exists, a path may name nodes and members that do not exist
+	hoping  int      // how many calls of exists surround the current syntax node; within exists, a path may name nodes and members that do not exist
 	nodes   []string // nodes that the text names outside calls of exists
 	inputs  []string // inputs that the text names
 	reads   []string // nodes whose output the text names outside calls of exists
@@ -40,8 +40,8 @@ func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 
-// compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one shared b. So a
-// part counts again at each visit: otherwise a text within the limit could take exponential time, by nested comparisons.
+// compile turns a node of the syntax tree into a part. The nodes may be shared: a < b < c is a < b && b < c with one b. So a part counts against
+// the limit at each visit. Otherwise nested comparisons could make a text within the limit take exponential time.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)
@@ -481,7 +481,7 @@ func noMember(path ast.Node) error {
 	return fmt.Errorf("%w: %.200s", errMember, strings.Join(names, ""))
 }
 
-// namespace translates the beginning of a path. The function take returns the next member of the path.
+// namespace translates the beginning of a path. The function "take" returns the next member of the path.
 func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode) (part, error) {
 	name := strings.TrimPrefix(n.Value, "$")
 	translate, ok := namespaces[name]
@@ -517,8 +517,8 @@ func insteadOf(word string) string {
 	return end
 }
 
-// namespaces translate the beginnings of paths. The function literal returns the next member, which must be a name; errors use the
-// argument what as the noun for this name.
+// namespaces translate the beginnings of paths. The function "literal" returns the next member, which must be a name; its errors call this name
+// by the argument "what".
 var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
 	"nodes":  (*compiler).ofNode,
 	"inputs": (*compiler).ofInput,

@@ -172,7 +172,7 @@ var functions = map[string]function{
 	"max":   {1, maxParts, extreme(func(c int) bool { return c > 0 })},
 }
 
-// results has the kinds of results, for functions that always return the same kind.
+// results maps a function to the kind of its result, if the kind is always the same.
 var results = map[string]string{
 	"len": "number", "int": "number", "float": "number", "abs": "number", "floor": "number", "ceil": "number", "round": "number",
 	"contains": "bool", "startsWith": "bool", "endsWith": "bool", "split": "list",
@@ -320,8 +320,8 @@ func fraction(e *evaluation, v any) (any, error) {
 	return float(n), nil
 }
 
-// rounding returns a function that leaves integers as they are and rounds other numbers: to an integer if it fits 64
-// bits.
+// rounding returns a function that leaves integers as they are and rounds other numbers. A rounded number becomes an int64 if it fits
+// into one.
 func rounding(round func(float64) float64) func(*evaluation, []any) (any, error) {
 	return func(_ *evaluation, args []any) (any, error) {
 		n, ok := number(args[0])
@@ -340,7 +340,7 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 }
 
 // extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that is its only
-// argument. The function before is called with the result of comparing an argument with the best argument so far, and reports whether
+// argument. The function "before" is called with the result of comparing an argument with the best argument so far, and reports whether
 // the argument is better.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
@@ -379,8 +379,8 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 // wordOperators are functions that the parser treats as operators.
 var wordOperators = []string{"contains", "startsWith", "endsWith"}
 
-// asCalls finds word operators that are written as calls, such as contains(x, y). It capitalizes their first letters, so that the
-// parser does not take them for operators. Positions do not change. The map words has the names by their positions in characters.
+// asCalls finds word operators that are written as calls, such as contains(x, y). It capitalizes their first letters, so that the parser
+// does not take them for operators. Positions do not change. The map "words" has the original names by their positions in characters.
 func asCalls(s string) (changed string, words map[int]string) {
 	b := []byte(s)
 	words = map[int]string{}

@@ -93,7 +93,7 @@ func TestComputing(t *testing.T) {
 	}
 }
 
-// An impossible computation is a type error that names the function.
+// A function with an impossible argument returns a type error that names the function.
 func TestComputingWrongTypes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -175,8 +175,7 @@ func TestCostOfTexts(t *testing.T) {
 	require.ErrorIs(t, err, ErrLimit)
 }
 
-// A text that cannot be parsed is rejected with a message about its content: a bracket without its partner, or the unexpected
-// token.
+// If a text cannot be parsed, the message names its mistake: a bracket without its partner, or the unexpected token.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -199,7 +198,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// An operator of another language, or a word that is not a path, is rejected with its equivalent here.
+// For an operator of another language, or a word that cannot begin a path, the message says what to write instead.
 func TestMends(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -241,7 +240,7 @@ func TestMends(t *testing.T) {
 	}
 }
 
-// Messages of the parser are replaced by this package's, with the fix; each replacement is needed.
+// This package replaces the parser's messages by its own, which say how to fix the text. Each replacement is needed.
 func TestSayings(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -288,7 +287,7 @@ func TestSayings(t *testing.T) {
 			used[s.says] = used[s.says] || strings.HasSuffix(want, s.says) || strings.Contains(s.says, "$1")
 		}
 	}
-	const unreached = "compilation failed: expression exceeds maximum allowed nodes" // a text of maxText bytes has fewer
+	const unreached = "compilation failed: expression exceeds maximum allowed nodes" // a text of maxText bytes has fewer nodes
 	for _, s := range sayings {
 		require.True(t, used[s.says] || s.said.MatchString(unreached), "no text for %s", s.says)
 	}
@@ -296,7 +295,7 @@ func TestSayings(t *testing.T) {
 	require.EqualError(t, refusal("a", nil, &SyntaxError{1, 1, "something new"}), "1:1: the text cannot be read from here on: something new")
 }
 
-// The characters to trim are scanned once, however many there are, since a context cannot interrupt a single call.
+// trim scans the characters to trim only once, since a context cannot interrupt a single call.
 func TestCostOfTrim(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("é", 350_000)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// A graph that is pure data: a guard and a condition are texts.
+// A graph can be pure data: here a guard and a condition are texts.
 func Example() {
 	g := kahn.Graph{Evaluator: expression.Evaluator{}, StrictGuards: true}
 	g.Add(
@@ -34,7 +34,7 @@ func Example() {
 	// skipped   merge
 }
 
-// A text that cannot be read is found before anything runs.
+// Parse reports a text that it cannot read, before anything runs.
 func ExampleEvaluator_Parse() {
 	_, err := expression.Evaluator{}.Parse("nodes.open-pr.status == 'completed'")
 	fmt.Println(err)

@@ -1,4 +1,4 @@
-// Package expression evaluates guards and conditions that are texts, such as those of a graph that was read from a document:
+// Package expression evaluates guards and conditions that are texts, for example in a graph that was read from a document:
 //
 //	g.Evaluator = expression.Evaluator{}
 //	g.StrictGuards = true // Compile reports texts that cannot be read or name nodes that they cannot see
@@ -24,7 +24,7 @@
 //	{"total": a + b}        a map
 //	exists(path)            whether there is such a path
 //	len(x)                  the length of a text, list or map
-//	contains(x, y)          whether the text x has the part y, the list the member, the map the key; also x contains y
+//	contains(x, y)          whether the text x has the part y, the list x the member y, or the map x the key y; also x contains y
 //	startsWith(x, y)        whether the text x begins with y; also x startsWith y
 //	endsWith(x, y)          whether the text x ends with y; also x endsWith y
 //	lower(x), upper(x)      a text in lower or upper case
@@ -32,11 +32,11 @@
 //	split(x, y), join(x, y) a list of the parts of the text x between y, and the text of a list with y between its members
 //	replace(x, y, z)        the text x with z for every y
 //	string(x)               a number or a boolean as text
-//	int(x)                  the integer of 64 bits that a text is, or a number without its fraction; an error beyond 64 bits
+//	int(x)                  a text as an integer, or a number without its fraction; an error if the integer does not fit 64 bits
 //	float(x)                a text or a number as a floating-point number
 //	abs(x)                  a number without its sign
 //	floor(x), ceil(x)       a number rounded down or up: an integer if it has 64 bits, and otherwise a floating-point number
-//	round(x)                a number rounded to the nearest, as floor(x) is
+//	round(x)                a number rounded to the nearest integer; the result has the type of floor(x)
 //	min(x, ...), max(x, ...) the least and the greatest of numbers or texts, or of the members of a list
 //
 // The dollar signs are optional, and any part may be in double braces, as in a template: {{ nodes.classify.output.needsPr }} && {{
@@ -44,16 +44,15 @@
 //
 // # Values
 //
-// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names another node outside a call
-// of exists, the error matches [kahn.ErrNotAncestor]; if it names another input, [kahn.ErrUnknownInput]. A path leads through maps with
-// keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs, by their JSON names or
-// by their Go names in any case. Methods are never called. A path that ends in null has a value. If a path does not exist, the error
-// matches [kahn.ErrNoValue]; for a guard, the GuardErrors decide what follows. The output of a node that has not completed does not
-// exist.
+// An expression sees only ancestors and, if the graph declares inputs, only the declared inputs. If it names another node outside a call of
+// exists, the error matches [kahn.ErrNotAncestor]. If it names another input, the error matches [kahn.ErrUnknownInput]. A path leads through
+// maps with keys of any string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs. Fields have their
+// JSON names, or their Go names in any case. Methods are never called. A path that ends in null has a value. If a path does not exist, the error
+// matches [kahn.ErrNoValue]; for a guard, the GuardErrors decide what follows. The output of a node that has not completed does not exist.
 //
-// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If it names neither the
-// status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path:
-// see [kahn.View.Unread]. A call exists(path) counts as naming the status of that node; len(path) does not.
+// A condition, or the test of a loop, may name the output of a node that failed, was aborted or was cancelled. If the expression names neither
+// the status nor the error of that node, it fails with an error that matches [kahn.ErrUnreadFailure]. It fails even if && or || would skip that
+// path: see [kahn.View.Unread]. A call exists(path) counts as naming the status of that node; len(path) does not.
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists
@@ -67,10 +66,10 @@
 //
 // # Limits
 //
-// A text may have 4,096 bytes and about a thousand parts. There are no loops, and the host cannot add functions. An evaluation may take
-// 100,000 steps: one for each part and each member that it reads, and one for each 16 bytes of a json.RawMessage that it decodes, or of a
-// text that a function reads or makes. It stops when its context ends, which it checks every 256 steps. Compared values may be 100 levels
-// deep. Beyond a limit the error matches [ErrLimit].
+// A text may have 4,096 bytes and about a thousand parts. There are no loops, and the host cannot add functions. An evaluation may take 100,000
+// steps. A step is spent for each part of the text and each member that the evaluation reads, for each 16 bytes of a json.RawMessage that it
+// decodes, and for each 16 bytes of a text that a function reads or makes. The evaluation stops when its context ends, which it checks every 256
+// steps. Compared values may be 100 levels deep. Beyond a limit the error matches [ErrLimit].
 package expression
 
 import (
@@ -104,7 +103,7 @@ type SyntaxError struct {
 	Message      string
 }
 
-// Error names the place.
+// Error returns the place and the message.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
 
 // notUTF8 returns the error of a text with a byte that belongs to no character.

@@ -182,7 +182,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// A path without a value is named, in a form that can be copied, whatever it was computed from.
+// The error for a missing path names the path, in a form that can be copied into an expression.
 func TestMissingPathIsNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -200,7 +200,7 @@ func TestMissingPathIsNamed(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestProblems: an expression without a value returns an error of the right kind, and a guard's policy applies to it.
+// TestProblems: an expression without a value returns the right kind of error, and the guard's policy for errors applies.
 func TestProblems(t *testing.T) {
 	self := []any{nil}
 	self[0] = self
@@ -250,7 +250,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestSyntax: text outside the language is rejected, with its place.
+// TestSyntax: Parse rejects text outside the language, and the error has its place.
 func TestSyntax(t *testing.T) {
 	for text, place := range map[string]string{
 		"(((":                           "1:",
@@ -306,10 +306,10 @@ func TestSyntax(t *testing.T) {
 	}
 }
 
-// TestLimits: hostile texts are rejected or evaluated quickly and in bounded space.
+// TestLimits: malicious texts are rejected, or evaluated quickly and with little memory.
 func TestLimits(t *testing.T) {
 	nested := "1"
-	for range 40 { // each level has its middle operand twice: 2^40 comparisons
+	for range 40 { // each level evaluates its middle operand twice, which makes 2^40 comparisons
 		nested = "1 < (" + nested + ") < 1"
 	}
 	for name, text := range map[string]string{
@@ -338,7 +338,7 @@ func TestLimits(t *testing.T) {
 	require.NotNil(t, e)
 }
 
-// TestDeadline: an evaluation stops when its context has ended.
+// TestDeadline: an evaluation stops soon after its context has ended.
 func TestDeadline(t *testing.T) {
 	e, err := Evaluator{}.Parse("1 in $nodes.A.output")
 	require.NoError(t, err)
@@ -384,7 +384,7 @@ func TestNoMethodIsCalled(t *testing.T) {
 	}
 }
 
-// The scenarios of the conformance list, as texts.
+// TestScenarios runs the scenarios of the conformance list with texts as guards.
 func TestScenarios(t *testing.T) {
 	for _, row := range []struct {
 		name   string

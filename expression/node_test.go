@@ -12,7 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// Nodes of kind expression and assignment compute values. They are not boundaries: a failed input blocks them like a step.
+// Nodes of kind expression and assignment compute values. A failed predecessor blocks such a node, as it blocks a step; it
+// would not block a condition.
 func TestNodesThatCompute(t *testing.T) {
 	t.Parallel()
 	document := []byte(`{"version": 1, "strict_guards": true, "nodes": [

@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// A saying maps a message of the parser to this package's message. In the field says, $1 stands for the group of the pattern in the field
-// said.
+// A saying maps the parser's messages that match the pattern `said` to this package's message `says`. In `says`, $1 stands for the text that
+// the first group of the pattern matches.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -67,7 +67,7 @@ func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	return refused
 }
 
-// unexpected describes a token that cannot be where it is: what is missing before it, or what to write instead.
+// unexpected returns the message for an unexpected token: it says what is missing before the token, or what to write instead.
 func (e *SyntaxError) unexpected(text, kind, name string) string {
 	before, _ := e.around(text)
 	switch {
@@ -111,7 +111,7 @@ func (e *SyntaxError) around(text string) (before, after string) {
 	return strings.Join(lines[:e.Line-1], "") + string(line[:at]), string(line[at:])
 }
 
-// isUnfinished reports whether an operator lacks its second half: a single bar, which other languages use for "or", or a question mark
+// isUnfinished reports whether an operator lacks its second half. This is a single bar, which other languages use for "or", or a question mark
 // without a second branch. If so, it changes the error to describe that operator.
 func (e *SyntaxError) isUnfinished(text string) bool {
 	before, after := e.around(text)

@@ -323,7 +323,7 @@ func (e *evaluation) equalLists(r, s reflect.Value, depth int) (bool, error) {
 	return true, nil
 }
 
-// equalMaps compares members in map order, which only affects which of several errors it returns.
+// equalMaps compares the members of two maps. Map iteration order affects only which of several errors equalMaps returns.
 func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 	if r.Len() != s.Len() {
 		return false, nil

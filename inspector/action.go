@@ -29,14 +29,14 @@ type (
 	signalBody struct {
 		// Value is the answer: any JSON.
 		Value json.RawMessage `json:"value"`
-		// Comment is kept with the answer.
+		// Comment is stored with the answer.
 		Comment string `json:"comment,omitempty"`
 	}
 	redriveBody struct {
 		// Nodes are the nodes at which the redrive begins; empty means all nodes that failed, were aborted or were cancelled.
 		Nodes  []string `json:"nodes,omitempty"`
 		Reason string   `json:"reason,omitempty"`
-		// DespiteHandlers also repeats failures that nodes have handled, for example by a refund.
+		// If DespiteHandlers is set, the redrive repeats even failures that nodes have handled, for example by a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
 		// If Compensations is set, no node runs again: "repeat" repeats failed compensations, and "by_hand" says that an operator has
 		// undone the nodes' effects by hand. Then Nodes lists the nodes with these compensations; empty means all nodes whose
@@ -49,7 +49,7 @@ type (
 	}
 )
 
-// undoMode says how failed compensations are resolved.
+// undoMode says how a redrive resolves failed compensations.
 type undoMode string
 
 const (
@@ -83,7 +83,7 @@ type redriveReply struct {
 
 var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requested"}
 
-// reasonBytes bounds a reason, a comment or the name of an actor; longer texts are cut.
+// reasonBytes is the maximum length of a reason, a comment or the name of an actor; longer texts are cut.
 const reasonBytes = 1_000
 
 // write performs an action at most once for each idempotency key, and writes an audit record of it.
@@ -121,8 +121,8 @@ func (c *call) write() error {
 	return c.answer(kept)
 }
 
-// accept reads the request for an action. It returns the request's key and the entry for the response under that key. first means
-// that the key is new.
+// accept reads the request for an action. It returns the request's idempotency key, and the entry for the response under this key.
+// first means that the key is new.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err
@@ -140,7 +140,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 		return "", nil, false, err
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // with a kept response do not look for the run: it may no longer be known
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // a request with a kept response does not need the run, which may be unknown by now
 		if err := c.findRun(); err != nil {
 			return "", nil, false, err
 		}
@@ -184,7 +184,7 @@ func (c *call) faultOf(err error) *fault {
 		return &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "a function of the service has panicked"}
 	}
 	f := faultOf(err)
-	if own := (*fault)(nil); !errors.As(err, &own) { // hide the text: a function of the host may have written it, even if the error wraps a known one
+	if own := (*fault)(nil); !errors.As(err, &own) { // hide the text: a function of the host may have written it, even if the error wraps an error of package kahn
 		if f.Message = c.shownError("", err); f.Message == "" {
 			f.Message = text(refusalOf(err).match)
 		}
@@ -417,8 +417,8 @@ func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 
 var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
 
-// decisionID returns the id of an answer or of a posted request. A request that repeats an action with its key has the same id, so the
-// action counts once, also if the run has continued in another process meanwhile.
+// decisionID returns the id of an answer or of a posted request. A repeated request with the same Idempotency-Key gets the same id,
+// so its action counts once, even if the run has continued in another process meanwhile.
 func (c *call) decisionID() string {
 	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
 	return "inspector-" + hex.EncodeToString(sum[:16])
@@ -429,7 +429,7 @@ var (
 	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
 )
 
-// going returns an error if the run has ended, so that the action is impossible.
+// going returns an error if the run has ended, which makes the action impossible.
 func (c *call) going() error {
 	if over(c.target) {
 		return errEnded
@@ -548,8 +548,8 @@ func (c *call) redrive() (any, error) {
 	return reply, nil
 }
 
-// redriveStored redrives an ended run of the store: in this process if it can perform the run, and otherwise by a request that it posts
-// to the store.
+// redriveStored redrives an ended run of the store. If this process can perform the run, it redrives the run here. Otherwise it posts a
+// request to the store.
 func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes []kahn.Option) (status string, err error) {
 	perform := func() error {
 		_, err := c.goOn(s, append(slices.Clip(modes), kahn.Redrive(nil, nodes, q))...)

@@ -16,7 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The bundle is small, every file of it is served, and the page has no inline script or style, which the policy would block.
+// The bundle is small, and the handler serves all its files. The page has no inline script or style, which its content security policy would
+// block.
 func TestBundle(t *testing.T) {
 	t.Parallel()
 	h := Handler(free(Options{Runner: &kahn.Runner{}}))

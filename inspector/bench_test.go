@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// busyRun performs a run of 10,000 steps that each take 1 ms, with pages open on it, and returns how long it took.
+// busyRun performs a run of 10,000 steps of 1 ms each, while a number of pages show the run, and returns how long the run took.
 func busyRun(t testing.TB, pages int) time.Duration {
 	g := layered("busy", 100, 100, func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil })
 	rn := &kahn.Runner{}
@@ -42,8 +42,8 @@ func BenchmarkPages(b *testing.B) {
 	}
 }
 
-// TestPagesCostLittle: the handler's work for open pages on a busy run, in events read and rows made, does not depend on the number of
-// pages, and is small for each step. BenchmarkPages measures the time.
+// TestPagesCostLittle counts the events read and the rows made for open pages on a busy run. Both counts are small for each step, and do not
+// depend on the number of pages. BenchmarkPages measures the time.
 func TestPagesCostLittle(t *testing.T) {
 	t.Parallel()
 	const nodes = 30 * 100
@@ -62,7 +62,7 @@ func TestPagesCostLittle(t *testing.T) {
 			res, err := run.Wait()
 			require.NoError(t, err)
 			require.Equal(t, nodes, res.Count(kahn.Completed))
-			time.Sleep(time.Second) // the last messages
+			time.Sleep(time.Second) // wait for the last messages
 			for _, p := range tabs {
 				p.close()
 			}

@@ -10,22 +10,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A service mounts the page beside its own handlers. Without Authorize and Token, the page asks for a token that is
-// in the service's log.
+// A service mounts the page beside its own handlers. Without Authorize and Token, the page asks for a token, which the handler writes to the
+// service's log.
 func Example() {
 	rn := &kahn.Runner{MaxRuns: 8}
 	mux := http.NewServeMux()
 	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
 }
 
-// The runs of a store are shown without a Runner: runs of other processes, and runs that have ended.
+// Without a Runner, the page shows the runs of a store: runs of other processes, and runs that have ended.
 func Example_store() {
-	db := &store.Memory{} // or one of store/sqlite or store/postgres
+	db := &store.Memory{} // or a store of store/sqlite or store/postgres
 	mux := http.NewServeMux()
 	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Store: db}))
 }
 
-// With its plan, a stored run is shown as a graph. With a function that performs it, operators can answer its gates and redrive
+// With the plan of a stored run, the page shows the run as a graph. With a function that performs it, operators can answer its gates and redrive
 // it.
 func ExampleWorkflow() {
 	graph := &kahn.Graph{Name: "orders"}
@@ -45,7 +45,7 @@ func ExampleWorkflow() {
 	}))
 }
 
-// Operators may look and answer gates, no one may start runs, and cards are never shown.
+// Operators may view runs and answer gates. No client may start runs, and card numbers are never shown.
 func Example_options() {
 	rn := &kahn.Runner{}
 	user := func(r *http.Request) string { name, _, _ := r.BasicAuth(); return name }

@@ -18,7 +18,7 @@ type fault struct {
 	Action Action `json:"action,omitempty"`
 	// Choices are the values that would have been accepted.
 	Choices []string `json:"choices,omitempty"`
-	// If a gate has been answered already, Answered says who answered it first.
+	// Answered is the first answer to a gate that was already answered; otherwise nil.
 	Answered *answered `json:"answered,omitempty"`
 }
 
@@ -73,8 +73,7 @@ var refusals = []refusal{
 	{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
 }
 
-// errRefused is in the refusal that refusalOf returns for any error that is not in refusals, for example an error of a function of the
-// host.
+// errRefused stands for an error that is not in refusals, for example an error of a function of the host: see refusalOf.
 var errRefused = errors.New("the service has refused it")
 
 // refusalOf returns the first refusal that an error matches.

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A query that the decoder accepts fits the table: no text without a parameter, no number out of its bounds.
+// If the decoder accepts a query, each value in it belongs to a parameter and is within the parameter's bounds.
 func FuzzQuery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, at uint8, raw string) {
 		x := &routes[int(at)%len(routes)]
@@ -48,7 +48,7 @@ func FuzzQuery(f *testing.F) {
 	})
 }
 
-// A body that the decoder accepts does not change when it is encoded and decoded again.
+// If the decoder accepts a body, encoding and decoding it again does not change it.
 func FuzzBody(f *testing.F) {
 	var bodies []func() any
 	for i := range routes {
@@ -82,7 +82,7 @@ func FuzzBody(f *testing.F) {
 	})
 }
 
-// A mount is found in any path without a panic, and the remaining path is a suffix of the path.
+// The handler finds its mount point in any path without a panic; the rest of the path is a suffix of the path.
 func FuzzMount(f *testing.F) {
 	f.Fuzz(func(t *testing.T, pattern, path string) {
 		if rest, _ := within(pattern, path); len(rest) > len(path) || path[len(path)-len(rest):] != rest {

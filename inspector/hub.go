@@ -13,8 +13,8 @@ import (
 )
 
 // hub sends changes to the open pages. While a page is open, one goroutine reads the state of the Runner's runs for all pages, several
-// times a second. The goroutine encodes each change once, so further pages cost the runs nothing. The messages contain nothing for which
-// a client needs ViewData.
+// times a second. The goroutine encodes each change once, however many pages are open. The messages contain nothing for which a client
+// needs ViewData.
 type hub struct {
 	handler *handler
 
@@ -22,7 +22,7 @@ type hub struct {
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page leaves; nil without pages
 	ready chan struct{} // closed when the goroutine has listed the runs for the first time; from then on the goroutine notices changes
-	steps int64         // the number of events read and rows made, for tests which check that the work does not grow with the number of pages
+	steps int64         // the number of events read and rows made; tests check that it does not grow with the number of pages
 }
 
 // page is one open stream.
@@ -47,14 +47,14 @@ const (
 	maxChanges = 4_000
 )
 
-// join adds a page that shows the list of runs and, if run is not empty, this run. join returns false if the number of pages has reached
-// the parameter most.
+// join adds a page that shows the list of runs and, if `run` is not empty, the run with this id. join returns false if there are already
+// `most` pages.
 func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool) {
 	p, ready := h.add(run, most, sees)
 	if p == nil {
 		return nil, false
 	}
-	<-ready // wait for the goroutine's first list: after this list, the goroutine reports every change to what the page reads
+	<-ready // wait until the goroutine has listed the runs for the first time: it reports all changes after that, so the page misses none
 	return p, true
 }
 
@@ -79,7 +79,7 @@ func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan 
 	return p, h.ready
 }
 
-// last returns the cursor at the last event of a run; the zero cursor if the Runner does not have the run.
+// last returns the cursor at the last event of a run, or the zero cursor if the Runner does not have the run.
 func (h *hub) last(id string) (c cursor) {
 	if run, ok := h.handler.Runner.Run(id); ok {
 		c.run = run
@@ -112,7 +112,7 @@ func differences(now, before cursor) nodesMessage {
 	return m
 }
 
-// earliest returns the earliest of the cursors at which the pages that show a run joined.
+// earliest returns the earliest position at which a page that shows the run joined.
 func (h *hub) earliest(id string) (c cursor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -145,7 +145,7 @@ func (h *hub) take(p *page) [][]byte {
 	return list
 }
 
-// tell sends an event to every page for which wants returns true. If the event cannot be encoded, tell sends a reset instead.
+// tell sends an event to every page for which `wants` returns true. If the event cannot be encoded, tell sends a reset instead.
 func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	message, err := frame(name, data)
 	if err != nil {
@@ -155,7 +155,7 @@ func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	h.send(message, wants)
 }
 
-// send queues a message for every page for which wants returns true.
+// send queues a message for every page for which `wants` returns true.
 func (h *hub) send(message []byte, wants func(*page) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -213,7 +213,7 @@ type watch struct {
 	cursors map[string]cursor // the cursors of the runs that pages show
 }
 
-// cursor is a position in the events of a run: the changes up to this event are known to the pages that show the run.
+// cursor is a position in the events of a run. The pages that show the run know all changes up to this event.
 type cursor struct {
 	run   *kahn.Run
 	event uint64
@@ -238,7 +238,7 @@ type runsMessage struct {
 	runs, gone []*kahn.Run // the runs whose rows are in Runs, and the runs whose ids are in Removed
 }
 
-// of returns the part of the message about runs of which the client of a page may know.
+// of returns the part of the message about the runs that the client of a page may see.
 func (m runsMessage) of(p *page) (part runsMessage) {
 	part = runsMessage{Runs: []runRow{}, Removed: []string{}}
 	for i, run := range m.runs {
@@ -264,7 +264,7 @@ func (h *hub) tellRuns(m runsMessage) {
 	}
 }
 
-// choosing returns the pages whose clients may know of only some runs.
+// choosing returns the pages with a function sees: their clients may know of only some runs.
 func (h *hub) choosing() (list []*page) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -345,8 +345,8 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes sends the changes in a run to the pages that show it. If the run has no cursor yet, nodes sends the changes since the earliest of
-// these pages joined.
+// nodes sends the changes in a run to the pages that show the run. If the run has no cursor yet, nodes sends the changes since the first
+// of these pages joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {

@@ -55,15 +55,15 @@ const (
 
 // Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner has the runs of this process, which the page shows live: its unfinished runs, and the ended runs that it remembers.
+	// Runner performs the runs of this process. The page shows live its unfinished runs, and the ended runs that it remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and runs that the Runner has forgotten. The page shows such a run in the state that is in the
-	// store. If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler
-	// reads the state from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store
-	// is a store.Inbox; if the Store is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
+	// Store contains runs of other processes, and runs that the Runner has forgotten. The page shows the state of such a run that is in the
+	// store. If the Store has a method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), like temporal.Store, the handler reads
+	// the state from this snapshot. For a run of another process, the handler posts the operators' actions as requests if the Store is a
+	// store.Inbox; if the Store is a [Controller], the handler calls its methods instead. Nil: no such runs are shown.
 	Store store.Admin
-	// Workflows has the workflows of the Store's runs: their plans, and how this process performs them. A run without a
-	// Workflow is shown without edges, and this process does not continue it.
+	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs them. A run without a Workflow is shown
+	// without edges, and this process does not continue it.
 	Workflows []Workflow
 	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with
 	// which the runs were stored. A value that it cannot decode is shown as stored. Nil means kahn.Types{}.
@@ -74,24 +74,26 @@ type Options struct {
 	// Authorize is called once for all runs: see Visible. For a stream, it is called again at the interval Reauthorize. Nil allows
 	// everything to requests with the Token.
 	Authorize func(*http.Request, Action) error
-	// Visible decides whether a client may know of a run, which may be another tenant's. Hidden runs are missing in lists, counts and
-	// streams, and requests for them get the response for unknown runs. With a Visible, schedules and the counts of queues without
-	// workers are not shown at all, since they concern all runs. The handler calls Visible for each run and request, from several
-	// goroutines, so it should be fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
+	// Visible decides whether a client may know of a run, which may be another tenant's. Hidden runs are missing in lists, counts and streams,
+	// and requests for them get the response for unknown runs. If Visible is set, schedules and the counts of queues without workers are not
+	// shown at all, since they concern all runs. The handler calls Visible for each run and request, from several goroutines, so it should be
+	// fast; if it panics, the run is hidden. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
-	// Token is the secret that clients need if Authorize is nil. Clients on this machine need it, too, because requests through a proxy
-	// on this machine look like theirs. The page reads the token from a link that ends in #token=TOKEN, or asks the user; a cookie then
-	// admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16 bytes. If Token is
-	// empty, Handler generates a token and writes it to Log.
+	// Token is the secret that clients need if Authorize is nil. Clients on this machine need the Token, too, because requests that come
+	// through a local proxy look as if they came from this machine. The page reads the token from a link that ends in #token=TOKEN, or asks
+	// the user; a cookie then admits the browser. Programs send the header "Authorization: Bearer TOKEN". The Token must have at least 16
+	// bytes. If Token is empty, Handler generates a token and writes it to Log.
 	Token string
 	// Actor returns who makes a request, for events, results and the audit log. Nil: no actor is recorded.
 	Actor func(*http.Request) string
 	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before encoding,
 	// and must not change the value. Nil: clients that may ViewData see everything.
 	Redact func(*http.Request, Value) any
-	// Start has the workflows that can be started from the page, by name. The context of a StartFunc does not end with the request.
+	// Start contains the workflows that can be started from the page, by name. The context of a StartFunc does not end with the request.
 	Start map[string]StartFunc
-	// Scheduler has the schedules to show: their next ticks and last runs. Operators may run them now, pause and resume them. Nil: none.
+	// Scheduler manages the schedules that the page shows, with their next ticks and last runs. Operators may run a schedule now, pause it and
+	// resume it. The Scheduler should use the same store as Store, so that the page can mark schedules whose runs no process serves. Nil: no
+	// schedules are shown.
 	Scheduler *schedule.Scheduler
 	// Hosts are names, without a port, under which the handler may be reached, besides the loopback names. Requests for other hosts are
 	// rejected, because another site may have pointed its own name at this server.
@@ -121,7 +123,7 @@ type Value struct {
 	// Path is the node's path; empty for the run itself.
 	Path string
 	Kind ValueKind
-	// Name is the name of the parameter for an Input. The kinds Answer and Label also use it.
+	// Name is the name of the parameter if Kind is Input. For Answer and Label, see the comments of these constants.
 	Name string
 	// Value is the value itself. For an Error it is the text of the error, and for a Line the text of the line.
 	Value any
@@ -138,7 +140,7 @@ const (
 	Info   ValueKind = "info" // what a step passed to kahn.Suspend
 	Error  ValueKind = "error"
 	Line   ValueKind = "line"   // a line of the log
-	Answer ValueKind = "answer" // the answer to a gate, or with the Name "comment" the comment of an answer or a request
+	Answer ValueKind = "answer" // the answer to a gate; if Name is "comment", the comment of an answer or of a request
 	Reason ValueKind = "reason" // why a node was skipped: the step's message, the condition's answer, or the guard's text
 	Key    ValueKind = "key"    // the concurrency key of a node, or of an item of a map
 	Label  ValueKind = "label"  // a label of a stored run; Name is the name of the label

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// A response has as many nodes of a graph as the page draws, and the number of all.
+// A response has at most as many nodes as the page draws, and the number of all nodes.
 func TestGraphOfManyNodes(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}

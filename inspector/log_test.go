@@ -16,8 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// talks returns a Runner with a run with two nodes. The first has logged one line, the second n lines, every 1,000th
-// of them a warning.
+// talks returns a Runner with a run with two nodes. The first node has logged one line, and the second n lines, every 1,000th of them a warning.
 func talks(t *testing.T, n int, opts ...kahn.Option) *kahn.Runner {
 	t.Helper()
 	rn := &kahn.Runner{}
@@ -44,7 +43,8 @@ func talks(t *testing.T, n int, opts ...kahn.Option) *kahn.Runner {
 	return rn
 }
 
-// A log longer than a page can be read backwards from its end and forwards from its start, without gaps and duplicates, also with filters.
+// A log longer than a page can be read backwards from its end and forwards from its start. No line is missing or repeated, with or without
+// filters.
 func TestLogPages(t *testing.T) {
 	t.Parallel()
 	memory := &store.Memory{}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// died puts a run into memory in the state it has when its process dies: while a step is running, after another node has ended.
+// died stores a run in the state that it has when its process dies: one node has ended, and the step of another is running.
 func died(memory *store.Memory, id string, g *kahn.Graph, atWork chan struct{}) error {
 	own := &store.Memory{}
 	run, err := kahn.Start(context.Background(), g, nil, kahn.RunID(id), kahn.Durable(own))
@@ -30,7 +30,7 @@ func died(memory *store.Memory, id string, g *kahn.Graph, atWork chan struct{}) 
 	return err
 }
 
-// works returns a graph with a step that ends at once if no one receives from atWork.
+// works returns a graph with a step that closes atWork and then waits; if atWork is nil, the step ends at once.
 func works(atWork chan struct{}) *kahn.Graph {
 	return (&kahn.Graph{Name: "works"}).Add(
 		kahn.Node{ID: "first", Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
@@ -45,7 +45,8 @@ func works(atWork chan struct{}) *kahn.Graph {
 	)
 }
 
-// A run whose process has died says so, and since when. Its duration does not grow, and it continues here.
+// The response for a run says that the run's process has died, and since when. The run's duration does not grow, and this process can continue
+// the run.
 func TestProcessThatDied(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -97,8 +98,7 @@ func short() *kahn.Graph {
 	)
 }
 
-// A run of less than a millisecond has a duration, live and stored. A cleanup node that has run was reached by its edges, whatever came
-// before it.
+// A run of less than a millisecond has a duration, both in the Runner and in the store. If a cleanup node has run, its edges count as taken.
 func TestShortRuns(t *testing.T) {
 	t.Parallel()
 	g := short()
@@ -122,7 +122,7 @@ func TestShortRuns(t *testing.T) {
 	}
 }
 
-// A gate without info has no info, in a store either.
+// If a gate has no info, the response has none, even for a stored run.
 func TestGateWithoutInfo(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)

@@ -98,7 +98,7 @@ func paramSchema(p param) object {
 	return s
 }
 
-// enums are the possible texts of types that have few.
+// enums has the possible texts of types with few values.
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[kahn.Status]():         nodeStatuses,
 	reflect.TypeFor[kahn.RunStatus]():      runStatuses,
@@ -136,7 +136,7 @@ func (d *describer) schema(t reflect.Type) object {
 	case reflect.Struct:
 		if _, ok := d.schemas[t.Name()]; !ok {
 			s := object{"type": "object", "additionalProperties": false}
-			d.schemas[t.Name()] = s // before its fields, which may refer to it
+			d.schemas[t.Name()] = s // stored before the fields are described, since they may refer to the type
 			properties, required := object{}, []string{}
 			d.fields(t, properties, &required)
 			s["properties"], s["required"] = properties, required
@@ -183,7 +183,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// conforms reports how a JSON value violates a schema of the description.
+// conforms returns how a JSON value violates a schema of the description.
 func conforms(all, schema object, v any, at string) []string {
 	if ref, ok := schema["$ref"].(string); ok {
 		name := ref[strings.LastIndexByte(ref, '/')+1:]

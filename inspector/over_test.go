@@ -30,8 +30,7 @@ func serveRunner(t *testing.T, rn *kahn.Runner, o Options) *desk {
 	return d
 }
 
-// A run that was left no longer does anything: the page offers no action that must fail, and the handler rejects such
-// actions.
+// If the Runner has left a run, the page offers no actions that must fail, and the handler rejects such actions.
 func TestLeftRun(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -50,7 +49,7 @@ func TestLeftRun(t *testing.T) {
 	require.NotNil(t, get[previewReply](d, "api/v1/redrive", "run", d.id()).Nodes)
 }
 
-// Pages are notified when a run was left, when another run has its id, and when a redrive has set nodes back.
+// Pages get a message when their run was left, when another run gets its id, and when a redrive has reset nodes.
 func TestStreamOfAnotherLife(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -61,7 +60,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p := openTab(t.Context(), h, "r")
-		time.Sleep(1100 * time.Millisecond) // between two ticks
+		time.Sleep(1100 * time.Millisecond) // wait until the next tick is over
 		first.Leave()
 		time.Sleep(time.Second)
 		rows := messages[runsMessage](t, p, "runs")
@@ -82,7 +81,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 	})
 }
 
-// Changes between the moment when a page joins and the first look are sent.
+// A page gets the changes that happen after the page has joined and before the first tick.
 func TestStreamFromTheBeginning(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -91,7 +90,7 @@ func TestStreamFromTheBeginning(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p := openTab(t.Context(), Handler(free(Options{Runner: rn})), "r")
-		synctest.Wait() // it has joined before the first tick
+		synctest.Wait() // the page joins before the first tick
 		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		time.Sleep(time.Second)
 		nodes := messages[nodesMessage](t, p, "nodes")
@@ -101,7 +100,7 @@ func TestStreamFromTheBeginning(t *testing.T) {
 	})
 }
 
-// A message that cannot be encoded makes the pages read everything again, and the log says so.
+// If a message cannot be encoded, the pages read everything again, and the handler logs the error.
 func TestStreamThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
@@ -114,7 +113,7 @@ func TestStreamThatCannotBeEncoded(t *testing.T) {
 	require.Contains(t, d.audit.String(), "stream=runs")
 }
 
-// Numbers in answers arrive unchanged, or are rejected.
+// The run gets the numbers in an answer unchanged, or the answer is rejected.
 func TestNumbersOfAnswers(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]any{
@@ -132,7 +131,7 @@ func TestNumbersOfAnswers(t *testing.T) {
 	require.Equal(t, "the number 9007199254740993 would be changed: send it as a string", f.Message)
 }
 
-// An action that is repeated after its run is forgotten gets the same response.
+// If an action is repeated after the Runner has forgotten its run, the response is the same.
 func TestReplayOfAForgottenRun(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{History: -1}
@@ -149,7 +148,8 @@ func TestReplayOfAForgottenRun(t *testing.T) {
 	require.Equal(t, "unknown_run", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/cancel?run=r", "{}").Code)
 }
 
-// Responses in flight are not dropped for later ones; completed responses are, the oldest first.
+// The handler keeps a bounded number of responses for repeated actions. It drops the oldest completed responses, but no response of an action
+// that is still running.
 func TestRepliesAreBounded(t *testing.T) {
 	t.Parallel()
 	var x replies
@@ -171,7 +171,8 @@ func TestRepliesAreBounded(t *testing.T) {
 	require.Len(t, x.order, maxReplies)
 }
 
-// A page of the timeline has the ends of its attempts. After a redrive the times begin with the earlier life.
+// A page of the timeline includes the ends of the attempts that begin on it. After a redrive the timeline begins with the times before the
+// redrive.
 func TestTimelineIsWhole(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -203,7 +204,7 @@ func TestTimelineIsWhole(t *testing.T) {
 	require.Equal(t, reply.Now, get[timelineReply](d, "api/v1/timeline", "run", "r").Now, "it has ended")
 }
 
-// Values that would exhaust the stack or the memory of package json are represented by their types.
+// A value on which package json would run out of stack or memory is represented by its type.
 func TestDeepValues(t *testing.T) {
 	t.Parallel()
 	type link struct{ Next *link }
@@ -253,8 +254,7 @@ func TestDeepValues(t *testing.T) {
 	}
 }
 
-// A redrive that would repeat handled failures is refused, and the preview names the handlers, until the operator asks for it
-// explicitly.
+// A redrive that would repeat handled failures is refused unless the operator asks for it explicitly. The preview names the handlers.
 func TestRedriveDespiteHandlers(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}})
@@ -288,7 +288,7 @@ func TestRedriveDespiteHandlers(t *testing.T) {
 	require.Equal(t, kahn.Skipped, n.Status)
 }
 
-// A preview has the end node, which always runs.
+// The preview of a redrive includes the end node, which always runs.
 func TestPreviewOfARedrive(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -300,14 +300,14 @@ func TestPreviewOfARedrive(t *testing.T) {
 	require.Equal(t, []string{"end"}, get[previewReply](d, "api/v1/redrive", "run", "fine").Nodes)
 }
 
-// A preview costs work in proportion to the graph, whatever the order of declaration.
+// The cost of a preview is linear in the size of the graph, whatever the order of declaration.
 func TestPreviewIsLinear(t *testing.T) { // not parallel: it counts allocations
 	rn := &kahn.Runner{}
 	d := serveRunner(t, rn, Options{})
 	ok := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	const n = 20_000
 	g := &kahn.Graph{}
-	for i := range n { // from the end of the chain to its beginning
+	for i := range n { // declare the chain from its end to its beginning
 		x := kahn.Node{ID: fmt.Sprint("n", i), Do: ok}
 		if i < n-1 {
 			x.After = []string{fmt.Sprint("n", i+1)}
@@ -323,7 +323,7 @@ func TestPreviewIsLinear(t *testing.T) { // not parallel: it counts allocations
 	require.Less(t, begun, 40.0*n, "allocations")
 }
 
-// A path is found by looking only into the nodes on the way, however many characters might end a part.
+// A path is found by visiting only the nodes on the way, however many separators the path has.
 func TestLongPathsAreFound(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -348,7 +348,7 @@ func TestLongPathsAreFound(t *testing.T) {
 	require.True(t, slices.Contains(get[nodeReply](d, "api/v1/node", "run", "r", "path", "s").Actions, "redrive"))
 }
 
-// A run without events is shown, too: its changes, and how it ended.
+// Pages also show the changes and the end of a run without events.
 func TestRunWithoutEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -359,7 +359,7 @@ func TestRunWithoutEvents(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		p := openTab(t.Context(), h, "r")
-		time.Sleep(1100 * time.Millisecond) // between two ticks
+		time.Sleep(1100 * time.Millisecond) // wait until the next tick is over
 		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		_, _ = run.Wait()
 		time.Sleep(time.Second)

@@ -101,8 +101,8 @@ func badQuery(format string, args ...any) *fault {
 	return &fault{Status: http.StatusBadRequest, Code: "bad_query", Message: fmt.Sprintf(format, args...)}
 }
 
-// parseBody decodes the body of a request into a variable, to which the parameter into is a pointer. The body must be one JSON object
-// without unknown members.
+// parseBody decodes the body of a request into the variable to which `into` points. The body must be one JSON object without unknown
+// members.
 func parseBody(data []byte, into any) error {
 	if !utf8.Valid(data) {
 		return badBody("the body is not UTF-8")

@@ -17,7 +17,7 @@ type queueRow struct {
 	Workflow string `json:"workflow"`
 	Plan     string `json:"plan,omitempty"`
 	Runs     int    `json:"runs"`            // the number of unfinished runs that this process does not perform
-	Since    string `json:"since,omitempty"` // when a process last served the queue; empty if none has
+	Since    string `json:"since,omitempty"` // when a process last served the queue; empty if no process has served it
 }
 
 func queueRowOf(q store.QueueState) *queueRow {
@@ -96,7 +96,7 @@ type queueCursor struct {
 }
 
 func (x queueCursor) String() string {
-	data, _ := json.Marshal(x) // cannot fail: x has only texts
+	data, _ := json.Marshal(x) // cannot fail: x contains only texts
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
@@ -142,7 +142,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 			return page, err
 		}
 		for i := range part.Runs {
-			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // checked again, because List returns the runs of all queues if q has no workflow
+			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // List returns the runs of all queues if q has no workflow
 				page.Runs = append(page.Runs, part.Runs[i])
 			}
 		}

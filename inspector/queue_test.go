@@ -44,7 +44,7 @@ func versions(t *testing.T) (orders, first, second *kahn.Graph, queues map[*kahn
 	return orders, first, second, queues
 }
 
-// all reads all pages of the stored runs, two runs per page, and returns the ids.
+// all reads the list of stored runs in pages of two, and returns the ids.
 func (d *desk) all(params ...string) (ids []string) {
 	d.t.Helper()
 	for after := ""; ; {
@@ -59,8 +59,7 @@ func (d *desk) all(params ...string) (ids []string) {
 	}
 }
 
-// Runs whose queue no live process serves are marked with the queue and its last service, and can be listed
-// separately.
+// If no live process serves a queue, its runs are marked with the queue and the time until which it was served. They can be listed separately.
 func TestUnclaimable(t *testing.T) {
 	t.Parallel()
 	orders, first, second, queues := versions(t)
@@ -109,7 +108,7 @@ func TestUnclaimable(t *testing.T) {
 	}
 }
 
-// Runs that this process performs are not marked, whether or not it serves their queue. Other runs of the queue are.
+// No live process serves a queue, but this process performs some of its runs. These runs are not marked; the other runs of the queue are.
 func TestUnclaimableHere(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -127,14 +126,14 @@ func TestUnclaimableHere(t *testing.T) {
 	require.Nil(t, get[runRow](alone.desk, "api/v1/run", "run", "order 17").Queue, "the store does not know queues")
 }
 
-// forgetful is a store that does not know its queues.
+// forgetful is a store whose Queues returns an error.
 type forgetful struct{ *store.Memory }
 
 func (forgetful) Queues(context.Context) ([]store.QueueState, error) {
 	return nil, errors.New("password in the connection string")
 }
 
-// If a store cannot list its queues, the list looks as if every queue were served.
+// If a store cannot list its queues, the handler returns an error, and the store's own error goes only to the log.
 func TestQueuesThatFail(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = forgetful{x.memory} })

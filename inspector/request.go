@@ -12,28 +12,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Controller is a store that can itself signal and stop its runs, in whatever process they are performed. If Options.Store is a
-// Controller, like temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method returns when the run has done
-// or refused what the method asks for. The errors are those of the methods Signal, Cancel, AbortAll (for Abort) and CancelNode of
-// kahn.Run. The error matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
+// Controller is a store with methods that signal and stop its runs, whichever process performs them. If Options.Store is a Controller, like
+// temporal.Store, the handler calls its methods instead of Workflow.Perform. Each method returns when the run has done or refused what the
+// method asks for. Signal, Cancel and CancelNode return the errors of the methods of kahn.Run with the same names, and Abort returns the
+// errors of kahn.Run.AbortAll. The error matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
 type Controller interface {
 	// Signal answers a waiting node, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error
 	Cancel(ctx context.Context, run string, q kahn.Request) error
-	// Abort fails the run with the error, or with kahn.ErrAborted if that is nil.
+	// Abort fails the run with err, or with kahn.ErrAborted if err is nil.
 	Abort(ctx context.Context, run string, err error, q kahn.Request) error
 	CancelNode(ctx context.Context, run, node string) error
 }
 
 // demand is an action on a stored run, with one function for each way to perform the action.
 type demand struct {
-	judge   func() error                            // returns the error with which the run would refuse the action, as far as the store shows; may be nil
+	judge   func() error                            // if not nil, returns the error with which the run would refuse the action, as far as the store shows
 	control func(context.Context, Controller) error // performs the action through the store itself
 	perform func() error                            // performs the action in this process, which continues the run
 	request func() (store.Request, error)           // returns the action as a request to the process that performs the run
 }
 
-// judged calls d.judge and returns its error; nil if d.judge is nil.
+// judged calls d.judge, if it is not nil, and returns its error.
 func (d demand) judged() error {
 	if d.judge == nil {
 		return nil
@@ -72,8 +72,8 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	return accepted, err
 }
 
-// first returns an error if own, the answer just posted, comes second: another answer to the same node was posted earlier, and the run
-// has not applied it yet. The run itself would refuse own only later, when it reads its requests.
+// first returns an error if another answer to the same node was posted before `own`, the answer just posted, and the run has not applied
+// the other answer yet. Without this check, the client would get no error: the run refuses `own` only later, when it reads its requests.
 func (c *call) first(s *storedRun, own store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -83,7 +83,7 @@ func (c *call) first(s *storedRun, own store.Request) error {
 		return err
 	})
 	if err != nil {
-		return nil // no error, since the request was posted: the row of the run will show its outcome
+		return nil // no error, since the request was posted, and the row of the run will show the request's outcome
 	}
 	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
 }
@@ -123,7 +123,7 @@ func (c *call) control(x Controller, s *storedRun, d demand) error {
 	return err
 }
 
-// postRequest posts a request whose id is derived from the action's key.
+// postRequest posts a request whose id is derived from the idempotency key of the action.
 func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -169,7 +169,7 @@ func (s *storedRun) judgeAnswer(path string, answer any) error {
 	return &kahn.ChoiceError{Node: path, Answer: clip(label, shownText), Choices: x.Choices}
 }
 
-// judgeCancel returns an error unless the path is that of an unfinished node in the outermost graph of a run that has begun.
+// judgeCancel returns an error unless the run has begun and its outermost graph has an unfinished node with this path.
 func (s *storedRun) judgeCancel(path string) error {
 	x := s.places[path]
 	switch {
@@ -189,7 +189,7 @@ func (s *storedRun) judgeCancel(path string) error {
 	return f
 }
 
-// mostRequests is how many of a run's last requests are considered.
+// mostRequests is the number of a run's last requests that are loaded.
 const mostRequests = 20
 
 // requestsOf loads the last requests for a run, without those that the run has applied.
@@ -205,7 +205,7 @@ func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.Poste
 // requestRow is a request that was posted for a stored run.
 type requestRow struct {
 	Kind store.RequestKind `json:"kind"`
-	Path string            `json:"path,omitempty"` // of the target node
+	Path string            `json:"path,omitempty"` // the path of the target node
 	// Compensations is set for a redrive of failed compensations: "repeat" runs them again, and "by_hand" records that an operator has
 	// undone the effects.
 	Compensations undoMode            `json:"compensations,omitempty"`

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// resumed makes another process continue the run, and returns the run when it waits at its gate again.
+// resumed lets another process continue the run, and returns the run when it waits at its gate again.
 func (x *elsewhere) resumed() *kahn.Run {
 	x.t.Helper()
 	run, err := kahn.Start(x.t.Context(), x.graph, nil, kahn.RunID("order 17"), kahn.Durable(x.memory))
@@ -29,7 +29,7 @@ func (x *elsewhere) resumed() *kahn.Run {
 	return run
 }
 
-// act performs an action with a key of its own, and returns the status in the response.
+// act performs an action with its own key, and returns the status in the response.
 func (x *elsewhere) act(path, body, key string) string {
 	x.t.Helper()
 	code, data, _ := x.ask(http.MethodPost, path, body, as("ann"), func(q *http.Request) { q.Header.Set("Idempotency-Key", key) })
@@ -58,7 +58,7 @@ func (x *elsewhere) requests() []requestRow {
 	return get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
 }
 
-// Requests for a run that another process performs reach that process, once for each key, whichever handler received the action.
+// If another process performs a run, it gets the requests for the run, each key once, whichever handler received the action.
 func TestRequestsReachThePerformer(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -69,7 +69,7 @@ func TestRequestsReachThePerformer(t *testing.T) {
 	require.Equal(t, "requested", x.act(approvePath, `{"value":"ship","comment":"ok"}`, "k2"))
 	_, err = run.WaitFor(t.Context(), "review", kahn.Completed)
 	require.NoError(t, err)
-	_, _ = run.Wait() // canceling flaky aborts the nodes that need it
+	_, _ = run.Wait() // cancelling flaky aborts the nodes that need its value
 	approve, err := run.Node("review/approve")
 	require.NoError(t, err)
 	require.Equal(t, []any{"ship", "ann", "ok"}, []any{approve.Decision.Value, approve.Decision.Actor, approve.Decision.Comment})
@@ -83,7 +83,7 @@ func TestRequestsReachThePerformer(t *testing.T) {
 	require.Empty(t, x.requests(), "they have had their effect")
 }
 
-// A request waits, and is listed, until the run takes it. The same action on another handler is the same request.
+// A request is listed as waiting until the run takes it. The same action with the same key on another handler is the same request.
 func TestRequestWaits(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -114,8 +114,8 @@ func TestRequestWaits(t *testing.T) {
 	require.Equal(t, "finished", x.refusal(http.StatusConflict, http.MethodPost, "api/v1/node/cancel?path=last&run=order+17", "{}").Code)
 }
 
-// A request that the run would refuse is rejected before it is posted, with the possible choices. A request that the run itself refuses is
-// listed with the reason.
+// A request that the run would refuse is rejected before it is posted, and the response has the possible choices. If the run itself refuses a
+// request, the request is listed with the reason.
 func TestRequestRefused(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
@@ -137,20 +137,20 @@ func TestRequestRefused(t *testing.T) {
 	}
 	require.Empty(t, x.requests())
 
-	// Without the plan the choices are unknown. Any process may post requests for actions that it cannot perform.
+	// Without the plan the handler does not know the choices. It can still post requests, which another process carries out.
 	blind := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Workflows = nil })
 	require.Empty(t, blind.requests())
 	require.Equal(t, "requested", blind.act(approvePath, `{"value":"burn"}`, "k"))
 	require.Len(t, blind.requests(), 1)
 	blind.resumed()
 	require.Eventually(t, func() bool {
-		list := blind.requests() // a loaded run is cached for a moment
+		list := blind.requests() // the handler caches a loaded run for a moment
 		return len(list) == 1 && list[0].Status == store.RequestRefused
 	}, loadTime, tick)
 	require.Contains(t, blind.requests()[0].Refused, "choose one of")
 }
 
-// A client that may not view data sees that there are requests, but not their contents.
+// A client without ViewData sees that a run has requests, but not what they contain.
 func TestRequestsWithoutData(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(_ *elsewhere, o *Options) {
@@ -168,14 +168,14 @@ func TestRequestsWithoutData(t *testing.T) {
 	require.Equal(t, requestRow{Kind: store.KindSignal, Path: "review/approve", Status: store.RequestWaiting, Posted: list[0].Posted}, list[0])
 }
 
-// brokenInbox fails to take requests.
+// brokenInbox is a store whose Post returns an error.
 type brokenInbox struct{ *store.Memory }
 
 func (brokenInbox) Post(context.Context, string, store.Request) (bool, error) {
 	return false, errors.New("password in the connection string")
 }
 
-// A request that the store did not confirm may be repeated with its key.
+// If the store has not confirmed a request, the client may repeat it with the same key.
 func TestRequestIsNotConfirmed(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = brokenInbox{x.memory} })
@@ -187,7 +187,7 @@ func TestRequestIsNotConfirmed(t *testing.T) {
 	require.Contains(t, x.audit.String(), "password in the connection string")
 }
 
-// remote is a store that reaches its runs itself. Another process performs its run.
+// remote is a store that passes actions to its runs itself. Another process performs its run.
 type remote struct {
 	*store.Memory
 	run *kahn.Run
@@ -233,7 +233,7 @@ func (x *remote) CancelNode(_ context.Context, id, node string) error {
 	return run.CancelNode(node)
 }
 
-// A store that reaches its runs itself answers gates and stops runs; this process performs and posts nothing.
+// A store that passes actions to its runs itself answers gates and stops runs; the handler neither performs runs nor posts requests.
 func TestController(t *testing.T) {
 	t.Parallel()
 	db := &remote{}

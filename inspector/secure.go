@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// policy lets the page load only what this handler serves.
+// policy is the content security policy of the page, which may load only what this handler serves.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; worker-src 'self'; " +
 	"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
@@ -93,9 +93,9 @@ func loopbackName(host string) bool {
 }
 
 // below returns the part of the request's path after the mount: "" for the page itself. It returns false if the slash after the mount is
-// missing. An http.ServeMux does not change the path. But an http.StripPrefix does: one inside the ServeMux removes the pattern or a part
-// of it, and one around the ServeMux removes another prefix. below cannot always see which of the two was used. It assumes a StripPrefix
-// inside the ServeMux if the path that follows from this assumption is known, and otherwise a StripPrefix around the ServeMux.
+// missing. An http.ServeMux does not change the path, but an http.StripPrefix does. Inside the ServeMux, a StripPrefix removes the pattern
+// or a part of it. Around the ServeMux, it removes another prefix. below cannot always distinguish the two. It first assumes a StripPrefix
+// inside the ServeMux, and if the resulting path is unknown, a StripPrefix around the ServeMux.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

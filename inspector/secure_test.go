@@ -16,10 +16,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// goodQuery returns a query that a route accepts, for a desk's run.
+// goodQuery returns a query that a route accepts, for the run of a desk.
 func goodQuery(d *desk, x *route) []string { return queryOf(x, d.id()) }
 
-// queryOf returns a query that a route accepts, for a run.
+// queryOf returns a query that a route accepts, for the given run.
 func queryOf(x *route, run string) []string {
 	var params []string
 	for _, p := range x.params {
@@ -52,7 +52,7 @@ func goodBody(x *route) string {
 	return `{}`
 }
 
-// Every endpoint rejects every hostile request, with the headers that protect a browser, and performs nothing.
+// Every endpoint rejects every malicious request without performing anything, and its response has the headers that protect a browser.
 func TestHostileRequests(t *testing.T) {
 	t.Parallel()
 	header := func(name, value string) func(*http.Request) {
@@ -144,7 +144,7 @@ func TestHostileRequests(t *testing.T) {
 		}
 		for _, a := range attacks {
 			if x.open && a.code == "no_key" {
-				continue // it needs none
+				continue // the request needs no key
 			}
 			req := a.change
 			if req == nil {
@@ -152,7 +152,7 @@ func TestHostileRequests(t *testing.T) {
 			}
 			recorded := len(d.audit.String())
 			code, data, headers := d.ask(a.method, a.path, a.body, req, func(q *http.Request) {
-				if q.Method != http.MethodPost { // what a DELETE or a PUT could send
+				if q.Method != http.MethodPost { // so that DELETE and PUT are not refused just because of their content type
 					q.Header.Set("Content-Type", "application/json")
 				}
 				req(q)
@@ -200,7 +200,7 @@ func TestAuthorize(t *testing.T) {
 			require.Equal(t, fault{Code: "forbidden", Message: "you may not do this", Action: missing}, *f)
 		}
 	}
-	for i := range routes { // the response for a hidden run or node does not differ from the one for an unknown run or node
+	for i := range routes { // the response for a hidden run or node must equal the response for an unknown one
 		x := &routes[i]
 		for _, missing := range []Action{View, x.action} {
 			if missing == "" {
@@ -261,7 +261,7 @@ func TestAuthorizeInfo(t *testing.T) {
 	_, _ = run.Wait()
 }
 
-// Redact is called before anything of user code leaves the handler. If it panics, the value is withheld.
+// The handler calls Redact before a value of user code leaves the handler. If Redact panics, the value is withheld.
 func TestRedact(t *testing.T) {
 	t.Parallel()
 	kinds := map[ValueKind]bool{}
@@ -296,7 +296,7 @@ func TestRedact(t *testing.T) {
 	require.JSONEq(t, `"withheld: Redact has panicked"`, string(get[nodeReply](d, "api/v1/node", "run", d.id(), "path", "fetch").Config.JSON))
 }
 
-// The handler finds its paths wherever it is mounted.
+// The handler recognizes its paths wherever it is mounted.
 func TestMount(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ pattern, path, want string }{
@@ -340,7 +340,7 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// An invalid option is named.
+// The error for an invalid option names the option.
 func TestMisconfigured(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]Options{
@@ -365,7 +365,7 @@ func (panics) MarshalJSON() ([]byte, error) { panic("no JSON") }
 
 type loops struct{ Next *loops }
 
-// Values of user code may be anything: the response is JSON of bounded size, and a download has the whole value.
+// Whatever the values of user code are, the response is JSON of bounded size. A download has the whole value.
 func TestHostileValues(t *testing.T) {
 	t.Parallel()
 	ring := &loops{}
@@ -416,8 +416,7 @@ func TestHostileValues(t *testing.T) {
 	require.LessOrEqual(t, len(node.Errors[0]), shownText)
 }
 
-// If a function of the host panics or ends its goroutine, the client gets a response, and the next request with the
-// same key gets the same.
+// If a function of the host panics or calls Goexit, the client gets a response, and a repeated request with the same key gets the same response.
 func TestHostilePanics(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(o *Options) {

@@ -24,7 +24,7 @@ type storedRow struct {
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
 	Key          string            `json:"key,omitempty"`    // the fairness key, by which due runs take turns; only for clients that may view_data
 	Priority     int               `json:"priority,omitempty"`
-	Here         bool              `json:"here,omitempty"`  // the Runner has the run
+	Here         bool              `json:"here,omitempty"`  // whether the Runner has the run, too
 	Queue        *queueRow         `json:"queue,omitempty"` // the run's queue, if no live process serves it
 	// Waiting has the first few nodes that wait for a signal. Waits is the number of all nodes that wait.
 	Waiting []storedWait `json:"waiting,omitempty"`

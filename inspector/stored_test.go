@@ -14,14 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// brokenStore does not answer.
+// brokenStore is a store whose List returns an error.
 type brokenStore struct{ store.Memory }
 
 func (*brokenStore) List(context.Context, store.Query) (store.Page, error) {
 	return store.Page{}, errors.New("password in the connection string")
 }
 
-// Runs that only the store has are listed with their nodes; runs that the Runner has, too, are marked.
+// Runs that are only in the store are listed with their nodes. Runs that the Runner also has are marked.
 func TestStored(t *testing.T) {
 	t.Parallel()
 	memory := &store.Memory{}
@@ -90,7 +90,7 @@ func TestStored(t *testing.T) {
 	}
 	require.Equal(t, "bad_query", d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored?after=%3Cnone%3E", "").Code)
 
-	// A store alone is enough. Without ViewData there are no labels.
+	// A handler needs only a store, no Runner. Without ViewData there are no labels.
 	alone := serve(Options{Store: memory, Authorize: func(_ *http.Request, a Action) error {
 		if a == ViewData {
 			return errors.New("no")
@@ -126,7 +126,7 @@ func TestFate(t *testing.T) {
 		{kahn.Edge{}, kahn.NodeResult{Status: kahn.Skipped}, "dead"},
 		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed, Labels: []string{"yes"}}, "taken"},
 		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed, Labels: []string{"no"}}, "dead"},
-		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed}, "dead"}, // its answer matched no label
+		{kahn.Edge{Label: "yes"}, kahn.NodeResult{Status: kahn.Completed}, "dead"}, // no label matches the node's answer
 		{kahn.Edge{On: kahn.OnAlways}, kahn.NodeResult{Status: kahn.Aborted}, "taken"},
 		{kahn.Edge{On: kahn.OnFailure}, kahn.NodeResult{Status: kahn.Completed}, "dead"},
 		{kahn.Edge{On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}, kahn.NodeResult{Status: kahn.Failed, Cause: kahn.Cause{Kind: kahn.CauseTimeout}}, "taken"},

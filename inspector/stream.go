@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// streamWrite bounds a write to a client of a stream.
+// streamWrite is the maximum duration of a write to the client of a stream.
 const streamWrite = 10 * time.Second
 
 // stream sends changes until the client is gone or may no longer View.
@@ -31,7 +31,7 @@ func (c *call) stream() (any, error) {
 	}
 	rc := http.NewResponseController(c.w)
 	write := func(messages ...[]byte) error {
-		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // an error means that the writer has no deadlines: the server's then applies
+		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // if the writer has no deadlines of its own, the server's timeout applies
 		for _, m := range messages {
 			if _, err := c.w.Write(m); err != nil {
 				return err

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// tab is a client of the stream, without a network. It has the messages in the order in which they were flushed.
+// tab is a client of the stream that needs no network. It has the messages in the order in which they were flushed.
 type tab struct {
 	mu       sync.Mutex
 	header   http.Header
@@ -85,8 +85,8 @@ func messages[T any](t *testing.T, p *tab, kind string) (list []T) {
 	return list
 }
 
-// A tab receives the changes in the list and in its run. When all tabs are closed the handler has no goroutine left: otherwise the
-// bubble fails.
+// A tab receives the changes in the list and in its run. When all tabs are closed, no goroutine of the handler is left; otherwise synctest fails
+// the test.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestStream(t *testing.T) {
 			var steps []string
 			for _, m := range messages[nodesMessage](t, p, "nodes") {
 				for _, n := range m.Nodes {
-					if n.Status != "r" { // a message may be made while a step is running, which takes no time
+					if n.Status != "r" { // a step may still be running when the message is made
 						steps = append(steps, fmt.Sprint(n.Path, n.Status, n.Attempt))
 					}
 				}
@@ -128,7 +128,7 @@ func TestStream(t *testing.T) {
 				require.Equal(t, []string{"ac1", "bt1", "bc2"}, steps)
 			}
 		}
-		// Another run replaces the remembered one.
+		// The second run replaces the first in the Runner's memory.
 		second, err := rn.Start(t.Context(), g, nil, kahn.RunID("two"))
 		require.NoError(t, err)
 		_, _ = second.Wait()
@@ -142,7 +142,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// A stream checks its permission repeatedly, and ends when it is withdrawn; no more than MaxStreams are open.
+// A stream checks its permission again and again, and ends when the permission is withdrawn. No more than MaxStreams may be open.
 func TestStreamReauthorized(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestStreamReauthorized(t *testing.T) {
 	})
 }
 
-// A tab that cannot keep up gets a reset, and holds no more than maxPending.
+// A tab that reads too slowly gets a reset, and at most maxPending messages are kept for it.
 func TestSlowTab(t *testing.T) {
 	t.Parallel()
 	h := &hub{handler: &handler{Options: Options{Runner: &kahn.Runner{}}}}
@@ -182,7 +182,7 @@ func TestSlowTab(t *testing.T) {
 	require.Equal(t, [][]byte{reset}, h.take(p))
 }
 
-// A tab gets a reset if its run has more changes in one tick than fit into a message, or a log that does not reach back.
+// A tab gets a reset if its run has more changes in one tick than fit into a message, or if the log no longer has the events that it needs.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// 50 tabs of a busy run take the same work as one: events are read once, and messages are encoded once.
+// 50 tabs of a busy run cost as much work as one tab: events are read once, and messages are encoded once.
 func TestManyTabs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestManyTabs(t *testing.T) {
 			for range tabs {
 				open = append(open, openTab(t.Context(), h, run.ID()))
 			}
-			time.Sleep(time.Second) // all are open
+			time.Sleep(time.Second) // all tabs are open by now
 			close(begin)
 			_, err = run.Wait()
 			require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// subject is a run under inspection: a [*kahn.Run], or a run as the store has it.
+// subject is a run that the page shows: a [*kahn.Run], or a run in its stored state.
 type subject interface {
 	ID() string
 	Name() string
@@ -31,13 +31,13 @@ var (
 	_ subject = (*storedRun)(nil)
 )
 
-// live returns the run that the request names if that is a run of the Runner; otherwise nil.
+// live returns the run that the request names, or nil if it is not a run of the Runner.
 func (c *call) live() *kahn.Run {
 	run, _ := c.target.(*kahn.Run)
 	return run
 }
 
-// stored returns the run that the request names if it was loaded from the store; otherwise nil.
+// stored returns the run that the request names, or nil if it was not loaded from the store.
 func (c *call) stored() *storedRun {
 	run, _ := c.target.(*storedRun)
 	return run

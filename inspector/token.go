@@ -34,7 +34,7 @@ func newTokenGate(token string) *tokenGate {
 	return &tokenGate{token: token, cookie: "kahn-" + derived(token, "name")[:12], pass: derived(token, "pass")}
 }
 
-// derived returns a text that can be made only from the token and does not reveal it.
+// derived returns a text that can be computed only with the token and does not reveal the token.
 func derived(token, purpose string) string {
 	mac := hmac.New(sha256.New, []byte(token))
 	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // writing to a hash never fails
@@ -60,7 +60,7 @@ func (g *tokenGate) admits(r *http.Request) bool {
 	return false
 }
 
-// sessionBody has the token. The token is in the body rather than in the query, so that logs of requests do not contain it.
+// sessionBody contains the token, which is in the body and not in the query, so that logs of requests do not contain it.
 type sessionBody struct {
 	Token string `json:"token"`
 }

@@ -14,7 +14,7 @@ import (
 
 const testToken = "0123456789abcdef-token"
 
-// free lets everyone in, for tests of what admitted clients can do.
+// free returns the options with an Authorize that admits every client.
 func free(o Options) Options {
 	if o.Authorize == nil {
 		o.Authorize = func(*http.Request, Action) error { return nil }
@@ -42,8 +42,7 @@ func bearer(token string) func(*http.Request) {
 	return func(q *http.Request) { q.Header.Set("Authorization", "Bearer "+token) }
 }
 
-// Without Authorize only clients with the token are admitted, wherever they are and through whatever proxy: a proxy on this machine looks
-// like one of its users.
+// Without Authorize, only clients with the token are admitted, even on this machine: a proxy on this machine looks like one of its users.
 func TestToken(t *testing.T) {
 	t.Parallel()
 	audit := &syncBuffer{}
@@ -70,7 +69,7 @@ func TestToken(t *testing.T) {
 			require.Contains(t, w.Body.String(), `"token_needed"`)
 		}
 	}
-	for _, path := range []string{"/", "/assets/notices.txt"} { // the page that asks for the token
+	for _, path := range []string{"/", "/assets/notices.txt"} { // these pages need no token: they ask for the token
 		require.Equal(t, http.StatusOK, asked(h, http.MethodGet, path, "", nil).Code, path)
 	}
 	for _, remote := range []string{"127.0.0.1:5000", "10.0.0.1:5000"} {
@@ -141,7 +140,8 @@ func TestGeneratedToken(t *testing.T) {
 	}
 }
 
-// A request is rejected if its host is neither this machine nor listed, even with the token: another site may have pointed its name here.
+// A request is rejected, even with the token, if its host is neither this machine nor listed: another site may have pointed its own name to this
+// machine.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	plain := Handler(Options{Runner: &kahn.Runner{}, Token: testToken})

@@ -16,8 +16,8 @@ type undoTask struct {
 	Ended    string         `json:"ended,omitempty"`
 }
 
-// addTasks adds the runs with failed compensations: one page of those in the store, and those that only the Runner has. It also adds the
-// number of such runs.
+// addTasks adds runs with failed compensations: a page of the store's runs, and the runs that only the Runner has. It also adds the number
+// of runs with failed compensations.
 func (c *call) addTasks(reply *gatesReply, limit int) {
 	here := map[string]undoTask{}
 	for run := range c.liveRuns {
@@ -39,7 +39,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 		delete(here, r.ID)
 		add(undoTask{r.ID, r.Workflow, r.Status, stamp(r.Ended)})
 	}
-	for run := range c.liveRuns { // these runs come in the order of the Runner
+	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
 			if add(t); page.Next == "" { // if there is a further page, the run may be on it, and the store has counted the run already
 				reply.Failed++
@@ -75,7 +75,7 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 type undoneReply struct {
 	State    string `json:"state"`              // running, done or failed
 	Unknown  bool   `json:"unknown,omitempty"`  // it is unknown whether the node had an effect
-	Attempts int    `json:"attempts,omitempty"` // of the compensation
+	Attempts int    `json:"attempts,omitempty"` // the attempts of the compensation
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
 	ByHand   bool   `json:"by_hand,omitempty"` // the node was undone by hand

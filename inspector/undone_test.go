@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoDesk returns a service whose page has a run "stuck" with a failed refund.
+// undoDesk returns a desk whose run "stuck" has a failed refund.
 func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 	t.Helper()
 	x := &refunds{fails: map[string]error{"stuck": kahn.Permanent(errBroken)}}
@@ -27,7 +27,7 @@ func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 		o.Runner = &kahn.Runner{}
 	}
 	start, opts := o.Runner.Start, []kahn.Option{kahn.RunID("stuck"), kahn.StoreEvents()}
-	if o.Store != nil { // another process has performed it
+	if o.Store != nil { // another process has performed the run
 		start, opts = kahn.Start, append(opts, kahn.Durable(o.Store))
 	} else {
 		opts = opts[:1]
@@ -50,7 +50,7 @@ func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 	return d, x
 }
 
-// performs stands for a workflow's Perform function.
+// performs is a Perform function of a workflow, for tests in which it is not called.
 func performs(context.Context, ...kahn.Option) (*kahn.Run, error) { return nil, nil }
 
 // ended waits for the end of the Runner's run.
@@ -60,8 +60,8 @@ func (d *desk) ended() {
 	_, _ = run.Wait()
 }
 
-// A failed compensation is an operator's task. It is in the inbox, the node shows what is known, and the operator repeats it or declares
-// that it was done by hand. The log says who did that. This holds for runs of the Runner, and for stored runs that this process performs.
+// A failed compensation is in the inbox, and the node shows what is known about it. An operator repeats the compensation or declares that it was
+// done by hand, and the log says who did so. This holds for runs of the Runner, and for stored runs that this process performs.
 func TestFailedCompensations(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]func() Options{
@@ -122,7 +122,7 @@ func TestFailedCompensations(t *testing.T) {
 	}
 }
 
-// For a run that another process performs, the operator posts a request that says who asks for what.
+// If another process performs the run, the handler posts a request that says who asks, and for what.
 func TestFailedCompensationsElsewhere(t *testing.T) {
 	t.Parallel()
 	for mode, calls := range map[string]int64{"repeat": 2, "by_hand": 1} {
@@ -139,7 +139,7 @@ func TestFailedCompensationsElsewhere(t *testing.T) {
 		require.NotErrorIs(t, err, kahn.ErrCompensation)
 		require.Equal(t, calls, x.calls.Load())
 		var undone *undoneReply
-		require.Eventually(t, func() bool { // the page reads the store periodically
+		require.Eventually(t, func() bool { // the handler reads the store only now and then
 			undone = get[nodeReply](d, "api/v1/node", "run", "stuck", "path", "pay").Undone
 			return undone.State == "done"
 		}, 20*time.Second, 50*time.Millisecond)
@@ -148,7 +148,7 @@ func TestFailedCompensationsElsewhere(t *testing.T) {
 	}
 }
 
-// The page marks an unknown effect. A client that may not see data sees neither errors nor who undid something.
+// The page marks a node whose effect is unknown. A client without ViewData sees neither errors nor who has undone something.
 func TestUndoneIsTold(t *testing.T) {
 	t.Parallel()
 	rn := &kahn.Runner{}
@@ -172,7 +172,7 @@ func TestUndoneIsTold(t *testing.T) {
 	_ = d.refusal(http.StatusForbidden, http.MethodPost, "api/v1/redrive?run=r", `{"compensations":"by_hand"}`)
 }
 
-// A store that does not answer does not hide the gates.
+// If the store does not answer, the inbox still has the Runner's gates.
 func TestInboxWithoutStore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, func(o *Options) { o.Store = &brokenStore{} })
@@ -186,7 +186,7 @@ func TestInboxWithoutStore(t *testing.T) {
 type refunds struct {
 	fails map[string]error // by run
 	calls atomic.Int64
-	held  chan struct{} // nil: none waits
+	held  chan struct{} // nil if no refund waits
 	runs  []string      // the runs whose refund waits
 }
 
@@ -210,7 +210,7 @@ func (x *refunds) graph() *kahn.Graph {
 	)
 }
 
-// Operators find runs by the state of their compensations, both the Runner's and the store's.
+// Operators can list runs by the state of their compensations: runs of the Runner and stored runs.
 func TestRunsByCompensation(t *testing.T) {
 	t.Parallel()
 	x := &refunds{fails: map[string]error{"stuck": kahn.Permanent(errBroken)}, held: make(chan struct{}), runs: []string{"busy"}}

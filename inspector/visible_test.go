@@ -13,12 +13,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// asks waits for an answer.
+// asks returns a graph that waits for an answer.
 func asks(tenant string) *kahn.Graph {
 	return (&kahn.Graph{Name: "asks " + tenant}).Add(kahn.Node{ID: "sign", Kind: kahn.KindGate})
 }
 
-// ofTenant shows a client the runs that have its name as a label.
+// ofTenant shows a client only the runs whose label names that client.
 func ofTenant(r *http.Request, run RunInfo) bool {
 	if run.Labels["tenant"] == "panics" {
 		panic("no")
@@ -26,7 +26,7 @@ func ofTenant(r *http.Request, run RunInfo) bool {
 	return run.Labels["tenant"] == r.Header.Get("X-User")
 }
 
-// twoTenants returns a desk with two runs of each tenant: a live run, and a run that only the store has.
+// twoTenants returns a desk with two runs of each tenant: a running one and a stored one.
 func twoTenants(t *testing.T) *desk {
 	t.Helper()
 	memory, rn := &store.Memory{}, &kahn.Runner{}
@@ -52,7 +52,7 @@ func twoTenants(t *testing.T) *desk {
 	return serveRunner(t, rn, Options{Store: memory, Visible: ofTenant})
 }
 
-// A client knows only of its own runs: in lists, in counts, and by their ids.
+// A client sees only its own runs: in lists, in counts, and by id.
 func TestVisible(t *testing.T) {
 	t.Parallel()
 	d := twoTenants(t)

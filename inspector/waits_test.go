@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Gates of runs that only the store has are in the inbox and in its count. The list of these runs shows what they wait for.
+// The inbox and its count include gates of stored runs. The list of stored runs shows what they wait for.
 func TestInboxOfTheStore(t *testing.T) {
 	t.Parallel()
 	second := new(kahn.Graph).Add(kahn.Node{ID: "sign", Label: "Sign it", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}})
@@ -29,7 +29,7 @@ func TestInboxOfTheStore(t *testing.T) {
 
 	inbox := get[gatesReply](x.desk, "api/v1/gates")
 	require.Equal(t, []any{2, 2, ""}, []any{inbox.Total, len(inbox.Gates), inbox.Note})
-	first := inbox.Gates[0] // it has waited longer
+	first := inbox.Gates[0] // this gate has waited longer
 	require.Equal(t, []any{"order 17", "order", "review/approve", []string{"ship", "hold"}, true}, []any{first.Run, first.Workflow, first.Path, first.Choices, first.Stored})
 	require.NotEmpty(t, first.Since)
 	require.Empty(t, first.Deadline)
@@ -46,7 +46,7 @@ func TestInboxOfTheStore(t *testing.T) {
 	require.Equal(t, []any{1, "Sign it", inbox.Gates[1].Deadline}, []any{rows["second"].Waits, rows["second"].Waiting[0].Label, rows["second"].Waiting[0].Deadline})
 }
 
-// A gate of a run that another process performs is answered once: even before the run takes the answer, a second person sees who was
+// A gate of a run that another process performs can be answered once. Even before the run takes the answer, a second client learns who was
 // first.
 func TestSecondAnswerToAStoredGate(t *testing.T) {
 	t.Parallel()
@@ -68,7 +68,7 @@ func TestSecondAnswerToAStoredGate(t *testing.T) {
 	require.Len(t, list, 1, "the second answer was not posted")
 }
 
-// lateInbox is a store that receives another answer just before an answer is posted.
+// lateInbox is a store in which another client's answer arrives just before an answer is posted.
 type lateInbox struct {
 	*store.Memory
 	before func()
@@ -79,7 +79,7 @@ func (l *lateInbox) Post(ctx context.Context, run string, q store.Request) (bool
 	return l.Memory.Post(ctx, run, q)
 }
 
-// If two answers are posted at the same moment, the second is rejected.
+// If two answers are posted at the same moment, the second one is rejected.
 func TestAnswersPostedAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) {
@@ -96,7 +96,7 @@ func TestAnswersPostedAtTheSameTime(t *testing.T) {
 	require.Equal(t, []any{"answered", "bob"}, []any{f.Code, f.Answered.By})
 }
 
-// countingStore counts the loaded runs, and fails for some of them.
+// countingStore counts how often runs are loaded, and returns an error for some runs.
 type countingStore struct {
 	*store.Memory
 	loads  int
@@ -111,7 +111,7 @@ func (s *countingStore) Load(ctx context.Context, id string) (*store.Run, error)
 	return s.Memory.Load(ctx, id)
 }
 
-// Pages that poll load each run only once for a while. A run that cannot be loaded does not hide other runs.
+// However often pages poll, each run is loaded only once in a while. A run that cannot be loaded does not hide other runs.
 func TestInboxLoadsOnce(t *testing.T) {
 	t.Parallel()
 	counting := &countingStore{broken: map[string]bool{}}
@@ -137,7 +137,7 @@ func TestInboxLoadsOnce(t *testing.T) {
 	require.Contains(t, x.audit.String(), "a bad page")
 }
 
-// A run that was left here stays in the inbox, in the store's state, and can be answered.
+// A run that this process has left stays in the inbox, in its stored state, and can be answered.
 func TestInboxOfARunThatWasLeftHere(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "sign", Kind: kahn.KindGate})

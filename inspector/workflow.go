@@ -15,15 +15,15 @@ import (
 // Workflow describes runs of Options.Store to the handler. Without a Workflow, the nodes of a run are shown without the edges between
 // them.
 type Workflow struct {
-	// Plan is the plan of the runs; its hash identifies them. Several Workflows may have plans with the same name: the last of them
-	// performs forks.
+	// Plan is the plan of the runs: a run belongs to the Workflow if the hash of its plan is equal. If several Workflows have plans with the
+	// same name, the last of them performs forks.
 	Plan *kahn.Plan
-	// Perform performs a run in this process. The options name the run, its store, and what to do with the run. A service with a Runner
-	// passes the options on:
+	// Perform performs a run in this process. The options contain the run's id, its store, and what to do with the run. A service with a
+	// Runner passes the options on:
 	//
 	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
 	//
-	// The context does not end with the request. If Perform is nil, the runs do not continue in this process.
+	// The context does not end with the request. If Perform is nil, this process does not continue the runs.
 	Perform func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error)
 }
 
@@ -43,8 +43,8 @@ func (h *handler) addWorkflows() {
 // workflowOf returns the Workflow of a stored run; nil if there is none.
 func (h *handler) workflowOf(spec store.Spec) *Workflow { return h.byPlan[spec.Plan] }
 
-// forkOf returns the Workflow that performs a fork of a run: the last one with its name. A run without a name is forked with its own
-// plan.
+// forkOf returns the Workflow that performs a fork of a run: the last Workflow with the run's name. A run without a name is forked with
+// its own plan.
 func (h *handler) forkOf(run subject) *Workflow {
 	if name := run.Name(); name != "" {
 		return h.byName[name]
@@ -117,7 +117,7 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 
 var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
 
-// goOn makes this process perform a stored run. If this process performs the run already, goOn makes the Runner's run the target of the
+// goOn lets this process continue a stored run. If this process performs the run already, goOn makes the Runner's run the target of the
 // call, and returns errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	end, err := c.h.turns.begin(c.r.Context(), s.ID()) // requests for one run take turns, so the second request finds the run in this process
@@ -132,7 +132,7 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
 }
 
-// turns lets only one request at a time continue a stored run.
+// turns ensures that only one request at a time continues a stored run.
 type turns struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // the turns in progress, by the id of the run; each is closed when the turn ends
@@ -169,7 +169,7 @@ func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 
 var errHere = errors.New("the run is here by now")
 
-// signalStored answers a node of a stored run: the run continues here, and its first transaction contains the answer.
+// signalStored answers a node of a stored run: this process continues the run, and the first transaction contains the answer.
 func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	run, err := c.goOn(s, kahn.EarlySignals(map[string]any{path: d}))
 	if err != nil {
@@ -195,8 +195,8 @@ func (c *call) begun(run *kahn.Run) error {
 	return nil
 }
 
-// cancelStored cancels a run that no process performs. A run that has not begun ends without a step. Any other run first continues here
-// and is then cancelled, so that its cleanup nodes run. Steps that are ready may be called before the cancellation.
+// cancelStored cancels a run that no process performs. A run that has not begun ends without a step. For any other run, this process
+// first continues the run and then cancels it, so that its cleanup nodes run. Steps that are ready may be called before the cancellation.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
@@ -212,7 +212,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	return run.Cancel(q)
 }
 
-// cancelNodeStored cancels a node of a run that no process performs: the run continues here.
+// cancelNodeStored cancels a node of a run that no process performs: this process continues the run.
 func (c *call) cancelNodeStored(s *storedRun, path string) error {
 	run, err := c.goOn(s)
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *call) cancelNodeStored(s *storedRun, path string) error {
 	return run.CancelNode(path)
 }
 
-// forkBody asks for a new run with results of another run.
+// forkBody is the body of a request for a new run with results of another run.
 type forkBody struct {
 	// ID is the new run's id; if empty, one is made.
 	ID string `json:"id,omitempty"`
@@ -232,7 +232,7 @@ type forkBody struct {
 	Nodes []string `json:"nodes,omitempty"`
 	// DespiteHandlers allows the fork to repeat nodes whose failures other nodes have handled, for example by a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
-	// Reason is for the record of the action.
+	// Reason is stored in the record of the action.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// order returns the workflow of a host: reserve, charge each line, ship. The outside world recognizes repeated charges by their
-// keys.
+// order returns the workflow of a host: reserve, charge each line, ship. The outside world recognizes repeated charges by their keys.
 func order(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "reserve"},
@@ -33,13 +32,13 @@ func order(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 	}
 }
 
-// A workflow is killed at every write of its store, and continues.
+// The workflow recovers from a crash at any write of its store.
 func TestOrderRecovers(t *testing.T) {
 	kahntest.InFakeTime(t, func(t *testing.T) { kahntest.Crashes(t, order) })
 }
 
-// ExampleCrashes shows a host's test. The step charges under a key that changes with the attempt, so a crash makes it charge twice: use
-// s.IdempotencyKey() instead.
+// A host tests a step that charges under a key which changes with the attempt. After a crash the step charges twice. The correct key is
+// s.IdempotencyKey().
 func ExampleCrashes() {
 	charges := func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 		g := new(kahn.Graph).Add(kahn.Node{ID: "charge"})
@@ -57,7 +56,7 @@ func ExampleCrashes() {
 	// a crash before write 2 (end of charge, end of the run): the effect "charge 7 EUR" is performed under the keys "attempt 1" and "attempt 2"
 }
 
-// TestCrashesFind plants mistakes of hosts. Crashes finds each of them.
+// TestCrashesFind: Crashes finds each of these mistakes in a host's workflow.
 func TestCrashesFind(t *testing.T) {
 	t.Parallel()
 	chain := func(step kahn.StepFunc) (*kahn.Graph, kahn.StepFunc) {
@@ -144,7 +143,7 @@ func TestCrashesFind(t *testing.T) {
 		}, nil, `without a crash: the effect "pay" is performed under the keys "a" and "b"`},
 		"an output that no codec knows": {func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			return chain(func(context.Context, *kahn.Step) (any, error) { return func() {}, nil })
-		}, nil, ""}, // the nodes fail, with and without a crash
+		}, nil, ""}, // the nodes fail with and without a crash
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -158,7 +157,7 @@ func TestCrashesFind(t *testing.T) {
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // Crashes in a test finds it, too
+	synctest.Test(t, func(t *testing.T) { // Crashes reports the mistake to its testing.TB
 		rec := &failures{TB: t}
 		kahntest.Crashes(rec, func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
 			return chain(func(_ context.Context, s *kahn.Step) (any, error) { return p.Restarted(), nil })
@@ -169,7 +168,7 @@ func TestCrashesFind(t *testing.T) {
 	})
 }
 
-// failures keeps the errors and the logs of a test.
+// failures is a testing.TB that records errors and logs.
 type failures struct {
 	testing.TB
 	errors []string
@@ -182,7 +181,7 @@ func (f *failures) Logf(format string, args ...any) {
 }
 func (f *failures) Helper() {}
 
-// A run that waits at its gates does not fail the test, which logs that nothing behind the gates was tested.
+// A run that waits at its gates does not fail the test. The test logs that the nodes after the gates were not tested.
 func TestCrashesOfSuspendedRun(t *testing.T) {
 	t.Parallel()
 	gates := func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
@@ -207,7 +206,7 @@ func TestCrashesOfSuspendedRun(t *testing.T) {
 	})
 }
 
-// form is a value with a JSON form of its own, which omits its error.
+// form is a type with its own JSON form, which omits the error.
 type form struct {
 	N   int
 	err error

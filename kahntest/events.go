@@ -17,8 +17,8 @@ var (
 		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
-	// nodeEvents lists, for each event of a node, the events that may follow it; "" precedes the first event. It leaves out deltas and
-	// logs, and the aborts and cancels that any node may have until it ends.
+	// nodeEvents lists, for each event of a node, the events that may follow; "" stands for the node's beginning. It omits deltas and logs, and
+	// the aborts and cancels that may follow any event of a node that has not ended.
 	nodeEvents = map[event.Type][]event.Type{
 		"": {
 			event.NodeQueued, event.NodeStarted, event.NodeBlocked, event.NodeSkipped, event.NodeMocked,
@@ -62,7 +62,7 @@ var (
 	}
 )
 
-// streamChecker checks the events of one run, one after the other. A life of the run is the time from its start, or from a resumption,
+// streamChecker checks the events of one run, one event after the other. A life of the run is the time from its start, or from a resumption,
 // until the run ends, is left or crashes.
 type streamChecker struct {
 	g           *kahn.Graph
@@ -71,33 +71,33 @@ type streamChecker struct {
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; never reset
 	waits       map[string]bool      // the nodes that wait, by path
-	untold      map[string]bool      // the nodes that wait and that no change of the run's status has listed yet, by path
-	crash       bool                 // the run has crashed, so waits may be listed a second time
-	part        bool                 // nodes may have results without events, since the stream begins with a resumption, or the run is a fork
+	untold      map[string]bool      // by path: the waiting nodes that no event about the run's status has listed yet
+	crash       bool                 // whether the run has crashed, so that waits may be listed a second time
+	part        bool                 // whether nodes may have results without events: the stream begins with a resumption, or the run is a fork
 	graphs      map[*kahn.Graph]map[string]*decl
-	expanded    map[string]*kahn.Graph // the graphs of expanded nodes that had a single attempt, by path
-	inside      map[string]*interior   // the nodes seen in each composite, by the path of the composite
+	expanded    map[string]*kahn.Graph // the graphs of expanded nodes with a single attempt, by path
+	inside      map[string]*interior   // the nodes seen in each composite, by the composite's path
 	resumptions int
-	wave        int // the tier of the latest wave, in waves mode; -1 before the first wave
+	wave        int // in waves mode, the tier of the latest wave; -1 before the first wave
 	waves       bool
-	changed     bool   // the present life has another mode than the preceding life
-	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; 0 if there was none
-	tiers       bool   // the life is, or may be, in waves mode, so the Parent of a node with predecessors may be a resumption or the start of the composite around the node
+	changed     bool   // whether the current life has another mode than the previous life
+	switched    uint64 // the id of the event that resumed the run in waves mode after a life without waves; or 0
+	tiers       bool   // whether the life is, or may be, in waves mode: a node with predecessors may then have the resumption, or the start of its composite, as its Parent
 	open        bool
-	midway      bool         // the tier of the open wave is unknown, because the stream begins with a resumption or the mode has changed
-	taken       map[int]bool // whether a queued node begins in the same life, by the index of the event that queues it; computed when first needed
-	steps       int          // the number of items that the checker looked at besides the events, to test that its work is linear
+	midway      bool         // whether the tier of the open wave is unknown: the stream begins with a resumption, or the mode has changed
+	taken       map[int]bool // by the index of an event that queues a node: whether the node begins in the same life; computed on first use
+	steps       int          // the number of items, besides the events, that the checker has looked at; tests check that the number is linear in the number of events
 }
 
-// CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the
-// first violation. Ids have no gaps. The first event is the start of the run, and the last is its end or suspension. The events of each
-// node come in a possible order, with one end, and number its attempts. The ends of predecessors come before the events that depend on
-// them. Each event has a possible Parent. Waves do not overlap. The ends agree with the Result. Indices of deltas are contiguous for each
-// path, across retries, resumptions and redrives. The events of a run that was left because its store did not answer may stop anywhere.
+// CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the first
+// violation. Ids have no gaps. The first event is the start of the run, and the last is its end or suspension. The events of each node come in a
+// possible order, with one end, and number its attempts. The ends of predecessors precede the events that depend on them. Each event has a
+// possible Parent. Waves do not overlap. The ends agree with the Result. Indices of deltas are contiguous for each path, across retries,
+// resumptions and redrives. If a run was left because its store did not answer, its events may stop anywhere.
 //
-// events must be the run's events from the first one on, and not decoded from JSON. For a resumed run, pass the events of all processes
-// that performed it, one after the other; of a process that crashed, only the events up to [event.Recovery].From. Or pass only the events
-// of the last process: CheckEvents then checks what it can.
+// events must contain the run's events from the first on, and must not be decoded from JSON. For a resumed run, pass the events of all processes
+// that performed the run, in order. Of a process that crashed, pass only the events up to [event.Recovery].From. You may also pass only the
+// events of the last process: CheckEvents then checks as much as it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
@@ -129,7 +129,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	switch first := events[0]; {
 	case first.Type == event.RunStarted:
 		c.waves = first.Payload.(event.Start).Waves
-		c.part = forks(first) // nodes with results from another run have no events
+		c.part = forks(first) // nodes with results from the forked run have no events
 	case resumes(first):
 		c.part = true
 		c.waves = c.wavesAfter(0)
@@ -155,8 +155,8 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	return c.result(res, "")
 }
 
-// expansions stores the graphs of expanded nodes in c.expanded. If a node had several attempts, the result has only the last attempt's
-// graph, which may differ from earlier ones.
+// expansions stores the graphs of expanded nodes in c.expanded. It omits nodes with several attempts: the result contains only the last attempt's
+// graph, and earlier attempts may have had other graphs.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
 		path := prefix + r.ID
@@ -178,8 +178,8 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	}
 }
 
-// payloadFits reports whether the payload has the type that the rest of the checker assumes. It also checks that NoRetry is set for a
-// failure, but not for an abort or a cancellation.
+// payloadFits reports whether the payload has the type that the rest of the checker expects. It also checks that NoRetry is set for a failure,
+// but not for an abort or a cancellation.
 func payloadFits(e event.Event) (ok bool) {
 	switch e.Type {
 	case event.RunStarted:
@@ -204,7 +204,7 @@ func payloadFits(e event.Event) (ok bool) {
 	return ok
 }
 
-// resumes reports whether the event says that a run continues.
+// resumes reports whether the event begins a further life of the run.
 func resumes(e event.Event) bool {
 	if e.Type == event.RunStatusChanged {
 		return e.Payload.(event.StatusChange).To == kahn.RunRunning
@@ -218,9 +218,9 @@ func forks(e event.Event) bool {
 	return ok && p.Forked != ""
 }
 
-// wavesAfter reports whether the life that begins with event i has waves. A life in waves mode in which nothing happens outside
-// composites has no waves, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no
-// wave event; wavesAfter recognizes such a life by events whose Parent is the start of the wave.
+// wavesAfter reports whether the life that begins with event i has waves. A life in eager mode has none. A life in waves mode has none if only
+// nodes in composites continue. If a life continues in an open wave and is left before the wave ends, it has no wave event. wavesAfter recognizes
+// such a life by events whose Parent is the start of the wave.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -237,8 +237,8 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	return false
 }
 
-// resumed begins a new life of the run, with event i. Nodes that had not ended may be queued and begin again, and the new life may be in
-// another mode.
+// resumed begins a new life of the run with event i. Nodes that had not ended may be queued and begin again. The new life may be in another mode,
+// waves or eager.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -253,8 +253,8 @@ func (c *streamChecker) resumed(i int) {
 	c.resumptions++
 }
 
-// carried reports whether a predecessor of a node ended in a life without waves, before the present life in waves mode. The node's join
-// may have been decided in that life, so the node may begin outside its wave.
+// carried reports whether a predecessor of a node ended in a life without waves, before the current life in waves mode. The node's join may have
+// been decided in that earlier life, so the node may begin outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
@@ -263,7 +263,7 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// at returns an event of the stream. It returns false if the stream does not have the event, perhaps because the stream began later.
+// at returns an event of the stream. ok is false if the stream lacks the event, for example because the stream began later.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
@@ -294,7 +294,7 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	return nil
 }
 
-// node returns the record of the node at a path. It makes a record for a node that has none yet.
+// node returns the record of the node at a path. It creates the record if there is none.
 func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if n := c.nodes[path]; n != nil {
 		return n, nil
@@ -368,7 +368,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 		}
 	}
 	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes in a composite may also be invalidated later, when the composite begins
-		c.wave, c.open = -1, false // the waves begin anew
+		c.wave, c.open = -1, false // waves count from the beginning again
 	}
 	if resumes(e) {
 		c.resumed(i)
@@ -385,7 +385,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	}
 	switch p := e.Payload.(type) {
 	case event.Suspension:
-		if p.Token != "" { // without a token, the node does not wait itself: it is a composite with waiting nodes, or was answered at once
+		if p.Token != "" { // without a token, the node is a composite with waiting nodes, or it was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
 	case event.Delta, event.LogRecord:
@@ -396,8 +396,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	return nil
 }
 
-// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last change, and that the
-// TotalWaiting of the change is right.
+// statusChanged checks a change of the run's status: it must name the nodes that have begun to wait since the last change, and its TotalWaiting
+// must be right.
 func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	before := len(c.waits)
 	if p.To == kahn.RunRunning {
@@ -415,16 +415,16 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// If the step of an expanded node must return its graph again, the run learns only then which nodes of the graph run again. Until
-	// then TotalWaiting includes all nodes of the graph that waited before.
+	// When the step of an expanded node must return its graph again, the run does not know yet which nodes of the graph run again. Until the step
+	// returns, TotalWaiting includes all nodes of the graph that waited before.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}
 	return nil
 }
 
-// stopWaiting forgets the waits of nodes that run again, according to the invalidations that follow a change of the
-// run's status.
+// stopWaiting deletes the waits of nodes that run again. Event i changes the run's status, and the NodeInvalidated events after it name these
+// nodes.
 func (c *streamChecker) stopWaiting(i int) {
 	for _, e := range c.events[i+1:] {
 		if e.Type != event.NodeInvalidated {
@@ -439,19 +439,19 @@ func (c *streamChecker) stopWaiting(i int) {
 	}
 }
 
-// isInside reports whether a path is that of a node inside a composite, or of an item of the composite.
+// isInside reports whether path is the path of a node inside a composite, or of an item of the composite.
 func isInside(path, composite string) bool {
 	rest, ok := strings.CutPrefix(path, composite)
 	return ok && rest != "" && strings.IndexByte("/[#", rest[0]) >= 0
 }
 
-// redrives reports whether the event says that a run that had ended is redriven.
+// redrives reports whether the event means that a run that had ended is redriven.
 func redrives(e event.Event) bool {
 	p, ok := e.Payload.(event.StatusChange)
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()
 }
 
-// waveEvent checks that waves do not overlap and come in order, and that all nodes of a wave have ended when the wave ends.
+// waveEvent checks that waves do not overlap and come in order, and that a wave ends only after all its nodes.
 func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
 	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {

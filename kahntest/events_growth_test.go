@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// TestGrowthOfCheckEvents counts what CheckEvents looks at, for streams of about 1,000 events and of about eight times as many.
-// Per event the count may at most double.
+// TestGrowthOfCheckEvents counts the items that CheckEvents looks at, for a stream of about 1,000 events and for one of about eight times as
+// many. The number of items per event must not more than double.
 func TestGrowthOfCheckEvents(t *testing.T) {
 	t.Parallel()
 	id := func(i int) string { return fmt.Sprint("n", i) }
@@ -30,7 +30,7 @@ func TestGrowthOfCheckEvents(t *testing.T) {
 	one := func() *kahn.Graph { return new(kahn.Graph).Add(kahn.Node{ID: "x"}) }
 	type lives struct {
 		g     *kahn.Graph
-		steps []kahn.StepFunc // one for each life: all but the last are shut down when every node waits
+		steps []kahn.StepFunc // one per life: all lives but the last are shut down when every node waits
 		opts  func(life int) []kahn.Option
 	}
 	whole := func(g *kahn.Graph, opts ...kahn.Option) lives {

@@ -8,35 +8,34 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// nodeLife is the record of a node's events.
+// nodeLife records what is known about a node from its events.
 type nodeLife struct {
 	*decl
 	last      event.Type // the last event that was neither a delta nor a log
 	id        uint64     // the id of last
 	attempt   int        // the number of the last attempt
-	reentered bool       // the attempt was suspended, so the next start continues it
-	maybe     bool       // the next attempt may have begun already, in a life outside the stream
+	reentered bool       // whether the attempt was suspended, so that the next start continues it
+	maybe     bool       // whether the next attempt may have begun in a life whose events are not in the stream
 	terminal  kahn.Status
-	unseen    bool // the node's earlier events are not in the stream, which begins with a resumption
-	resumed   int  // how often the run had been resumed when the node's last event happened
+	unseen    bool // whether earlier events of the node are missing, because the stream begins with a resumption
+	resumed   int  // the number of resumptions of the run before the node's last event
 	undo      undoLife
-	began     uint64 // the id of the node's first event other than deltas and logs; 0: none
-	unbound   bool   // the node need not match the open wave, because it may have begun in an unseen life without waves, or because a redrive continues nodes inside it
-	sourced   bool   // the node's predecessors have ended
-	givenUp   bool   // the node is inside an expanded node whose step was called again and ended without a graph
-	assumed   bool   // the node's end is not in the stream, but the events of a successor imply it
+	began     uint64 // the id of the node's first event other than deltas and logs; 0 if there is none
+	unbound   bool   // whether the node need not match the open wave: it may have begun in an unseen life without waves, or a redrive continues nodes inside it
+	sourced   bool   // whether all predecessors have ended
+	givenUp   bool   // whether the node is inside an expanded node whose step was called again and ended without a graph
+	assumed   bool   // whether the node's end is not in the stream but follows from the events of a successor
 }
 
-// guessed reports whether the node's declaration is unknown.
+// guessed reports whether the node's declaration is a guess, because the graph that declares the node is unknown.
 func (n *nodeLife) guessed() bool { return n.decl != nil && n.unknown }
 
-// refused reports whether the attempt timed out, or its output was rejected. The output then does not count.
+// refused reports whether the attempt timed out or its output was rejected. If so, the output of the attempt is not used.
 func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
-// again reports whether the run was resumed after the last event of a node that has not ended. The node may then be queued and begin
-// again.
+// again reports whether the run was resumed after the node's last event. If so, a node that has not ended may be queued and begin again.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
 func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
@@ -56,7 +55,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		return nil
 	case n.terminal != kahn.Idle && c.rewound(n):
 		delete(c.nodes, e.Path)
-		c.interior(n.within).last = 0 // the next events are of a new iteration, which begins with this node
+		c.interior(n.within).last = 0 // the next events belong to a new iteration, which begins with this node
 		n, err := c.node(e.Path)
 		if err != nil {
 			return err
@@ -80,11 +79,11 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	attempt := n.attempt
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
-		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // the same attempt may start again, since a store does not record starts of inline nodes
+		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // the same attempt may start again, since a store does not record the starts of inline nodes
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
-			if !n.reentered { // a new attempt begins with new nodes inside; a continued attempt continues with the old ones
+			if !n.reentered { // a new attempt begins with new nodes inside; a continued attempt keeps the nodes inside
 				c.forget(e.Path)
 			}
 			n.attempt, n.reentered, n.maybe = attempt, false, false
@@ -98,7 +97,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	case event.NodeSuspended:
 		n.reentered = n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.last == event.NodeTimedOut
 		if n.last == event.NodeQueued {
-			attempt = e.Attempt // a gate's attempt begins with its suspension
+			attempt = e.Attempt // the attempt of a gate begins with its suspension
 		}
 	case event.NodeTimedOut:
 		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // the node timed out while the inputs of its next attempt were being checked
@@ -158,7 +157,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	n.last, n.id, n.terminal, n.resumed = e.Type, e.ID, nodeTerminal[e.Type], c.resumptions
 	if n.terminal != kahn.Idle || e.Type == event.NodeRetried || e.Type == event.NodePaused {
 		if n.step() && (n.Map == nil || n.item) && c.quiet(e.Path) {
-			c.giveUp(e.Path) // in this life the node's step has not returned its graph, so the nodes inside have no ends
+			c.giveUp(e.Path) // in this life the node's step did not return its graph, so the nodes inside have no ends
 		} else if path, ok := c.unended(e.Path); ok {
 			return fmt.Errorf("before the end of %s", path)
 		}
@@ -166,15 +165,15 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// undoLife is what the stream says about the undoing of a node.
+// undoLife records the events about undoing a node.
 type undoLife struct {
-	attempts int // that have begun
+	attempts int // the number of attempts that have begun
 	over     bool
-	failed   bool // all attempts failed, so an operator may repeat the undoing
+	failed   bool // whether all attempts failed; after that, an operator may repeat the undoing
 }
 
-// compensation checks an event about undoing a node: the node must have ended, no predecessor may have been undone earlier, and the
-// attempts must be numbered from 1.
+// compensation checks an event about undoing a node. The node must have ended, no predecessor may have been undone before it, and the attempts
+// must be numbered from 1.
 func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	p, ok := e.Payload.(event.Compensation)
 	switch {
@@ -211,13 +210,13 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// begunAgain resets the record of a node that begins anew, or of an ended composite in which nodes run again.
+// begunAgain resets the record of a node that begins again, or of an ended composite in which nodes run again.
 func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	attempt := n.attempt
 	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
 	if goesOnInside(e) {
 		n.last, n.id, n.attempt, n.began, n.sourced = event.NodeStarted, e.ID, max(attempt, e.Attempt), e.ID, true
-		n.unbound = true // the composite runs again during any wave
+		n.unbound = true // the composite may run again in any wave
 	}
 	if n.within != "" {
 		in := c.interior(n.within)
@@ -226,23 +225,23 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	}
 }
 
-// rewound reports whether a node is in a loop that has gone back to an earlier iteration, or in a node that was expanded into another
-// graph.
+// rewound reports whether a node is inside a loop that has gone back to an earlier iteration, or inside a node that was expanded again, into
+// another graph.
 func (c *streamChecker) rewound(n *nodeLife) bool {
 	around := c.nodes[n.within]
 	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
 }
 
-// firstSeen infers the state of a node from its first event in a stream that begins with a resumption.
+// firstSeen infers the state of a node from the node's first event, for a stream that begins with a resumption.
 func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	n.unseen, n.unbound = false, true
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == event.NodeQueued // perhaps the attempt was suspended and is queued to continue
+		n.maybe = e.Type == event.NodeQueued // the attempt may have been suspended before it was queued to continue
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
-			n.last = event.NodeStarted // a node other than a gate is suspended only after its start
+			n.last = event.NodeStarted // only gates are suspended without a start
 		}
 	case event.NodeSignalled:
 		n.attempt, n.reentered = e.Attempt, !n.isGate()
@@ -265,15 +264,15 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && slices.Contains([]event.Type{event.NodeStarted, event.NodePaused, event.NodeMocked, event.NodeTimedOut}, n.last)
 }
 
-// interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins
-// again in another life of the run, or is stopped. A cleanup node may also begin again in the same life, since a stop does not affect
-// cleanup nodes. The checker cannot always see the stop: a stop that affects no other node has no event.
+// interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The node begins again in
+// another life of the run, or is stopped. A cleanup node may also begin again in the same life, since a stop does not affect cleanup nodes. A
+// stop that ends no other node has no event, so the checker cannot require one.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
 		return began && c.cleansUp(n)
 	}
-	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // the run was left before the node's test returned
+	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // the run was left before the test of the node returned
 		return n.last == event.NodeStarted && c.cleansUp(n)
 	}
 	if e.Type != event.NodeQueued || !began || n.inline() {
@@ -281,16 +280,16 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	}
 	composite := n.Sub != nil || n.Map != nil && !n.item
 	if composite || c.cleansUp(n) {
-		return true // a composite begins again at once, even if the nodes inside do not
+		return true // a composite begins again at once, even if no node inside does
 	}
 	return !c.begins(i)
 }
 
-// begins reports whether the node that event i queues begins in the same life: before the run is suspended or recovered.
+// begins reports whether the node that event i queues begins in the same life, which means before the run is suspended or recovered.
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}
-		life, began := 1, map[string]int{} // the life in which a node begins next, counted backwards from the last life, by path
+		life, began := 1, map[string]int{} // by path: the life in which the node begins next, counted backwards from the last life
 		for i, e := range slices.Backward(c.events) {
 			c.steps++
 			p, changed := e.Payload.(event.StatusChange)
@@ -307,7 +306,7 @@ func (c *streamChecker) begins(i int) bool {
 	return c.taken[i]
 }
 
-// cleansUp reports whether a node is a cleanup node or an end node, or is inside one.
+// cleansUp reports whether a node is a cleanup node or an end node, or is inside such a node.
 func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	for n != nil && !n.Cleanup && n.Kind != kahn.KindEnd && n.within != "" {
 		n = c.nodes[n.within]
@@ -315,9 +314,9 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	return n != nil && (n.Cleanup || n.Kind == kahn.KindEnd)
 }
 
-// mayFollow reports whether the event may come next in its node's life. Only a gate waits and completes without a start, and only inline
-// nodes start without being queued. The mocks of gates, inline nodes and composites are also called without queueing the node. again
-// means that the run was resumed since the node's last event.
+// mayFollow reports whether the event may be the next event of its node. Only gates wait and complete without a start, and only inline nodes
+// start without being queued. A mock of a gate, an inline node or a composite is called without queueing the node. again means that the run was
+// resumed after the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {
@@ -354,13 +353,12 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 		}
 	}
 	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
-		return true // the step was called again to return its graph, and that call has no event
+		return true // the step was called again, to return its graph; this call has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
-// passing checks a delta or a log. The event must come from an attempt that has begun; a log may also come from the engine before an
-// attempt.
+// passing checks a delta or a log. The event must come from an attempt that has begun. A log may also come from the engine before an attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // the node was expanded

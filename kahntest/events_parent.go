@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// parent checks the Parent of an event. The Parent must be the node's previous event. The Parent of the node's first event is the end of
-// a predecessor, the start of the wave, of the composite or of the run, or a resumption. An abort or a cancellation may also have no
-// Parent, or the bad end of another node.
+// parent checks the Parent of a node's event. The Parent must be the node's previous event. The Parent of the node's first event is the end
+// of a predecessor, the start of the wave, of the composite or of the run, or a resumption. An abort or a cancellation may also have no
+// Parent, or the failure, abort or cancellation of another node.
 func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -49,7 +49,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	if n.id != 0 && e.Parent == n.id {
 		return nil
 	}
-	if n.id != 0 && !(c.again(n) && n.inline()) { // an inline node may start twice, since a store does not record it before its end
+	if n.id != 0 && !(c.again(n) && n.inline()) { // an inline node may start twice, since a store does not record its start
 		return fmt.Errorf("its node's last event is %d", n.id)
 	}
 	if e.Parent == 0 {
@@ -63,7 +63,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked || goesOnInside(cause)):
 	case cause.Type == event.RunStarted && n.within == "" && root && (!c.waves || e.Type == event.NodeSkipped):
 	case cause.Type == event.WaveStarted && n.within == "" && c.waves:
-	case (resumes(cause) || forks(cause)) && (root || c.tiers): // the resumed life begins the node, or decides about it again
+	case (resumes(cause) || forks(cause)) && (root || c.tiers): // the resumed life starts the node, or decides about it again
 	case nodeTerminal[cause.Type] != kahn.Idle && (slices.Contains(n.sources, cause.Path) || n.Kind == kahn.KindEnd):
 	default:
 		return fmt.Errorf("led to by %v", cause)
@@ -71,14 +71,14 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// goesOnInside reports whether the event says that nodes in an ended composite run again.
+// goesOnInside reports whether the event means that nodes in an ended composite run again.
 func goesOnInside(e event.Event) bool {
 	p, ok := e.Payload.(event.Invalidation)
 	return ok && p.Reason == "inside"
 }
 
-// sourcesEnded checks that the ends of predecessors come before their consequences. A node whose join is not early is started or skipped
-// after all its predecessors have ended. A blocked node has a predecessor that failed, was aborted or was cancelled.
+// sourcesEnded checks that predecessors end before the events that depend on their ends. If the join of a node is not early, all predecessors
+// end before the node starts or is skipped. Before a node is blocked, a predecessor fails, is aborted or is cancelled.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil
@@ -99,7 +99,7 @@ func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 		switch e.Payload.(event.Skip).Reason.Kind {
 		case kahn.SkipAnnotation, kahn.SkipSuperseded, kahn.SkipSelf, kahn.SkipParentFailure:
 			return nil
-		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // guards and null checks come after the join, which may be early
+		case kahn.SkipWhenGuard, kahn.SkipNullPropagation: // guards and null checks follow the join, which may be early
 			if n.early() {
 				return nil
 			}

@@ -8,14 +8,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// place returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For an
-// item "M[2]" the node is the map. place looks up the parts of the path instead of searching all nodes. The graph is nil if the node is
-// inside an expanded node whose graph is unknown.
+// place returns, for the node at a path, the graph that contains the node, the part of the path before the node's id, and this id. For the
+// path of an item, such as "M[2]", place returns the map. The graph is nil if the node is inside an expanded node whose graph is unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn is like place, but for a path relative to the graph g. The paths of the nodes in g begin with the parameter above.
+// placeIn is place for a path relative to the graph g. above is the prefix of the paths of the nodes in g.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -68,32 +67,32 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// around returns the path of the composite that contains a node, or "". path is the node's path, and prefix and id are what
-// the method place returned for it.
+// around returns the path of the composite that contains a node, or "". path is the node's path; prefix and id come from place.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
 		return prefix + id // the node is an item: its composite is the map
 	}
 	within := strings.TrimSuffix(prefix, "/")
 	if at := strings.LastIndexByte(within, '#'); at > strings.LastIndexByte(within, '/') {
-		within = within[:at] // an iteration has no events of its own
+		within = within[:at] // an iteration has no events
 	}
 	return within
 }
 
-// interior lists the nodes in a composite that the checker has met so far. Nodes deeper inside are in the interiors of inner composites.
+// interior lists the nodes in a composite whose events the checker has read so far. It does not list the nodes in an inner composite,
+// which has its own interior.
 type interior struct {
 	around     *interior // the interior that contains this composite, or nil
 	nodes      []string  // the paths of the nodes
-	composites []string  // the paths of those nodes that are composites with an interior
+	composites []string  // the paths of the nodes that are composites with an interior
 	last       int       // for a loop: the number of its last iteration
 
-	open   []string    // the paths of the nodes that had not ended when the method unended last looked
-	within []*interior // the interiors of composites that had nodes in open
-	listed bool        // whether the interior around this one lists this one in within
+	open   []string    // the paths of nodes that may not have ended; unended removes the ended nodes from this list
+	within []*interior // the interiors of inner composites that may contain such nodes, at any depth
+	listed bool        // whether this interior is in the field within of the enclosing interior
 }
 
-// interior returns the interior of a composite. If there is none yet, it makes one, and lists the composite in the interior around it.
+// interior returns the interior of a composite. If there is none, it creates one, and lists the composite in the enclosing interior.
 func (c *streamChecker) interior(path string) *interior {
 	in := c.inside[path]
 	if in == nil {
@@ -107,7 +106,7 @@ func (c *streamChecker) interior(path string) *interior {
 	return in
 }
 
-// opened records that an interior has a node that has not ended.
+// opened records that an interior contains a node that has not ended.
 func (c *streamChecker) opened(in *interior) {
 	for ; in.around != nil && !in.listed; in = in.around {
 		in.listed = true
@@ -132,7 +131,8 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns the path of a node inside a composite, if that node has begun and not ended. It looks only once at each ended node.
+// unended returns the path of a node that has begun and not ended in a composite. It removes the ended nodes from the list, so all calls
+// together look at each of them once.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -162,7 +162,7 @@ func (c *streamChecker) unendedIn(in *interior) (path string) {
 	return path
 }
 
-// giveUp deletes the waits of the nodes inside a composite, and marks these nodes as givenUp.
+// giveUp deletes the waits of the nodes in a composite, and marks these nodes as givenUp.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
 	c.steps += len(in.nodes)
@@ -176,7 +176,7 @@ func (c *streamChecker) giveUp(composite string) {
 	}
 }
 
-// quiet reports whether nothing has happened in a composite since the run was resumed.
+// quiet reports whether a composite has had no events since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
 	if in != nil {
@@ -191,11 +191,11 @@ type decl struct {
 	kahn.Node
 	sources []string // the paths of the nodes from which edges lead here
 	within  string   // the path of the composite around the node, or ""
-	item    bool     // the node is an item of a map; its declaration is the map
-	unknown bool     // the node is inside a node whose expanded graph is unknown
+	item    bool     // whether the node is an item of a map; its declaration is the map's
+	unknown bool     // whether the node is inside an expanded node whose graph is unknown
 }
 
-// mockedInline reports whether the engine calls the node's mock without queueing the node.
+// mockedInline reports whether the engine calls a mock of the node without queueing the node.
 func (d *decl) mockedInline() bool { return d.inline() || d.isGate() || d.Sub != nil || d.Map != nil }
 
 func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
@@ -210,7 +210,7 @@ func (d *decl) early() bool {
 	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
 }
 
-// prefixInside returns the prefix of the paths of a composite's nodes; for a loop, in its last iteration.
+// prefixInside returns the prefix of the paths of the nodes in a composite. For a loop it is the prefix of the last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	in, _, id, ok := c.place(prefix + r.ID)
 	if !ok || in == nil {

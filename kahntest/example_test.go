@@ -21,7 +21,7 @@ func checkout() *kahn.Graph {
 	)
 }
 
-// TestDeclined is a host's test of a declined card. The waits between attempts take no time.
+// A host tests a declined card. The backoffs between attempts take no time.
 func TestDeclined(t *testing.T) {
 	kahntest.InFakeTime(t, func(t *testing.T) {
 		steps := &kahntest.Script{Acts: map[string][]kahntest.Act{
@@ -67,7 +67,7 @@ func ExampleCompareStatuses() {
 	// ship is S/br, expected X (condition_branch(charge))
 }
 
-// The notation makes small graphs short.
+// The notation describes small graphs in one line.
 func ExampleParse() {
 	nodes, edges, err := kahntest.Parse("A>C B>C C-!>H C{any}")
 	for _, n := range nodes {
@@ -77,7 +77,7 @@ func ExampleParse() {
 	// Output: A C B H any_succeeded 3 <nil>
 }
 
-// An attempt whose answer is lost is repeated. Explore finds that a charge without a key is then made twice.
+// The answer of an attempt is lost, and the attempt is repeated. Explore finds that a charge without a key is made twice.
 func ExampleCheckExplored() {
 	err := kahntest.CheckExplored(func() kahntest.Workflow {
 		charged := 0
@@ -101,7 +101,7 @@ func ExampleCheckExplored() {
 	// Output: charge#1 fails after its effect: charged 2 times
 }
 
-// Everything paid must be shipped. Explore finds a run that breaks this, and none if the payment can be undone.
+// Everything that was paid must be shipped. Explore finds a run that breaks this rule. If the payment can be undone, Explore finds no such run.
 func ExampleCheckExplored_compensation() {
 	for _, undoes := range []bool{false, true} {
 		fmt.Println(kahntest.CheckExplored(func() kahntest.Workflow {
@@ -124,8 +124,8 @@ func ExampleCheckExplored_compensation() {
 	// <nil>
 }
 
-// Joined returns what a join rule decides, for the letters of its documentation: S for satisfied, N for neutral, X for dead, F for
-// failed.
+// Joined returns what a join rule decides for edges of the given classes. The letters are as in [kahn.Join]: S for satisfied, N for neutral,
+// X for dead, F for failed.
 func ExampleJoined() {
 	for _, letters := range []string{"SS", "SN", "SF", "NN"} {
 		all, _ := kahntest.Joined(kahn.Node{}, letters)
@@ -139,7 +139,7 @@ func ExampleJoined() {
 	// NN S/up ok
 }
 
-// A stream of events as text has neither ids nor times, so it can be compared with a file: see Golden.
+// A stream of events as text contains no ids or times, so a test can compare it with a file: see Golden.
 func ExampleStream() {
 	var events kahntest.Recorder
 	_, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "build"}), new(kahntest.Script).Step, kahn.Limit(1), kahn.OnEvent(events.Add))
@@ -153,7 +153,7 @@ func ExampleStream() {
 	// <nil>
 }
 
-// The answer to the second write is lost: the run repeats the write, and continues.
+// The answer to the second write is lost. The run repeats the write and continues.
 func ExampleFakeStore() {
 	s := &kahntest.FakeStore{Script: map[string][]kahntest.StoreFault{
 		"Commit": {{}, {Err: errors.New("connection reset"), Applied: true}},

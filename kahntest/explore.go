@@ -15,10 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// ErrExplored is the error of an attempt that [Explore] makes fail.
+// ErrExplored is the error that [Explore] injects into an attempt.
 var ErrExplored = errors.New("failure injected by kahntest.Explore")
 
-// Workflow is the subject of [Explore]: a graph, its step function, and an invariant of all its runs.
+// Workflow is what [Explore] tests: a graph, its step function, and an invariant of all runs.
 type Workflow struct {
 	Graph *kahn.Graph
 	Step  kahn.StepFunc
@@ -31,18 +31,18 @@ type Workflow struct {
 // exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore looks for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, the same ones in every
-// test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as when an answer is
-// lost; some runs are cancelled. Waits between attempts take no time. Explore also checks the events of every run. If a run fails a
-// check, Explore leaves out the failures and the changes of order that are not needed for that, and reports the others as text, such as
+// Explore searches for an order of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, which are the same in every
+// test. In these runs, attempts end in any order, fail before the step is called, or fail after the step's effect, as if an answer were lost.
+// Some runs are cancelled. Backoffs take no time. Explore also checks the events of every run. If a run fails a check, Explore removes each
+// failure and each change of order that the run does not need to fail, and reports the rest:
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
-// Everything that is not listed went well, in the order of the graph. "undo:charge#1" would be the first attempt to undo charge.
+// All other attempts of this run succeed, in the order of the graph. "undo:charge#1" is the first attempt to undo charge.
 //
-// Explore calls the function start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at
-// a time, on its own goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of
-// [kahn.NewCoordinator]; Explore itself sets RunID and Random.
+// Explore calls start for each run, so that each run begins with a new imitation of the outside world. It calls steps one at a time, on its own
+// goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator]. Explore itself
+// sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {
@@ -55,7 +55,7 @@ func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
 		if seed == 0 {
-			x.rand = nil // the first run has no failures, and follows the order of the graph
+			x.rand = nil // the first run has no failures and follows the order of the graph
 		}
 		err := x.run(start())
 		if err == nil {
@@ -70,17 +70,17 @@ func CheckExplored(start func() Workflow, runs int) error {
 	return nil
 }
 
-// exploration is one run under a schedule. A schedule maps the name of each choice to its number. A choice whose name is not in the
-// schedule is 0, which means that everything goes well.
+// exploration is one run under a schedule. A schedule maps the name of each choice to a number. A choice that is not in the schedule is 0, which
+// means success in the order of the graph.
 type exploration struct {
-	rand  *rand.Rand     // makes the choices; if it is nil, the choices come from the field given
+	rand  *rand.Rand     // makes the choices; if nil, they come from the field `given`
 	given map[string]int // the choices to repeat
 	made  []string       // the names of the choices other than 0, in their order
-	said  []string       // texts that say what these choices did
+	said  []string       // texts that describe the choices in `made`
 }
 
-// shorten removes each choice from the failing exploration x if a run without this choice still fails. It returns the last exploration
-// that failed, and its error.
+// shorten removes each choice from the failing exploration x if a run without this choice still fails. It returns the last exploration that
+// failed, and its error.
 func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
 	for i := 0; i < len(x.made); {
 		given := maps.Clone(x.given)
@@ -95,7 +95,7 @@ func (x *exploration) shorten(start func() Workflow, err error) (*exploration, e
 	return x, err
 }
 
-// choose returns a number from 0 to n-1, the choice with the given name. Each name is used once in a run.
+// choose makes the choice with the given name: it returns a number from 0 to n-1. Each name is used once in a run.
 func (x *exploration) choose(name string, n int) int {
 	choice := min(x.given[name], n-1)
 	if x.rand != nil {
@@ -115,7 +115,7 @@ func (x *exploration) say(format string, args ...any) {
 	x.said = append(x.said, fmt.Sprintf(format, args...))
 }
 
-// run runs the workflow once, and returns a defect as an error.
+// run runs the workflow once, and returns an error if it finds a defect.
 func (x *exploration) run(w Workflow) error {
 	plan, err := w.Graph.Compile()
 	if err != nil {
@@ -141,11 +141,11 @@ func (x *exploration) run(w Workflow) error {
 	return w.Invariant(res, err)
 }
 
-// maxExplored bounds the attempts of a run, so that a workflow that never ends is reported.
+// maxExplored bounds the attempts of a run: a workflow that exceeds it is reported as endless.
 const maxExplored = 10_000
 
 func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Result, error) {
-	var open []*kahn.Step // attempts that have begun, in the order of their beginning
+	var open []*kahn.Step // the attempts that have begun, in order
 	cancelled := x.choose("whether to cancel", 5) != 1
 	for n := 0; ; n++ {
 		for s, ok := c.Next(); ok; s, ok = c.Next() {
@@ -200,7 +200,7 @@ func nameOf(s *kahn.Step) string {
 	return name
 }
 
-// attempt calls the step of an attempt, or makes the attempt fail.
+// attempt calls the step of an attempt, or lets the attempt fail.
 func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
 	how := x.choose("what becomes of "+nameOf(s), 8)
 	switch how {

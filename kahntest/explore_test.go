@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// bank is an outside world that may recognize a repeated payment by its key.
+// bank imitates a bank. It adds up the payments under each key.
 type bank struct{ paid map[string]int }
 
 func (b *bank) pay(key string, sum int) { b.paid[key] += sum }
@@ -26,7 +26,7 @@ func (b *bank) total() (sum int) {
 	return sum
 }
 
-// shop charges an order, and ships it; a failed shipment is refunded.
+// shop returns a workflow that charges an order and ships it. Its invariant: at most 10 are charged, and nothing is shipped without a charge.
 func shop(charge func(b *bank, s *kahn.Step)) func() kahntest.Workflow {
 	return func() kahntest.Workflow {
 		b := &bank{paid: map[string]int{}}
@@ -56,8 +56,9 @@ func shop(charge func(b *bank, s *kahn.Step)) func() kahntest.Workflow {
 	}
 }
 
-// purchase returns a shop whose world recognizes payments and shipments by the key of the order. Everything paid must be shipped, and
-// everything shipped must be paid. With rule, a payment has a compensation; without it, a node refunds the payment when the shipment fails.
+// purchase returns a shop whose outside world recognizes payments and shipments by the key of the order. Everything paid must be shipped, and
+// everything shipped must be paid. If `rule` is true, the payment has a compensation. Otherwise a node refunds the payment when the shipment
+// fails.
 func purchase(rule bool) func() kahntest.Workflow {
 	return func() kahntest.Workflow {
 		paid, shipped := map[string]bool{}, map[string]bool{}
@@ -84,8 +85,9 @@ func purchase(rule bool) func() kahntest.Workflow {
 	}
 }
 
-// A saga built from edges has gaps: a payment whose answer is lost, a cancellation between payment and shipment, a shipment whose answer is
-// lost. Explore finds one of them. It finds none with compensations, although these may fail, too.
+// A saga that is built from edges breaks its invariant in three cases: the answer of a payment is lost, the run is cancelled between payment and
+// shipment, or the answer of a shipment is lost. Explore finds one of these gaps. In the workflow with compensations, Explore finds no gap,
+// although some attempts to compensate fail.
 func TestExploreFindsTheGapOfASaga(t *testing.T) {
 	err := kahntest.CheckExplored(purchase(false), 300)
 	if err == nil || !strings.Contains(err.Error(), "paid: ") || strings.Contains(err.Error(), ",") && strings.Count(err.Error(), ",") > 1 {
@@ -110,7 +112,7 @@ func TestExploreFindsTheGapOfASaga(t *testing.T) {
 	}
 }
 
-// Explore finds a step that charges again after its first attempt's answer was lost, and reports nothing else.
+// If a step charges again after the answer of its first attempt was lost, Explore reports this failure and no other.
 func TestExploreFindsRepeatedEffect(t *testing.T) {
 	t.Parallel()
 	err := kahntest.CheckExplored(shop(func(b *bank, s *kahn.Step) { b.pay(fmt.Sprint(s.Attempt()), 10) }), 300)
@@ -121,7 +123,7 @@ func TestExploreFindsRepeatedEffect(t *testing.T) {
 	kahntest.Explore(t, keyed)
 }
 
-// Explore finds a missing edge as an order of steps.
+// If an edge is missing, Explore reports an order of steps that breaks the invariant.
 func TestExploreFindsOrder(t *testing.T) {
 	t.Parallel()
 	workflow := func(after ...string) func() kahntest.Workflow {
@@ -182,7 +184,7 @@ func TestExploreReaches(t *testing.T) {
 	}
 }
 
-// Explore reports workflows that do not compile, that cannot begin, that never end, or that break without a failure.
+// Explore reports workflows that do not compile, cannot begin, never end, or break the invariant without a failure.
 func TestExploreRefuses(t *testing.T) {
 	t.Parallel()
 	one := new(kahn.Graph).Add(kahn.Node{ID: "x", Retry: kahn.Retry{MaxAttempts: 1 << 40, InitialDelay: -1}})
@@ -203,7 +205,7 @@ func TestExploreRefuses(t *testing.T) {
 	}
 }
 
-// Joins in the letters of their documentation: each row follows from the comments of the rules.
+// Each row gives the classes of the edges by the letters of [kahn.Join], and the decision that follows from the comment of the rule.
 func TestJoined(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -245,7 +247,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// The calls of a fake store fail as its script says; a call with a lost answer has taken effect.
+// The calls of a fake store fail as its script says. A call whose answer is lost takes effect.
 func TestFakeStore(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -302,7 +304,7 @@ func (f *goldenFailures) Helper()                           {}
 func (f *goldenFailures) Errorf(format string, args ...any) { f.text += fmt.Sprintf(format, args...) }
 func (f *goldenFailures) Fatalf(format string, args ...any) { f.Errorf(format, args...); panic(f) }
 
-// Equal runs have equal golden files; Golden reports the first line that differs.
+// Golden accepts equal runs, and otherwise reports the first line that differs.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	events := func(text string, acts map[string][]kahntest.Act, opts ...kahn.Option) *kahntest.Trial {
@@ -346,7 +348,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The environment variable writes the file, and its folder.
+// If the environment variable is set, Golden writes the file and its folder.
 func TestGoldenWrites(t *testing.T) {
 	t.Setenv(kahntest.GoldenVariable, "1")
 	file := t.TempDir() + "/a/b.txt"

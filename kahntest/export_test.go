@@ -5,7 +5,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// EventSteps is CheckEvents, and also counts what it looks at besides the events themselves.
+// EventSteps calls CheckEvents, and also returns the number of visits to items other than events.
 func EventSteps(g *kahn.Graph, res *kahn.Result, events []event.Event) (steps int, err error) {
 	c := new(streamChecker)
 	err = c.check(g, res, events)

@@ -16,18 +16,18 @@ type StoreFault struct {
 	// Delay passes before the call. If the context ends meanwhile, the call returns the context's error. In [InFakeTime] the Delay takes
 	// no time.
 	Delay time.Duration
-	// Err is what the call returns.
+	// Err is the error that the call returns.
 	Err error
-	// Applied means that the call takes effect although it returns Err, as when only the answer of a store is lost.
+	// Applied means that the call takes effect although it returns Err, as if only the store's answer were lost.
 	Applied bool
 }
 
-// FakeStore is a store in memory whose calls fail as a script says, for tests of how a host handles a failing store. The zero value never
-// fails. Any number of runs may use it at once.
+// FakeStore is a store in memory whose calls fail as a script says. With it a host tests how its program handles a failing store. The zero value
+// never fails. Several runs may use a FakeStore at once.
 type FakeStore struct {
 	store.Memory
-	// Script has, by method name, the faults of the first call, the second call, and so on. Further calls have no faults. The methods are
-	// Acquire, Renew, Release, Commit and Load. If Script has any other name, every call fails with an error that lists these methods.
+	// Script maps a method name to the faults of the first call, the second call, and so on. Further calls have no faults. The methods are
+	// Acquire, Renew, Release, Commit and Load. If Script contains any other name, every call fails with an error that lists these methods.
 	Script map[string][]StoreFault
 
 	mu    sync.Mutex
@@ -43,7 +43,7 @@ func (s *FakeStore) Calls(method string) int {
 
 var storeMethods = []string{"Acquire", "Renew", "Release", "Commit", "Load"}
 
-// do performs a call with the fault that the script has for the call.
+// do performs a call with the fault that the script gives for this call.
 func (s *FakeStore) do(ctx context.Context, method string, call func() error) error {
 	for name := range s.Script {
 		if !slices.Contains(storeMethods, name) {

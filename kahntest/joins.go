@@ -8,13 +8,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Joined returns the status that a node gets if its in-edges have the given classes. letters has one letter of [kahn.Join] for each edge:
-// S for satisfied, N for neutral, X for dead, F for failed. The status is in the notation of this package. Joined uses the fields Join,
+// Joined returns the status of a node whose in-edges have the given classes. letters has one letter for each edge, as in [kahn.Join]: S for
+// satisfied, N for neutral, X for dead, F for failed. The returned status is in the notation of this package. Joined uses the fields Join,
 // SkipMode, OnUpstreamFailure and Cleanup of the node.
 //
 //	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
 //
-// The letters of classes are not those of statuses. For example, a skipped node has the status S/up, and its out-edges have the class N.
+// The letters of classes and of statuses differ. For example, a node that was skipped because of its predecessors has the status S/up, and its
+// out-edges have the class N.
 func Joined(n kahn.Node, letters string) (string, error) {
 	const target = "T"
 	t := kahn.Node{
@@ -31,7 +32,7 @@ func Joined(n kahn.Node, letters string) (string, error) {
 			source.Disabled = true
 		case 'X', 'F':
 			source.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("failed") }
-			if letter == 'X' { // a catch edge to another node is taken, so the edge to the target is not
+			if letter == 'X' { // makes the edge to the target dead: a catch edge to another node is taken instead
 				g.Add(kahn.Node{ID: source.ID + " failed", Do: t.Do, In: []kahn.Edge{{From: source.ID, On: kahn.OnFailure}}})
 			}
 		default:

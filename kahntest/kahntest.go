@@ -1,4 +1,4 @@
-// Package kahntest tests graphs: steps follow a script, and one line compares the statuses or the calls.
+// Package kahntest helps to test graphs. Steps follow a script, and one line compares the statuses of the nodes or the calls of the steps.
 //
 //	func TestRefund(t *testing.T) {
 //		kahntest.InFakeTime(t, func(t *testing.T) {
@@ -11,8 +11,8 @@
 //		})
 //	}
 //
-// The package needs only package testing. To replace some nodes of a real workflow rather than its step function, use the option
-// [kahn.TestMode].
+// The package needs no test framework besides package testing. To replace some nodes of a real workflow instead of its step function, use the
+// option [kahn.TestMode].
 //
 // The names by task:
 //
@@ -34,7 +34,7 @@
 //	C-[x]>T      an edge of branch x; C is a condition whose label is its output
 //	A-!>H        a catch edge, On failure   A-*>Z        an edge On always
 //	A~>B         a data-only edge
-//	X{opt,opt}   options of the node X, which the text names elsewhere, too
+//	X{opt,opt}   options of the node X
 //
 // Nodes are declared in the order in which edges and single words first name them, edges in the order written. The options are:
 //
@@ -51,8 +51,8 @@
 // name. The reasons: ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null
 // (null_propagation), pf (parent_failure), rule (rule_unsatisfied), self, superseded.
 //
-// These letters are for statuses of nodes. The classes of edges in the documentation of [kahn.Join] have other letters, which [Joined]
-// takes: S (satisfied), N (neutral: the source was skipped), X (dead: routed past), F (failed).
+// These letters are for statuses of nodes. The documentation of [kahn.Join] uses other letters for the classes of edges, which are the argument
+// of [Joined]: S (satisfied), N (neutral: the source was skipped), X (dead: the source's outcome selects other edges), F (failed).
 package kahntest
 
 import (
@@ -71,8 +71,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// InFakeTime runs f in a bubble of package testing/synctest: time stands still while any goroutine runs, and jumps to the
-// next timer when all wait, so that backoffs and timeouts take no time. It fails the test if goroutines outlive f.
+// InFakeTime runs f in a bubble of package testing/synctest: time stands still while any goroutine runs, and jumps to the next timer when all
+// wait, so that backoffs and timeouts take no time. The test fails if a goroutine of the bubble is still blocked when f has returned.
 func InFakeTime(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	synctest.Test(t, f)
@@ -98,7 +98,7 @@ func (r *Recorder) Events() []event.Event {
 	return slices.Clone(r.events)
 }
 
-// Trial is a run that has ended or is suspended.
+// Trial is a run that has ended or is suspended, with its events.
 type Trial struct {
 	*kahn.Result
 	Err    error
@@ -106,8 +106,8 @@ type Trial struct {
 }
 
 // Run executes a graph under the context of the test and checks its events. Run fails the test if an event breaks a rule, if an assertion
-// of [kahn.TestMode] fails, or if [Script.Check] returns an error for a [Script] of the run. If the run cannot begin, Run ends the test.
-// If the run fails, the test goes on, and the run's error is in Err.
+// of [kahn.TestMode] fails, or if [Script.Check] returns an error for a [Script] of the run. If the run cannot begin, Run ends the test. If
+// the run fails, the test continues, and the run's error is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder
@@ -133,7 +133,7 @@ func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *
 	return &Trial{Result: res, Err: err, Events: events}
 }
 
-// text renders events, one a line.
+// text renders events, one per line.
 func text(events []event.Event) string {
 	var b strings.Builder
 	for _, e := range events {
@@ -170,8 +170,7 @@ func Status(status kahn.Status, skip machine.SkipKind) string {
 	return status.String()
 }
 
-// statusWords lists the statuses' forms in the notation. full maps the full name of a status to its abbreviation in the
-// notation.
+// statusWords lists the statuses in the notation of this package. full maps the full name of a status to its abbreviation in this notation.
 var statusWords, full = func() (words []string, full map[string]string) {
 	full = map[string]string{}
 	for status := kahn.Idle; ; status++ {
@@ -192,9 +191,9 @@ var statusWords, full = func() (words []string, full map[string]string) {
 	}
 }()
 
-// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text must name
-// all nodes, unless its last word is "...". It may name nodes in composites by their path, as in "S/x:ok". An id may have
-// spaces, as in "ask the bank:ok". The error lists every difference.
+// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text must name all nodes, unless its
+// last word is "...". The text may name nodes in composites by their paths, as in "S/x:ok". An id may have spaces, as in "ask the bank:ok". The
+// error lists every difference.
 func CompareStatuses(res *kahn.Result, want string) error {
 	var problems []string
 	named := map[string]bool{}
@@ -248,9 +247,9 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// nextStatus splits a text after its first "node:status". If the text does not begin with the id of a node, it splits after the first
-// word with a colon. If a node has the part of that word before the colon as its id, or if there is no colon, it splits after the first
-// word.
+// nextStatus splits a text after its first "node:status". Ids may contain spaces, so if the text begins with the id of a node, that id is the
+// node. Otherwise nextStatus splits the text after the first word with a colon. There are two exceptions: if the part of that word before the
+// colon is the id of a node, or if there is no colon, nextStatus splits the text after the first word.
 func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	one, guess := 0, 0
 	for start, end := 0, 0; end < len(text); {
@@ -284,7 +283,7 @@ func nextStatus(res *kahn.Result, text string) (first, rest string) {
 	return text[:guess], text[guess:]
 }
 
-// find returns the result of the node at a path; for a node in a loop, the result in the last iteration.
+// find returns the result of the node at a path. For a node in a loop it returns the result of the last iteration.
 func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 	if n, ok := res.Node(path); ok {
 		return n, true

@@ -99,7 +99,7 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// CompareStatuses and RequireCalls take ids with spaces, which are matched with the ids of the graph.
+// CompareStatuses and RequireCalls accept ids with spaces: they compare the text with the ids of the graph.
 func TestIDsWithSpaces(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ask"}, kahn.Node{ID: "ask the bank", After: []string{"ask"}}, kahn.Node{ID: "a  tab\t: b", After: []string{"ask the bank"}},
 		kahn.Node{ID: "S", After: []string{"a  tab\t: b"}, Sub: new(kahn.Graph).Add(kahn.Node{ID: "go on"})})
@@ -128,7 +128,7 @@ func TestIDsWithSpaces(t *testing.T) {
 	}
 }
 
-// fails runs a part of a test that must fail, and returns its messages.
+// fails runs a part of a test that must fail, and returns its error messages.
 func fails(f func(testing.TB)) string {
 	tb := &failing{}
 	done := make(chan struct{})
@@ -187,7 +187,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// Acts for an unknown node fail the test that runs the script.
+// A script with acts for an unknown node fails the test that runs the script.
 func TestScriptCheck(t *testing.T) {
 	inner := kahntest.Graph(t, "x>y")
 	list := map[string]any{"list": []int{1, 2}}
@@ -223,7 +223,7 @@ func TestScriptCheck(t *testing.T) {
 	}
 }
 
-// Compensations follow the script: those of the step function, and those that are a method of the Script.
+// Compensations follow the script, both if the step function performs them (CompensateBy) and if the script's method Undo does.
 func TestScriptUndos(t *testing.T) {
 	errShut := errors.New("shut")
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestScriptUndos(t *testing.T) {
 				t.Errorf("%s: %v, expected %v", id, n.Compensation, want)
 			}
 		}
-		calls := slices.DeleteFunc(steps.Calls(), func(c kahntest.Call) bool { return strings.HasPrefix(c.Node, "M") }) // items are undone concurrently
+		calls := slices.DeleteFunc(steps.Calls(), func(c kahntest.Call) bool { return strings.HasPrefix(c.Node, "M") }) // items are undone at the same time
 		seq := &strings.Builder{}
 		for _, c := range calls {
 			fmt.Fprint(seq, c.Node, " ", c.Attempt, " ", c.Undo, "; ")
@@ -284,7 +284,7 @@ func TestScriptUndos(t *testing.T) {
 	}
 }
 
-// Undos for a node without a compensation fail the test.
+// A script with Undos for a node without a compensation fails the test.
 func TestScriptCheckUndos(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
 	list := map[string]any{"list": []int{1}}
@@ -344,7 +344,7 @@ func TestRunReports(t *testing.T) {
 	}
 }
 
-// TestCheckEventsFindsDamage damages a valid stream by every single exchange, loss or repetition.
+// TestCheckEventsFindsDamage: CheckEvents finds every single exchange, loss or repetition of events in a valid stream.
 func TestCheckEventsFindsDamage(t *testing.T) {
 	g := kahntest.Graph(t, "A>B A>C C-!>D")
 	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"C": {{Err: errBusy}}}}
@@ -383,8 +383,8 @@ func TestCheckEventsFindsDamage(t *testing.T) {
 	}
 }
 
-// TestGraphOfManyNodes reads a chain in which each node requires its predecessor. Reading 100,000 nodes is this fast only if no word looks
-// at all nodes or edges before it; otherwise 64,000 nodes took a minute.
+// TestGraphOfManyNodes reads a chain in which each node requires its predecessor. Reading 100,000 nodes is fast only if the parser does not
+// search all earlier nodes or edges for each word.
 func TestGraphOfManyNodes(t *testing.T) {
 	t.Parallel()
 	const n = 100_000

@@ -61,7 +61,7 @@ type parser struct {
 	edges []kahn.Edge
 	index map[string]int // of nodes, by id
 
-	between map[[2]string][]int // the indices of edges without a parameter, by the ids of both ends
+	between map[[2]string][]int // the indices of edges that have no parameter, by the ids of both ends
 }
 
 func (p *parser) find(id string) *kahn.Node {
@@ -115,11 +115,10 @@ func (p *parser) word(word string) error {
 	return nil
 }
 
-// otherArrow matches an edge in another notation.
+// otherArrow matches an edge in the notation of another tool.
 var otherArrow = regexp.MustCompile(`^([^\s>~{}=→-]+)(?:[-=]+>|→)([^\s>{}→]+)$`)
 
-// edgeInstead returns the end of a message about a word that is not an edge: the edge that the author may have meant,
-// and the valid forms.
+// edgeInstead returns the end of an error message about a word that is not an edge: the edge that the author may have meant, and the valid forms.
 func edgeInstead(word string) string {
 	forms := ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
 	if m := otherArrow.FindStringSubmatch(word); m != nil {
@@ -175,7 +174,7 @@ func (p *parser) option(n *kahn.Node, option string) error {
 		return fmt.Errorf("unknown option %q%s", option, instead(option, append(known, "k2", "req:A")))
 	}
 	ends := [2]string{from, n.ID}
-	between := p.between[ends] // the first of the parallel edges gets the parameter
+	between := p.between[ends] // the first of several parallel edges gets the parameter
 	if len(between) == 0 {
 		return fmt.Errorf("option %q: no edge from there", option)
 	}

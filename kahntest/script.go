@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Script is a step function that follows a script and records its calls. Any number of runs may use it at once; the zero
-// value lets every node complete.
+// Script is a step function that follows a script and records its calls. Several runs may use a Script at once. The zero value lets every node
+// complete.
 type Script struct {
-	// Acts has, by a node's path, the results of the first attempt, of the second, and so on. All further attempts have the result of the
-	// last act. [Run] fails the test if the graph has no node at one of the paths: see [Script.Check].
+	// Acts maps a node's path to the results of the first attempt, of the second, and so on. All further attempts have the result of the last
+	// act. [Run] fails the test if the graph has no node at one of the paths: see [Script.Check].
 	Acts map[string][]Act
-	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. Undos are for nodes that
-	// have a CompensateBy, or whose Compensate is [Script.Undo]. The Value of such an act is not used.
+	// Undos is like Acts, for the attempts to undo a node. Undos are for nodes that have a CompensateBy, or whose Compensate is [Script.Undo]. The
+	// Value of an act in Undos is not used.
 	Undos map[string][]Act
 	// Else runs and undoes the nodes that have no acts. If Else is nil, the step of such a node returns the node's id, and undoing the
 	// node succeeds.
@@ -39,9 +39,9 @@ type Act struct {
 	Delay time.Duration
 	// Panic, if not nil, is the value with which the attempt panics.
 	Panic any
-	// Do, if not nil, is called, and its results are the results of the attempt.
+	// Do, if not nil, is called, and the attempt returns its results.
 	Do kahn.StepFunc
-	// Value and Err are the results of the attempt.
+	// Value and Err are what the attempt returns.
 	Value any
 	Err   error
 }
@@ -90,7 +90,7 @@ type scripts struct {
 	list []*Script
 }
 
-// scriptsKey is the key of the *scripts of a run in its context.
+// scriptsKey is the context key of the *scripts of a run.
 type scriptsKey struct{}
 
 func (m *scripts) add(s *Script) {
@@ -107,9 +107,9 @@ const maxPaths = 10_000
 // number matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs, or
-// if a path in Undos is not the path of a node that can be undone. The error suggests and lists valid paths. Check accepts acts for nodes
-// inside a node with a step, since the step may return a graph with [kahn.Expand].
+// Check returns an error that matches [kahn.ErrUnknownNode] if a path in Acts is not the path of a node that the step function performs, or if a
+// path in Undos is not the path of a node that can be undone. The error suggests and lists valid paths. Check accepts every path below a node
+// with a step, since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil
@@ -155,8 +155,8 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step or can be undone. path is the node's path, in the first item or iteration. step means that the node has
-// a step, script that the run's step function performs it, undo that the node can be undone.
+// place is a node that has a step or can be undone. path is the node's path, in the first item or iteration. The other fields say whether the
+// node has a step (`step`), whether the run's step function performs this step (`script`), and whether the node can be undone (`undo`).
 type place struct {
 	path               string
 	step, script, undo bool
@@ -191,7 +191,7 @@ func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	return list, true
 }
 
-// instead returns the part of a message that names alternatives: the choice that is most similar to what was written, and the first few
+// instead returns the part of an error message that suggests alternatives: the choice that is most similar to what was written, and the first few
 // choices.
 func instead(written string, choices []string) string {
 	const most = 20
@@ -239,9 +239,9 @@ func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }
 
-// RequireCalls ends the test unless the calls are those of the text want, in this order, such as "A B B C". A call that undoes a node is
-// named "undo:B". Nodes that run at the same time are called in any order. To fix the order, pass kahn.Limit(1) to the run; this limit
-// does not apply to compensations.
+// RequireCalls ends the test unless want names the calls in their order, as in "A B B C". A call that undoes node B is written "undo:B". Nodes
+// that run at the same time may be called in any order. To fix the order, pass kahn.Limit(1) to the run. This limit does not apply to
+// compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string

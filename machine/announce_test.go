@@ -45,7 +45,7 @@ func randomNet(t *testing.T, rng *rand.Rand) *machine.Net {
 	return build(t, ids, nodes, edges...)
 }
 
-// mover makes random moves with a State whose lock it holds: each move is one critical section of a coordinator.
+// mover makes random moves with a State whose lock it holds. Each move is what a coordinator does in one critical section.
 type mover struct {
 	rng                  *rand.Rand
 	s                    *machine.Locked
@@ -105,8 +105,8 @@ func (m *mover) move() {
 	}
 }
 
-// disagreement makes random moves with a State, each followed by announce, and compares the announcements to the host with HasNext. An
-// announcement must be made if and only if there is a task and no announcement is open. disagreement returns the number of announcements.
+// disagreement makes random moves with a State, calls announce after each, and compares the announcements to the host with HasNext. A task must
+// be announced if and only if no announcement is open. disagreement returns the number of announcements.
 func disagreement(t *testing.T, seed uint64, announce func(*machine.Locked)) (made int, err error) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	h := &announced{}
@@ -115,7 +115,7 @@ func disagreement(t *testing.T, seed uint64, announce func(*machine.Locked)) (ma
 	m := &mover{rng: rng, s: s}
 	open := false
 	for i := range 60 {
-		if open && rng.IntN(3) == 0 { // a worker answers
+		if open && rng.IntN(3) == 0 { // a worker answers the open announcement
 			s.Answer()
 			open = false
 		}
@@ -131,8 +131,8 @@ func disagreement(t *testing.T, seed uint64, announce func(*machine.Locked)) (ma
 	return h.times, nil
 }
 
-// A State announces a task once, and again after the announcement was answered: see Announce. The negative controls are a State that
-// announces only the first time, one that repeats open announcements, and one that announces nothing new while nodes run.
+// A State announces once that there is a task, and again only after the announcement was answered: see Announce. As a control, the test must find
+// three faults: only the first task is announced, open announcements are repeated, or no task is announced while nodes hold slots.
 func TestAnnouncesWhatThereIsToDo(t *testing.T) {
 	t.Parallel()
 	made := 0
@@ -167,7 +167,7 @@ func TestAnnouncesWhatThereIsToDo(t *testing.T) {
 	}
 }
 
-// WorkSignal changes if and only if HasNext has become true, or a running node is asked to stop.
+// WorkSignal changes exactly when HasNext becomes true or a running node is asked to stop.
 func TestWorkSignalIsWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	turned, asked := 0, 0
@@ -219,8 +219,9 @@ func TestWorkSignalIsWhatIsAnnounced(t *testing.T) {
 	require.Greater(t, asked, 50)
 }
 
-// Drive calls abort once for each call whose node was stopped before it was terminal, with the token of the last attempt; a restored
-// State does, too. It never does so for a node that has not begun or has completed. The calls are in the order of the stops.
+// Drive calls abort once for each call whose node was stopped before it ended, with the token of the last attempt. Drive does the same for a
+// restored State. It calls abort neither for a node that has not begun nor for a node that has completed. The calls of abort are in the order of
+// the stops.
 func TestDriveAborts(t *testing.T) {
 	t.Parallel()
 	net := build(t, "runs retries waits asked done idle", nil, edge(0, 5))
@@ -247,7 +248,7 @@ func TestDriveAborts(t *testing.T) {
 		require.NoError(t, st.Settle(tokens[0], machine.Outcome{Status: machine.Cancelled, Cause: machine.CauseCancelRun}))
 	}
 	stop(st)
-	want := []string{"asked1", "retries2", "waits1", "runs1", "runs1"} // a call that was asked to stop, and then its end
+	want := []string{"asked1", "retries2", "waits1", "runs1", "runs1"} // runs1 is listed twice: it was asked to stop, and was then ended
 	require.Equal(t, want, aborted)
 
 	again, err := machine.RestoreState(net, &machine.Setup{}, &x)

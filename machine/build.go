@@ -8,10 +8,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means
-// [AllSucceeded], a zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by ids. The LabelID of an edge with
-// [EdgeLabelled] is the number of the edge's label among the labels of its source, from 0. An edge with [EdgeFailure] lets every failure
-// through. A [Builder] can do more.
+// Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means [AllSucceeded],
+// a zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by their ids. In an edge with [EdgeLabelled], LabelID is the
+// number of the label among the labels of the edge's source, from 0. An edge with [EdgeFailure] lets every failure through. [Builder] offers
+// more than Build.
 //
 // The error matches [ErrBadValue] if ids and nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set
 // that callers must not set, a label is below 0 or above [MostLabels], or the edges have a cycle.
@@ -62,7 +62,7 @@ func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	return p, nil
 }
 
-// wrong returns why Build rejects a node, or "".
+// wrong returns the reason why Build rejects a node, or "".
 func (x NodeSpec) wrong() string {
 	const set = FlagEarly | factHandled | flagBranch | flagForks // the flags that only the Builder sets
 	switch {
@@ -80,7 +80,7 @@ func (x NodeSpec) wrong() string {
 	return ""
 }
 
-// wrong returns why Build rejects an edge in a net with the given number of nodes, or "".
+// wrong returns the reason why Build rejects an edge in a net with the given number of nodes, or "".
 func (e Edge) wrong(nodes int) string {
 	const set = edgeShielded | edgePort | edgeWide | edgeSide // the flags that only the Builder sets, when it makes a net
 	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }

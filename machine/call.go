@@ -2,7 +2,7 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// CallAction is what a coordinator does with the remote call that performs a node when the node reaches a status.
+// CallAction is what a coordinator does with a node's remote call when the node reaches a status.
 type CallAction uint8
 
 // The actions on a call.
@@ -49,8 +49,9 @@ var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "faile
 func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
 // NodeStatus returns the status and the cause of a node whose call has the status c. After a failed call, the node is retried if
-// retryGranted is set. After an aborted call, the parameter stop decides: it is the cause for which the engine was asked to stop the
-// node. If there was no such request, stop is [CauseNone], and the node is [Cancelled] with [CauseExternal].
+// retryGranted is set. The parameter "stop" is the cause for which the engine was asked to stop the node, or [CauseNone]. After an aborted
+// call, the node has this cause and the status that [CauseKind.StopStatus] returns for the cause. If stop is [CauseNone], the node is
+// [Cancelled] with [CauseExternal].
 func (c CallStatus) NodeStatus(retryGranted bool, stop CauseKind) (Status, CauseKind) {
 	switch c {
 	case CallCompleted:

@@ -61,8 +61,8 @@ func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
-// The causes that a node may have, by its status. CauseStoreError is in two sets: it fails the node whose end cannot be written, and
-// aborts the other nodes. [CauseEndFailed] and [CauseCompensationFailed] are in none: only a run has them.
+// These sets contain the causes that a node may have, by its status. CauseStoreError is in two sets: it fails the node whose end cannot be
+// written, and aborts the other nodes. [CauseEndFailed] and [CauseCompensationFailed] are in no set, since only a run has them.
 const (
 	ownFailures    = CauseSet(1<<CauseEndFailed - 1<<CauseStepError) // all from CauseStepError to CauseCrashed
 	upstreamCauses = CauseSet(1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled)
@@ -70,8 +70,8 @@ const (
 	requests       = CauseSet(1<<CauseContext | 1<<CauseCancelRun | 1<<CauseCancelNode | 1<<CauseExternal | 1<<CauseSuperseded)
 )
 
-// causesOf holds the causes of nodes that ended by themselves or were stopped. A node that failed because of its predecessors has one of
-// upstreamCauses.
+// causesOf contains, by status, the causes of nodes that ended by themselves or were stopped. The cause of a node that failed because of its
+// predecessors is in upstreamCauses.
 var causesOf = [statusCount]CauseSet{Failed: ownFailures, Aborted: otherFailures, Cancelled: requests}
 
 // StopStatus returns the status of a node that is stopped for the cause: [Cancelled] for a request such as [CauseCancelRun], and
@@ -86,11 +86,11 @@ func (k CauseKind) StopStatus() Status {
 // stops reports whether a node, or a run, can be stopped for the cause.
 func (k CauseKind) stops() bool { return (otherFailures | requests).Has(k) }
 
-// CauseSet is a set of CauseKinds, a bit each.
+// CauseSet is a set of CauseKinds, with one bit for each kind.
 type CauseSet uint64
 
 // Has reports whether k is in the set.
 func (s CauseSet) Has(k CauseKind) bool { return s>>k&1 == 1 }
 
-// IsUpstream reports whether a node ended because of its predecessors.
+// IsUpstream reports whether a node with the cause k ended because of its predecessors.
 func IsUpstream(k CauseKind) bool { return upstreamCauses.Has(k) }

@@ -8,7 +8,7 @@ import (
 // Compensation is the progress of undoing a node, or a run.
 type Compensation uint8
 
-// The states of a compensation. For a run, and for a composite without a compensation of its own, the state summarizes the
+// The states of a compensation. For a run, and for a composite that has no compensation itself, the state summarizes the
 // nodes inside.
 const (
 	CompensationNone    Compensation = iota // no node is undone
@@ -28,16 +28,16 @@ func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.T
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
-// undoing is what a State stores about undoing nodes. The Run undoes the nodes, and calls Reverse, NextUndo and Undone. The struct counts
-// cleanup nodes separately, so that the State notices when all other nodes have ended.
+// undoing is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and Undone. The
+// struct counts cleanup nodes separately, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
-	asked    moment    // the last moment at which the host was asked whether it undoes nodes
-	holds    bool      // nodes that have not started wait until everything is undone
-	reversal *reversal // running, or nil
+	asked    moment    // the latest moment at which the State has called Host.Reverses
+	holds    bool      // whether nodes that have not started wait until all turns are over
+	reversal *reversal // the current pass, or nil
 }
 
-// moment is a point at which the run knows whether it is about to end badly.
+// moment is a point near the end of a run, at which the host may begin to undo nodes.
 type moment uint8
 
 const (
@@ -46,13 +46,13 @@ const (
 	beforeEnd            // all nodes but the end node are terminal
 )
 
-// reversal is a pass over the graph against the direction of its edges: a node's turn comes when the turns of all its successors are over.
-// A node that needs no undoing ends its turn at once. The pass visits each edge once and does not recurse.
+// reversal is a pass over the graph against the direction of its edges. The turn of a node, in which it is undone, begins when the turns of all
+// its successors are over. A node that needs no undoing ends its turn at once. The pass visits each edge once and does not recurse.
 type reversal struct {
-	open  []int32     // by Ref: edges to nodes whose turns are not over
+	open  []int32     // by Ref: the number of edges to nodes whose turns are not over
 	state []undoState // by Ref
 	ready ordset.Set  // by schedule position: nodes whose turn has come and that contend for slots
-	left  int         // nodes to be undone whose turns are not over
+	left  int         // the number of nodes to be undone whose turns are not over
 	work  []Ref       // nodes whose turns are over, and whose in-edges are still to be visited
 }
 
@@ -60,10 +60,10 @@ type undoState uint8
 
 const (
 	undoNothing  undoState = iota
-	undoAhead              // the turn of the node has not come
-	undoContends           // the undo of the node contends for slots, or waits in a line for one
-	undoAtWork             // the undo holds the slots of the node
-	undoPauses             // the undo backs off
+	undoAhead              // the turn of the node has not begun
+	undoContends           // the node contends for the slots of its undoing, or waits in a line for one
+	undoAtWork             // the node is being undone, and holds its slots
+	undoPauses             // undoing the node failed, and the node backs off before the next attempt
 	undoOver
 )
 
@@ -85,7 +85,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf returns the counter that counts node r until r is terminal. r must not be the end node.
+// leftOf returns the counter that includes node r until r is terminal. r must not be the end node.
 func (s *Locked) leftOf(r Ref) *int {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -93,16 +93,16 @@ func (s *Locked) leftOf(r Ref) *int {
 	return &s.left
 }
 
-// brink gives the host the chance to undo nodes when the run has reached a moment but does not end yet, for example because cleanup nodes
-// are left. isOver asks the host; brink ignores what isOver returns.
+// brink lets the host undo nodes when the run has reached a moment but does not end yet, for example because cleanup nodes have not run. isOver
+// calls the host; brink ignores the result of isOver.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
 	}
 }
 
-// isOver reports whether all nodes but the end node are terminal, and nothing remains to be undone before the end node runs. At each
-// moment it asks the host once whether the host undoes nodes.
+// isOver reports whether all nodes but the end node are terminal, and no node is still to be undone before the end node runs. At each moment,
+// isOver calls Host.Reverses once, and the host may begin to undo nodes in this call.
 func (s *Locked) isOver() bool {
 	u := s.undo
 	if s.left > 0 {
@@ -121,9 +121,8 @@ func (s *Locked) isOver() bool {
 	return u.cleanups == 0 && !u.holds
 }
 
-// Reverse begins to undo the nodes for which the function undoes returns true, and returns the number of these nodes. If the number is 0,
-// Reverse changes nothing. If hold is set, nodes that have not started wait until everything is undone, and the run is not Done before
-// that.
+// Reverse begins to undo the nodes for which `undoes` returns true, and returns the number of these nodes. If the number is 0, Reverse changes
+// nothing. If `hold` is set, nodes that have not started wait until everything is undone, and the run is not Done before.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}
@@ -149,7 +148,7 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	x.ready = ordset.Make(n)
 	if s.undo.reversal = x; hold {
 		s.undo.holds = true
-		s.busy++ // counts like a running node, so that the run is not at rest
+		s.busy++ // a turn counts like a running node, so that the run is not at rest
 		if s.hold == holdNothing {
 			s.holdBack()
 		}
@@ -189,8 +188,8 @@ func (x *reversal) pass(s *Locked) {
 	}
 }
 
-// NextUndo returns a node to undo now, after it has taken the slots of the node's groups and of its key. It returns false if no node can
-// be undone now.
+// NextUndo chooses a node that can be undone now, takes the slots of the node's groups and key, and returns the node. It returns false if there
+// is no such node.
 func (s *Locked) NextUndo() (Ref, bool) {
 	if s.undo == nil || s.undo.reversal == nil {
 		return NoRef, false
@@ -211,14 +210,13 @@ func (s *Locked) claimUndo(r Ref) bool {
 	return s.claim(r, s.takesToken(r))
 }
 
-// takesSlotsBack reports whether undoing a node takes slots. Undoing a step takes the slots of its groups and its key. The run's own
-// limit does not apply.
+// takesSlotsBack reports whether undoing a node takes slots. Undoing a step takes slots of the step's groups and key, but not of the run's own
+// limit.
 func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }
 
-// PauseUndo releases the slots of a node whose undoing failed and will be tried again. ContinueUndo makes the node contend for slots
-// again.
+// PauseUndo releases the slots of a node whose undoing failed and will be tried again. After the pause the host calls ContinueUndo.
 func (s *Locked) PauseUndo(r Ref) {
 	if s.takesSlotsBack(r) {
 		s.yield(r)
@@ -226,13 +224,13 @@ func (s *Locked) PauseUndo(r Ref) {
 	s.undo.reversal.state[r] = undoPauses
 }
 
-// ContinueUndo reverses PauseUndo.
+// ContinueUndo makes a node contend for slots again after PauseUndo.
 func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.state[r] = undoContends
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
 }
 
-// Undone ends the turn of a node, whether or not it was undone. It reports whether this was the last turn. After the last turn, the nodes
+// Undone ends the turn of a node, whether or not the node was undone. It reports whether this was the last turn. After the last turn, the nodes
 // that Reverse has held back may start.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
@@ -265,12 +263,12 @@ func (s *Locked) beingUndone(r Ref) bool {
 	return s.Undoes() && s.undo.reversal.state[r] >= undoContends && s.undo.reversal.state[r] < undoOver
 }
 
-// waitsInLine reports whether a node in a line for a slot still waits: the node is ready, or contends to be undone.
+// waitsInLine reports whether a node in a line for a slot still wants the slot: the node is ready, or contends to be undone.
 func (s *Locked) waitsInLine(r Ref) bool {
 	return statusOf(s.words[r]) == Ready || s.Undoes() && s.undo.reversal.state[r] == undoContends
 }
 
-// contend makes a node that has left a line contend for slots.
+// contend makes a node that has left a line contend for slots again.
 func (s *Locked) contend(pos int32) {
 	if r := s.order.at[pos]; s.Undoes() && s.undo.reversal.state[r] == undoContends {
 		s.undo.reversal.ready.Insert(int(pos))

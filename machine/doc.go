@@ -1,15 +1,15 @@
 // Package machine decides what a run does next: a coordinator reports events, and the State answers which nodes are ready.
 //
-//	st, err := kahn.NewState(plan) // or New, for a Net of one's own
+//	st, err := kahn.NewState(plan) // or New, for a Net that you have built
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// have t.Ref performed, here or elsewhere, and report with t.Token when it has ended:
 //		st.Settle(t.Token, machine.Outcome{Status: machine.Completed})
 //	}
 //	status, degraded := st.RunStatus(machine.StatusEscaped)
 //
-// The State is a deterministic machine over numbers: statuses, joins, slots and the ready queue. It has no clock, goroutine or context, and
-// neither holds values of the host nor calls its code. The same calls in the same order give the same decisions. The run of package kahn is
-// one coordinator; an engine that performs steps elsewhere is another.
+// The State is a deterministic state machine: it holds statuses, joins, slots and the ready queue. It has no clock, goroutine or context.
+// It does not hold the values that steps return, and does not call steps. The same calls in the same order give the same decisions. The run
+// of package kahn is one coordinator; an engine that performs steps elsewhere is another.
 //
 // The names by task:
 //

@@ -28,7 +28,7 @@ func Example() {
 		}
 	}
 	for i, id := range ids {
-		r := machine.Ref(i) // declared in topological order, so that the numbers agree
+		r := machine.Ref(i) // the nodes are declared in topological order, so index i is also the Ref
 		fmt.Println(id, st.Status(r))
 	}
 	status, _ := st.RunStatus(machine.StatusEscaped)

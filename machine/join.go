@@ -12,32 +12,32 @@ import (
 // default: [Boundary] for a node with a Test, [AllDone] for a Cleanup node, otherwise [AllSucceeded]. Apart from [AtLeast]
 // the rules are constants.
 //
-// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was
-// skipped; X, dead, because it was routed past; or F, failed. The rules look at the classes of the control edges; a data-only edge only
-// delays a node, and has no class. Rules that Apache Airflow also has carry Airflow's names. A side edge only delivers data, see
-// [Net.IsSide]: [AllSucceeded] and [Boundary] do not run a node because of a side edge; the other rules count every edge.
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X, dead,
+// because the outcome of the source selects other edges; or F, failed. The rules look at the classes of the control edges. A data-only edge only delays
+// a node and has no class. Rules that also exist in Apache Airflow have the same names as there. A side edge only delivers data, see [Net.IsSide]:
+// [AllSucceeded] and [Boundary] do not run a node because of a side edge, but the other rules count every edge.
 type Join uint32
 
-// The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
+// The join rules. A rule marked "early" decides before all edges have resolved. A skip is never decided early.
 const (
 	joinDefault   Join = iota
-	AllSucceeded       // no F and at least one S that is not of a side edge; an F blocks the node early
+	AllSucceeded       // no F and at least one S, side edges not counted; an F blocks the node early
 	AnySucceeded       // one S, early
 	RuleAtLeast        // k S, early; an F blocks the node as soon as k can no longer be reached
-	AllDone            // all edges resolved, whatever their class; observes failures, does not handle them
+	AllDone            // all edges resolved, in any class; the node observes failures and does not handle them
 	AllDoneMinOne      // all edges resolved, at least one S
 	OneFailed          // one F, early
 	AllFailed          // all edges F
 	NoneFailed         // all edges resolved, no F; an F blocks the node early
 	NoneSkipped        // all edges resolved, none N or X
-	AllSkipped         // all edges N or X; observes failures
+	AllSkipped         // all edges N or X; the node observes failures
 	OneDone            // one S or F, early
-	Boundary           // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
+	Boundary           // all edges resolved, at least one S or F, side edges not counted: for conditions that judge failures
 
 	joinCount
 )
 
-const joinBits = 8 // a Join holds its rule in the low bits and the k of AtLeast above them
+const joinBits = 8 // a Join stores its rule in the low bits, and the k of AtLeast above them
 
 // AtLeast returns the rule that is satisfied as soon as k edges are satisfied. The node must have at least k control edges.
 func AtLeast(k int) Join {
@@ -102,14 +102,14 @@ func (j *Join) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: join rule %.40q", ErrBadValue, text)
 }
 
-// SkipMode says how the edges from skipped predecessors, which have the class N, count for a node. Edges that were routed past (X) count
-// as satisfied in no mode.
+// SkipMode determines how edges from skipped predecessors count for a node. These edges have the class N. No mode counts an X edge (the
+// outcome of its source selects other edges) as satisfied.
 type SkipMode uint8
 
 // The skip modes.
 const (
 	skipModeDefault SkipMode = iota
-	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, and a node with some live inputs runs.
+	// SkipCascade leaves N edges neutral. A node is skipped if all its predecessors were skipped. It runs if some were skipped and the others completed.
 	SkipCascade
 	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was skipped for a reason other than a branch not taken.
 	// An N edge that stems from a branch not taken stays neutral, so the rest of the branch does not run.
@@ -131,7 +131,7 @@ func (m SkipMode) MarshalText() ([]byte, error) { return skipModeNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *SkipMode) UnmarshalText(text []byte) error { return skipModeNames.Parse(m, text) }
 
-// UpstreamPolicy says what happens to a node whose join can no longer be satisfied because predecessors failed, were
+// UpstreamPolicy determines what happens to a node whose join can no longer be satisfied because predecessors failed, were
 // aborted or were cancelled.
 type UpstreamPolicy uint8
 
@@ -140,11 +140,11 @@ const (
 	upstreamDefault UpstreamPolicy = iota
 	// UpstreamAbort aborts the node.
 	UpstreamAbort
-	// UpstreamSkip skips the node (parent_failure), which handles the failure.
+	// UpstreamSkip skips the node with the reason parent_failure. The failure then counts as handled.
 	UpstreamSkip
 	// UpstreamPropagate fails the node without running it, and without a retry.
 	UpstreamPropagate
-	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults in place of the missing values.
+	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults instead of the missing values.
 	UpstreamSubstitute
 
 	upstreamCount
@@ -165,14 +165,14 @@ func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames
 const (
 	seenS uint8 = 1 << iota // satisfied
 	seenN                   // neutral: the source was skipped, or a boundary judges the failure of the source
-	seenX                   // dead: routed past
+	seenX                   // dead: the outcome of the source selects other edges
 	seenF                   // failed
 )
 
-// counts is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open.
-// Only AtLeast needs numbers.
+// counts is the input of a join rule: the classes of the resolved control edges of a node, and whether edges are still open. Only AtLeast needs the
+// numbers of edges.
 type counts struct {
-	seen     uint8 // set of classes; with SkipSatisfy an N edge that counts as S is in S only
+	seen     uint8 // the set of classes; under SkipSatisfy, an N edge that counts as satisfied is recorded as S
 	open     bool  // at least one edge, data-only ones included, is unresolved
 	portOpen bool  // an edge bound to a required port is unresolved, so the node must not start early
 	s, other int32 // for AtLeast: S edges and resolved edges of any other class
@@ -187,10 +187,10 @@ const (
 	decideReady
 	decideSkip
 	decideBlocked
-	decideSubstitute // blocked, but the policy runs the node with defaults
+	decideSubstitute // the join is blocked, but the policy runs the node with defaults
 )
 
-// joinRule holds the conditions of a rule, as sets of edge classes.
+// joinRule holds the conditions of a rule. Each condition is a set of edge classes.
 type joinRule struct {
 	early  uint8 // an edge of one of these classes makes the node ready at once
 	breaks uint8 // an edge of one of these classes blocks the node at once
@@ -218,8 +218,8 @@ var joinRules = [joinCount]joinRule{
 
 // decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the result.
 //
-// Even with an early rule, a node does not run before its required ports have resolved, since it must not depend on timing whether they
-// get a value. Under UpstreamSubstitute no rule blocks early: the node waits for all edges.
+// Even with an early rule, a node does not run before the edges of its required ports have resolved. Otherwise timing would decide whether the ports
+// get values. Under UpstreamSubstitute no rule blocks early: the node waits for all edges.
 func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	if c.total == 0 {
 		if c.open {

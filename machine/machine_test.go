@@ -24,8 +24,8 @@ func build(t *testing.T, ids string, nodes []machine.NodeSpec, edges ...machine.
 	return net
 }
 
-// perform runs a net to its end: nodes with upper-case ids fail, and a condition takes its second label. It returns the nodes in the
-// order in which they began, followed by the statuses.
+// perform runs a net to its end. Nodes with upper-case ids fail, and a condition takes its second label. perform returns the nodes in the order
+// in which they began, followed by the statuses.
 func perform(t *testing.T, net *machine.Net, x machine.Setup) string {
 	st := machine.New(net, &x)
 	var said []string
@@ -94,7 +94,7 @@ func TestNets(t *testing.T) {
 			nodes: []machine.NodeSpec{{}, {}, {Join: machine.AnySucceeded}, {Upstream: machine.UpstreamSubstitute}, {Upstream: machine.UpstreamSkip}},
 			want:  "A b any sub | A:failed b:completed any:completed sub:completed skip:skipped completed true",
 		},
-		{ // like AllSucceeded, the rule NoneFailed stops the node, and the failure stops the run
+		{ // NoneFailed does not handle the failure of A: b is aborted, and the run stops, which aborts c
 			name: "NoneFailed handles no failure", ids: "A c b", edges: []machine.Edge{edge(0, 2)}, nodes: []machine.NodeSpec{{}, {}, {Join: machine.NoneFailed}},
 			setup: machine.Setup{Limit: 1, Stops: machine.StopSetup{OnFailure: 2}}, want: "A | A:failed c:aborted b:aborted failed false",
 		},
@@ -124,7 +124,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// Levels returns enough cycles: without the last edge of each of them, the net has no cycle.
+// If the last edge of each cycle that Levels returns is removed, the net has no cycle.
 func TestLevelsLeavesNoCycle(t *testing.T) {
 	t.Parallel()
 	edges := []machine.Edge{edge(0, 2), edge(2, 1), edge(1, 0), edge(0, 1), edge(1, 2)}
@@ -146,7 +146,7 @@ func TestLevelsLeavesNoCycle(t *testing.T) {
 	require.Empty(t, b.Levels())
 }
 
-// At every point of a run, a State restored from the decided nodes of another one continues as that would have.
+// After each step of a run, another State is made from the nodes that have ended. It continues the run exactly as the first State would.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	net := build(t, "A b c d X e", []machine.NodeSpec{5: {Upstream: machine.UpstreamPropagate}}, edge(0, 1), edge(0, 2, machine.EdgeFailure), edge(2, 3), edge(4, 5))

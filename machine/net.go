@@ -12,13 +12,13 @@ import (
 // predecessors therefore always have smaller Refs.
 type Ref int32
 
-// Net is the graph of a plan in numbers, with everything that a State needs. It is immutable.
+// Net is the graph of a plan in numbers. It contains everything that a State needs, and is immutable.
 type Net struct {
 	names      []string // by Ref: the ids of the nodes, for errors
 	facts      []facts
 	declared   []Ref   // the Refs in order of declaration
 	decl       []int32 // by Ref: the index of declaration
-	edges      []Edge  // in order of declaration, the implicit edges into the end node last
+	edges      []Edge  // in order of declaration, and then the implicit edges into the end node
 	in         csr     // by Ref: indices into edges, in declaration order
 	out        []int32 // by Ref, with one extra entry: where the node's arcs start
 	arcs       []Arc   // the out-edges, by target, then declaration; edges into the end node have no arcs
@@ -41,12 +41,12 @@ type Net struct {
 	nests      bool            // some node is a composite
 	handlers   bool            // some node handles the failure of another node
 	items      bool            // the nodes are the items of a map
-	sideSteps  int64           // edges visited to find the side edges, for tests of the cost
+	sideSteps  int64           // the number of edges visited to find the side edges, for tests of the cost
 	ancestry   *ancestry
 	hash       *netHash
 }
 
-// netHash is a hash of a net, made when it is first needed.
+// netHash is a hash of a net, computed on first use.
 type netHash struct {
 	once sync.Once
 	sum  uint64
@@ -67,13 +67,13 @@ func (p *Net) ID(r Ref) string { return p.names[r] }
 // Is reports whether a node has one of the flags.
 func (p *Net) Is(r Ref, flags Flags) bool { return p.facts[r].flags&flags != 0 }
 
-// Rules returns a node's join rule, how the rule counts skipped predecessors, and what the node does when predecessors fail.
+// Rules returns a node's join rule, its skip mode and its upstream policy.
 func (p *Net) Rules(r Ref) (Join, SkipMode, UpstreamPolicy) {
 	f := &p.facts[r]
 	return f.join, f.mode, f.policy
 }
 
-// Router returns a condition's number among the conditions with labels, or -1.
+// Router returns the number of a node among the conditions with labels, or -1 if the node is not such a condition.
 func (p *Net) Router(r Ref) int32 { return p.facts[r].router }
 
 // Tier returns the Kahn level of a node.
@@ -100,7 +100,7 @@ func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref
 	return p.names, p.declared, p.decl, p.end
 }
 
-// Source returns the node that an edge leaves.
+// Source returns the node from which an edge leads.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
 // IsSide reports whether an edge is a side edge: a plain edge into a node on a branch. A side edge delivers data, but [AllSucceeded] and
@@ -114,10 +114,10 @@ func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare 
 // Steps counts the edges visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
 func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.steps.Load() }
 
-// hasPort reports whether a node may have a parameter with this index.
+// hasPort reports whether a node has a parameter with the index i. With mostPorts parameters, it returns true for every index from 0.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound holds the limit and the rate of a group. Limits and rates of keys are options of the run.
+// Bound holds the limit and the rate of a group. The limits and rates of keys are options of the run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -126,8 +126,7 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns all edges from one node, the parameter from, to another, the parameter to. The result may also have other in-edges of
-// the second node.
+// EdgesFrom returns the in-edges of "to" that come from "from". The result may contain further in-edges of "to".
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {
@@ -172,23 +171,23 @@ type Flags uint32
 const (
 	FlagObserver Flags = 1 << iota // the node does not handle a failure that reaches it
 	FlagTolerant                   // ContinueOnFail
-	FlagCleanup                    // Cleanup or the end node: the node starts in a stopping run, too
+	FlagCleanup                    // a cleanup node or the end node: a stop of the run does not affect it
 	FlagInline                     // the engine evaluates the node, which takes no slot and is not queued
-	FlagCheck                      // user code or data decides after the join
-	FlagEarly                      // the rule of the node may start it before all edges have resolved
+	FlagCheck                      // after the join, user code or data decides whether the node runs
+	FlagEarly                      // the join rule may start the node before all edges have resolved
 	FlagCritical
 	FlagCancelLosers
 	FlagLateCancel
-	FlagPlain     // the output of the node is the value that its step returns, and the engine need not check anything else
-	factHandled   // some successor of the node exists to handle the node's failure
+	FlagPlain     // the output is the step's result, and the engine need not check anything else
+	factHandled   // some successor exists to handle this node's failure
 	FlagGate      // a signal from outside completes the node
 	FlagAdmit     // the inputs of the node are checked once it has its slot, before it starts
 	FlagComposite // the engine performs the node, as nested runs
-	FlagMocked    // a mock performs the node: see Test
+	FlagMocked    // a mock performs the node: see Mock in package kahn
 	flagBranch    // IsSide or IsSpare is true of some in-edges of the node
 	flagForks     // some out-edges are not satisfied by the node's completion, or lead to a node with extra counters
 
-	// FlagHost is the first of the coordinator's own flags, which a State does not read.
+	// FlagHost is the first flag that belongs to the coordinator. A State does not read such flags.
 	FlagHost Flags = 1 << 24
 )
 
@@ -199,8 +198,8 @@ type Edge struct {
 	From, To Ref
 	Flags    uint8
 	standing standing
-	// LabelID is the plan-wide number of the (condition, label) pair for a labelled edge, and the index in Net.filters for an edge given to
-	// Catch. For any other edge it is unused, usually -1.
+	// LabelID is, for a labelled edge, the plan-wide number of the (condition, label) pair. For an edge that was passed to [Builder.Catch],
+	// LabelID is the index of its causes in Net.filters. For any other edge, LabelID is unused and usually -1.
 	LabelID int32
 }
 
@@ -216,10 +215,10 @@ const (
 	EdgeAlways                     // On always
 	EdgeLabelled                   // taken only if the label was selected
 	EdgeData                       // data-only
-	edgeShielded                   // a boundary judges the failure of the source
+	edgeShielded                   // an error boundary, and not the target, judges the failure of the source
 	edgePort                       // the edge feeds a required port of a node with an early rule
 	edgeWide                       // the target has extra counters, see facts.wide
-	edgeSide                       // the success of the source is no reason for the target to run: see net_side.go
+	edgeSide                       // the success of the source is no reason to run the target: see net_side.go
 
 	edgeBits = 8
 	// edgeSpecial are the flags that matter when the source completed.
@@ -233,7 +232,7 @@ func (a Arc) To() Ref { return a.to }
 
 func (a Arc) label() uint32 { return a.facts >> edgeBits }
 
-// csr is a flat adjacency: the values of row r are items[start[r]:start[r+1]].
+// csr is an adjacency list in one slice: the values of row r are items[start[r]:start[r+1]].
 type csr struct {
 	start []int32
 	items []int32
@@ -241,8 +240,8 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR lists the edges of each node, in their order: its in-edges, or its out-edges without edges into the end node. It takes its
-// memory from space and returns the unused part.
+// newCSR lists the edges of each node, in the order of declaration. It lists in-edges or, if bySource is true, out-edges without those
+// into the end node. newCSR takes its memory from space and returns the unused part.
 func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, slab) {
 	start, space := space.cut(rows + 2)
 	for i := range edges {
@@ -257,7 +256,7 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 		start[r] += start[r-1]
 	}
 	items, space := space.cut(int(start[rows+1]))
-	next := start[1:] // by row: where its next item goes; at the end, where the next row begins
+	next := start[1:] // by row: the index for the row's next item; at the end, the index at which the next row begins
 	for i := range edges {
 		switch e := &edges[i]; {
 		case !bySource:

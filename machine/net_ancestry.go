@@ -6,14 +6,13 @@ import (
 	"sync/atomic"
 )
 
-// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders,
-// give each node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most
-// questions at once. For other questions a search over the in-edges decides; it skips nodes whose intervals show that they do not lead to
-// the ancestor. When the searches for one ancestor have visited more edges than the graph has, all descendants of this ancestor are
-// computed once and kept. So all questions about one node together cost a small multiple of the number of edges, plus a small constant
-// per question.
+// ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in opposite orders, give
+// each node two intervals. The first question computes the intervals, in time linear in the edges, and the intervals answer most questions at
+// once. For other questions a search over the in-edges decides; it skips nodes whose intervals show that they do not lead to the ancestor. When
+// the searches for one ancestor have visited more edges than the graph has, all descendants of this ancestor are computed once and kept. So n
+// questions about one ancestor cost at most a small multiple of the number of edges, plus a small constant for each question.
 type ancestry struct {
-	once  sync.Once // guards spans until they are made
+	once  sync.Once // guards the computation of spans
 	spans [2][]span // by Ref
 	steps atomic.Int64
 
@@ -27,13 +26,13 @@ type sought struct {
 	descendants []uint64 // a bit by Ref; nil until steps has grown large
 }
 
-const maxSought = 256 // the entry of an ancestor in sought may take a bit for every node
+const maxSought = 256 // limits the memory: an ancestor in sought may need a bit for every node
 
 // span is the interval that one of the two searches assigns to a node. Nodes are numbered when the search leaves them, so a node has a
 // higher number than all its ancestors.
 type span struct {
 	number int32
-	tree   int32 // all nodes with numbers from tree to number-1 are ancestors
+	tree   int32 // all nodes numbered from tree to number-1 are ancestors
 	low    int32 // no ancestor has a lower number
 }
 
@@ -55,7 +54,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// judge answers from the spans alone. sure is false if the spans do not decide.
+// judge answers from the spans alone. sure is false if they do not decide.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]
@@ -84,7 +83,7 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// known returns the descendants of node a if they have been computed, else nil.
+// known returns the descendants of node a if they were computed, and otherwise nil.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,8 +101,8 @@ func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	return k.descendants
 }
 
-// climb searches for node a upwards from node r. It skips nodes with lower Refs than node a, which cannot be its descendants, since a
-// node has a lower Ref than its descendants.
+// climb searches for node a upwards from node r. It skips nodes with Refs below a: they cannot be descendants of a, since a node has a lower Ref
+// than its descendants.
 func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
@@ -148,9 +147,9 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	return set
 }
 
-// label makes the spans. The first search begins at the nodes without successors, the last one first, and visits the highest predecessor
-// first. This is usually the longest way up, so most of a node's ancestors are below the node in the search tree. The second search does
-// everything in the opposite order.
+// label computes the spans by two searches. The first search begins at the nodes without successors, from the highest Ref to the lowest, and
+// visits the highest predecessor first. This is usually the longest way up, so most ancestors of a node are below the node in the search tree.
+// The second search uses the opposite order everywhere.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)
@@ -185,7 +184,7 @@ func (x *ancestry) label(p *Net) {
 type walk struct {
 	in         *csr // by Ref: the predecessors
 	spans      []span
-	next       []int32 // by Ref: one more than the number of predecessors looked at; 0 for a node that was not entered
+	next       []int32 // by Ref: the number of predecessors looked at, plus one; 0 for a node that was not entered
 	counter    int32
 	stack      []Ref
 	descending bool

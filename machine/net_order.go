@@ -14,8 +14,8 @@ type Schedule struct {
 	at   []Ref   // the node of each place
 }
 
-// Order ranks the nodes by their longest remaining paths, and sorts them into the order in which ready nodes are taken:
-// by priority, rank, and declaration. own returns the length of a single node.
+// Order computes the longest remaining path from each node, and sorts the nodes into the order in which ready nodes are taken: by priority, rank
+// (the length of that path), and declaration. own returns the length of a single node.
 func (p *Net) Order(own func(Ref) int64) Schedule {
 	n := len(p.facts)
 	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
@@ -52,10 +52,9 @@ func (p *Net) orderInto(own func(Ref) int64, s Schedule, space slab) {
 	}
 }
 
-// countingSort sorts for orderInto when ranks are small. Ranks are small if there are no estimates, since a rank is then a number of
-// nodes.
+// countingSort sorts for orderInto when ranks are small. Without estimates they are small, since a rank is then a number of nodes.
 func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
-	begin, _ := space.cut(int(longest) + 2) // by longest minus rank: where the nodes of that rank begin
+	begin, _ := space.cut(int(longest) + 2) // by longest minus rank: the position at which the nodes of that rank begin
 	for _, r := range rank {
 		begin[longest-r+1]++
 	}
@@ -69,8 +68,8 @@ func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 	}
 }
 
-// Rank returns the length of the longest remaining path from a node, itself included.
+// Rank returns the length of the longest remaining path from a node, including the node.
 func (p *Net) Rank(r Ref) int64 { return p.order.rank[r] }
 
-// Rank returns the length of the longest remaining path from a node, itself included, in the order of the run.
+// Rank returns the length of the longest remaining path from a node, including the node, in the order of this run.
 func (s *Locked) Rank(r Ref) int64 { return s.order.rank[r] }

@@ -2,9 +2,9 @@ package machine
 
 import "math"
 
-// filter returns the index of the set of causes in p.filters, and adds the set if it is new. known has the indices by set. The two
-// upstream kinds count as one, because the run knows only when everything is terminal whether a failure or a cancellation has stopped the
-// node, and an edge must be resolved before.
+// filter returns the index of the set of causes in p.filters, and adds the set if it is new. known maps sets to indices. A set with one of the
+// two upstream causes gets the other as well. The State resolves the node's edges while other nodes still run, and knows only at the end of the
+// run whether a failure or a cancellation stopped the node.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {
@@ -25,8 +25,8 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens. The failure mode of a
-// run concerns only failures that no edge handles.
+// handles reports whether the rules of the plan make the target of the edge handle a failure of the edge's source. The failure mode of a run
+// applies only to failures that no edge handles.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {
 		return false
@@ -48,8 +48,8 @@ func (p *Net) handles(e *Edge) bool {
 	return true
 }
 
-// Shield marks each edge f -> t where another direct in-edge of t comes from an error boundary c, and f is an
-// ancestor of c. Then c judges f's failure, and t does not.
+// Shield marks each edge f -> t for which t also has an in-edge from an error boundary c, and f is an ancestor of c. Then c judges f's failure,
+// and t does not.
 func (b *Builder) Shield() {
 	p := b.p
 	if !b.boundary {
@@ -79,21 +79,21 @@ func (b *Builder) Shield() {
 	}
 }
 
-// shielding finds those predecessors of a node whose failures are judged by an error boundary before the node. With few boundaries, it
-// asks for each predecessor and each boundary whether the predecessor is an ancestor of the boundary. With many, it makes one search
-// upwards from all boundaries, which is cheaper.
+// shielding finds the predecessors of a node whose failures are judged by an error boundary that also precedes the node. With few boundaries, it
+// checks for each predecessor and each boundary whether the predecessor is an ancestor of the boundary. With many, a single search upwards from
+// all boundaries is cheaper.
 type shielding struct {
 	p          *Net
 	boundaries []Ref
 	found      map[[2]Ref]bool // the results of searches, by pair
-	visited    []Ref           // by Ref: the last node whose search visited it, plus one
+	visited    []Ref           // by Ref: the node whose search visited this node last, plus one
 }
 
 // judged reports whether f is an ancestor of a boundary.
 func (x *shielding) judged(f Ref) bool {
 	for _, b := range x.boundaries {
 		is, sure := x.p.judgeAncestor(f, b)
-		if !sure { // the answer is stored, since it may be needed for many nodes
+		if !sure { // the answer is stored, since other nodes may need it
 			pair := [2]Ref{f, b}
 			if is, sure = x.found[pair]; !sure {
 				if x.found == nil {
@@ -110,8 +110,7 @@ func (x *shielding) judged(f Ref) bool {
 	return false
 }
 
-// above searches the ancestors of all boundaries of r, down to r's lowest predecessor. judged reports whether the search has visited a
-// node.
+// above searches the ancestors of all boundaries of r, down to r's lowest predecessor. judged reports whether the search has visited a node.
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {

@@ -10,55 +10,55 @@ import (
 // A side edge is a plain edge into a node on a branch. A side edge only delivers data: if it could make its target run, the label that
 // chooses the branch would have no effect.
 //
-// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of these edges, or because of
-// another way in. The out-edges of a routing node are grouped into exits. Each label of the node is an exit. If the node has catch edges,
-// it has two more exits: its failure (the catch edges) and its success (the plain edges). But its success is no exit for the targets of
-// its labelled edges. An unlabelled edge of a condition without catch edges is no exit, since it is always taken. A data-only edge is no
-// exit either, since it does not decide whether its target runs.
+// A node with routing in-edges (labelled edges and catch edges) is on a branch. It runs because of one of these edges, or because of a plain edge
+// that is another way in (defined below). The out-edges of a routing node are grouped into exits. Each label of the node is an exit. A node with
+// catch edges has two more exits: its failure (the catch edges) and its success (the plain edges). But its success is no exit for the targets of
+// its labelled edges. An unlabelled edge of a condition without catch edges belongs to no exit, since it is always taken. A data-only edge
+// belongs to no exit either, since it does not decide whether its target runs.
 //
-// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if
-// one of its edges ends at the node or at an ancestor of the node. It leads to the edge f -> t if it contains the edge or leads to f. The
-// edge f -> t is another way in if an exit of a router of t, or of an ancestor of such a router, leads to the edge and does not lead to
-// any router of t. If the exit belongs to a router of t, the edge f -> t counts like any other. If the exit belongs only to an ancestor of
-// a router, f -> t counts only if no router was asked: all routers were skipped because of branches not taken. Every other plain edge into
-// t is a side edge.
+// Let f -> t be a plain edge into a node on a branch. The sources of t's routing edges are the routers of t. An exit leads to a node if one of
+// its edges ends at the node or at an ancestor of the node. It leads to the edge f -> t if it contains the edge or leads to f. The edge f -> t is
+// another way in if an exit of a router of t, or of an ancestor of such a router, leads to the edge and does not lead to any router of t. If the
+// exit belongs to a router of t, the edge f -> t counts like any other edge. If the exit belongs only to an ancestor of a router, f -> t counts
+// only if all routers of t were skipped because of branches not taken. Every other plain edge into t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
-// trigger has pruned is compiled anew, from the remaining graph.
+// trigger has pruned is compiled again, from the remaining graph.
 
-// standing says how a plain edge counts for a target that is on a branch.
+// standing determines how a plain edge counts for a target that is on a branch.
 type standing uint8
 
 const (
-	standsIn    standing = iota // a reason for the target to run, like every edge into a node that is not on a branch
-	standsBy                    // a side edge
-	standsSpare                 // another way in that counts only if none of the target's routers was asked
+	standsIn    standing = iota // the edge is a reason for the target to run, like every edge into a node that is not on a branch
+	standsBy                    // the edge is a side edge
+	standsSpare                 // the edge is another way in, and counts only if all routers of the target were skipped because of branches not taken
 )
 
 // isRouting reports whether the edge puts its target on a branch.
 func (e *Edge) isRouting() bool { return e.Flags&(EdgeLabelled|EdgeFailure) != 0 }
 
-// isPlain reports whether the edge waits for success and nothing else.
+// isPlain reports whether the edge waits only for success.
 func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlways|EdgeData) == 0 }
 
 // branching finds the side edges of a plan.
 //
-// Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in
-// falling order of Refs, for two searches: from the routers for their ancestors, and from the sources of the plain edges for the nodes
-// that lead to these sources. Both searches reach each node that has an exit that counts. The sweep ends as soon as no exit can lead to
-// an undecided edge. So if the nodes of a class are close together, the sweep visits only the nodes between them, however many ancestors
-// these have. A second pass visits the same nodes in rising order, and finds the plain edges to which the exits lead.
+// Targets with the same routers form one class. A sweep decides up to 64 classes at a time, with one bit for each. It visits nodes in falling
+// order of Refs, and combines two searches: from the routers for their ancestors, and from the sources of the plain edges for the nodes that lead
+// to these sources. An exit matters for a class if it leads to a plain edge of the class but to no router of it, see leave. Only a node that both
+// searches reach can have such an exit. The sweep ends as soon as no exit can lead to an undecided edge. So if the nodes of a class are close
+// together, the sweep visits only the nodes between them, even if they have many ancestors. A second pass visits the same nodes in rising order,
+// and finds the plain edges to which the exits that matter lead.
 type branching struct {
 	c       *Builder
 	p       *Net
-	reached []bool // by Ref: some exit of some node leads there
-	stem    []Ref  // by Ref: the lowest node that reach finds to which the same exits lead
+	reached []bool // by Ref: whether some exit leads to the node
+	stem    []Ref  // by Ref: the lowest node found by reach to which the same exits lead
 	classes []branchClass
 	marks   []branchMarks // by Ref
-	queue   ordset.Set    // nodes that the sweep has yet to visit, the highest Ref first
-	pending int           // how many nodes in the queue may lead to a plain edge
-	swept   []Ref         // nodes that the sweep has visited, in descending order of their Refs
-	leads   []uint64      // by exit of the node being visited: the classes to whose routers the exit leads
+	queue   ordset.Set    // nodes that the sweep has not visited yet, the highest Ref first
+	pending int           // the number of nodes in the queue that may lead to a plain edge
+	swept   []Ref         // nodes that the sweep has visited, in falling order of their Refs
+	leads   []uint64      // by exit of the current node: the classes to whose routers the exit leads
 	firsts  map[exitOf][]Ref
 	steps   int64 // edges visited
 }
@@ -69,8 +69,7 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass holds targets with the same routers. The field sources lists the sources of those plain edges into the targets to which an
-// exit may lead.
+// branchClass holds targets with the same routers. sources lists the sources of those plain edges into the targets to which an exit may lead.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref
@@ -82,16 +81,16 @@ type branchRouter struct {
 	hangs bool // a labelled edge leads from the router to the targets
 }
 
-// branchMarks are facts about a node. Each field is the set of the classes in the batch for which the fact is true. An exit counts for a
-// class if it leads to no router of the class, see leave.
+// branchMarks are facts about a node. Each field is the set of the classes in the batch for which the fact is true. An exit counts for a class if
+// it leads to no router of the class, see leave.
 type branchMarks struct {
 	above  uint64 // the node is a router or an ancestor of a router
 	before uint64 // the node is the source of a plain edge or leads to one
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router, and a labelled edge leads from it to the targets
 	lowest uint64 // the node is the lowest router
-	near   uint64 // an exit of a router counts and leads to the node, or the node is a router and its success is an exit that counts
-	far    uint64 // like near, for an exit of a node that is an ancestor of a router but no router itself
+	near   uint64 // an exit of a router counts and leads to the node, or the node is a router and its own success is an exit that counts
+	far    uint64 // like near, but for an exit of a node that is an ancestor of a router and not itself a router
 }
 
 const batchSize = 64
@@ -123,7 +122,7 @@ func (c *Builder) FindSides() {
 		for _, i := range c.p.in.row(Ref(r)) {
 			if e := &c.p.edges[i]; e.standing != standsIn {
 				f.flags |= flagBranch
-				if f.join == AllSucceeded || f.join == Boundary { // with another rule every edge counts
+				if f.join == AllSucceeded || f.join == Boundary { // the other rules count every edge
 					e.Flags |= edgeSide
 				}
 			}
@@ -272,9 +271,9 @@ func (b *branching) plainly(x branchClass) bool {
 			continue
 		}
 		if !b.reached[r] {
-			continue // no exit of another node leads to r, and its own success was checked above
+			continue // no exit of another node leads to r, and r's own success was checked above
 		}
-		// The check goes on at the stem. If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node
+		// The check continues at the stem. If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node
 		// between the stem and r leads to a router, since the stem leads to all of them.
 		if stem := b.stem[r]; stem != r {
 			if !slices.Contains(stack, stem) {
@@ -322,8 +321,8 @@ func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	return false, sure
 }
 
-// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at no more than four targets of the exit, those
-// with the lowest Refs: they are in the lowest tiers, where paths lead furthest.
+// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at up to four targets of the exit: those with the lowest
+// Refs, which are in the lowest tiers and so have the most descendants.
 func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	const few = 4
 	firsts, ok := b.firsts[exit]
@@ -373,9 +372,9 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// A class with one source is settled, so that the search from the source ends, as soon as an exit of a router counts and leads to the
-	// source. If the exit belongs to an ancestor of a router, the class is settled only after the sweep has passed all routers of the
-	// class: one of them may have such an exit, too, which takes precedence.
+	// If a class has one source, an exit of a router that counts and leads to the source settles the class, and the search from the source ends.
+	// An exit of an ancestor of a router settles the class only after the sweep has passed all routers of the class: one of the routers may have
+	// such an exit, too, which takes precedence.
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
@@ -406,7 +405,7 @@ func (b *branching) sweep(batch []branchClass) {
 	}
 }
 
-// mark adds marks to a node that the sweep has yet to visit.
+// mark adds marks to a node that the sweep has not visited yet.
 func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	m := &b.marks[r]
 	if m.before == 0 && before != 0 {
@@ -418,10 +417,9 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	return m
 }
 
-// leave looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads
-// to none of the class's routers. leave returns the classes for which an exit of the node counts and leads to a plain edge: near has
-// those of which the node is a router, far those of which it is only an ancestor of a router. The sweep must have visited all successors
-// of the node.
+// leave looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads to none of the
+// class's routers. leave returns the classes for which an exit of the node counts and leads to a plain edge. For the classes in near the node is
+// a router. For the classes in far it is an ancestor of a router, but not a router. The sweep must have visited all successors of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))
@@ -458,8 +456,8 @@ func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	return near, far
 }
 
-// spread completes the marks near and far, which leave has set only on the first nodes of the exits: it copies them to the nodes further
-// along.
+// spread completes the marks near and far. Before, leave has set them only on the targets of the exits' edges. spread copies them to the
+// descendants of these targets.
 func (b *branching) spread() {
 	for _, r := range slices.Backward(b.swept) {
 		m := &b.marks[r]

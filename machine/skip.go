@@ -15,7 +15,7 @@ const (
 	SkipConditionBranch          // conditions took other branches
 	SkipNullPropagation          // a required port has no value
 	SkipUpstreamSkipped          // the inputs were skipped
-	SkipParentFailure            // OnUpstreamFailure is UpstreamSkip
+	SkipParentFailure            // a predecessor failed, and the node's OnUpstreamFailure is UpstreamSkip
 	SkipRuleUnsatisfied          // the join rule can no longer be satisfied
 	SkipSelf                     // the step returned Skip
 	SkipSuperseded               // no other node needs the result any more

@@ -21,15 +21,15 @@ import (
 // concern. A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not allocate.
 type State struct {
 	net *Net
-	mu  *stateLock // guards everything below; a Run holds it during whole critical sections, events included
-	own stateLock  // mu points to own, except in a nested run, which shares the lock of the outermost run
+	mu  *stateLock // guards all fields below; a Run holds it during whole critical sections, in which it also publishes events
+	own stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits *limits
 	wide   []wide // by facts.wide
 	taken  []bool // by label number: whether a completed condition has taken the label
 
-	order *Schedule // the order in which ready nodes start: the one of the net, or another for this run
+	order *Schedule // the order in which ready nodes start: the order of the net, or an order for this run only
 	stateQueues
 	stateTally
 	stateHolds
@@ -38,73 +38,73 @@ type State struct {
 	stateNotes
 }
 
-// stateQueues hold the nodes for which work is due.
+// stateQueues holds the nodes for which work is due.
 type stateQueues struct {
 	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
-	inline  *ordset.Set // nodes whose check or inline evaluation is due, by Ref
-	gates   gateQueue   // gates in status Ready that have yet to be handed out
-	touched *ordset.Set // nodes whose counts have changed since their join was last judged, by Ref; made when first needed
-	work    []Ref       // settled nodes whose out-edges have yet to be visited
+	inline  *ordset.Set // nodes that must be checked or evaluated inline, by Ref
+	gates   gateQueue   // gates in status Ready that have not been handed out
+	touched *ordset.Set // nodes whose counts have changed since their join was last judged, by Ref; created on first use
+	work    []Ref       // settled nodes whose out-edges have not been visited
 
 	announced bool // an announcement is open: see Announce
 }
 
-// stateTally counts nodes, and edges for tests.
+// stateTally counts nodes and, for tests, edges.
 type stateTally struct {
-	left       int // nodes that are not terminal, without the end node
+	left       int // nodes that are not terminal, except the end node
 	running    int // nodes that hold a slot
 	busy       int // nodes that run, retry or are being checked, with or without a slot
 	asleep     int // suspended nodes
 	pending    int // under Waves: nodes of the current tier that are not terminal
 	badNodes   int // failed, aborted or cancelled nodes
 	cancelled  int // cancelled nodes
-	tolerated  int // nodes that failed by themselves under ContinueOnFail, and composites inside which failures were handled
+	tolerated  int // nodes that failed by themselves under ContinueOnFail, and composites in which failures were handled
 	staleCount int
 	visits     int64 // edges and group members visited; tests check that the work is linear
 }
 
-// stateHolds says why nodes that could start do not start.
+// stateHolds contains the reasons why nodes that could start do not start.
 type stateHolds struct {
 	waves  bool       // nodes start tier by tier
 	holds  bool       // while a node is suspended, no node starts for the first time
 	tier   int32      // under Waves: the current tier
 	limit  int        // slots; 0 means no limit
-	hold   hold       // which nodes must not start for now
-	closed bool       // not even cleanup nodes and the end node run: the run has lost its store, or never began
-	parks  bool       // the host queues ready inline nodes, after its store has recorded them
-	admits bool       // nodes with FlagAdmit are shown as Ready until the host calls Admitted
+	hold   hold       // which nodes must not start at present
+	closed bool       // keeps even cleanup nodes and the end node from running, since the run has lost its store or never began
+	parks  bool       // the host queues ready inline nodes, once its store has recorded them
+	admits bool       // nodes with FlagAdmit appear as Ready until the host calls Admitted
 	aside  *setAside  // nil until a hold has kept a node from starting
-	tree   *TreeSlots // the slots that the runs of a tree share; nil without a limit for the tree; if it is set, so is limit
+	tree   *TreeSlots // the slots that the runs of a tree share; nil if the tree has no limit; non-nil only if limit is set
 }
 
 // setAside holds the nodes that a hold keeps from starting.
 type setAside struct {
 	held  []Ref      // nodes that are in no queue because of the hold
 	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
-	again []Ref      // queued nodes that had started before, which a hold of fresh nodes lets start; only if the run may have such holds
+	again []Ref      // queued nodes that had started before, which a hold of fresh nodes does not keep back; only if the run may have such holds
 }
 
 // stateStops records the stops of the run and of single nodes.
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
-	stops   StopSetup   // the field stands here because it fits into the padding behind stopped
-	origins *originSets // nil until first needed; not in the aftermath, because a Result may set it without the lock, while a last worker reads the aftermath
+	stops   StopSetup   // placed here to use the padding behind stopped
+	origins *originSets // nil until first needed; not in the aftermath, because a Result may set it without the lock while the last worker reads the aftermath
 	*aftermath
 }
 
-// aftermath is what failures, stops and redrives leave behind, and what undoing nodes needs. States without any share noAftermath, which is
-// never written to: writers call ownAftermath first.
+// aftermath holds the effects of failures, stops and redrives, and the data for undoing nodes. States without these share noAftermath, which is
+// never written: writers call ownAftermath first.
 type aftermath struct {
-	unchecked    []Ref          // nodes that were stopped while the coordinator performed their check; only for a Run
-	stopping     []Ref          // running nodes that were asked to stop, and that NextStop has yet to hand out
-	origin       map[Ref]Ref    // by running node that was asked to stop: the node that caused the stop, if any
+	unchecked    []Ref          // nodes that were stopped while the coordinator was checking them; only under a Run
+	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
+	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused the stop, if any
 	losers       *loserSearch   // nil until the first search for losers
-	late         []Ref          // nodes that must not continue: a predecessor failed after their join was decided
-	failedGroups map[int32]bool // the groups whose members were stopped; nil under a Run, which keeps such a set itself
-	members      [][]Ref        // by group: its members; made when the first group fails; nil under a Run
+	late         []Ref          // nodes that must not continue, since a predecessor failed after their join was decided
+	failedGroups map[int32]bool // the groups whose members were stopped; nil under a Run, which stores this set itself
+	members      [][]Ref        // by group: its members; computed when the first group fails; nil under a Run
 	undo         *undoing       // nil unless some node may have to be undone
 
-	epochs []int // by Ref: the epoch in which the node has ended, or will end; set only after a redrive kept descendants
+	epochs []int // by Ref: the epoch in which the node ended or will end; set only after a redrive kept descendants
 }
 
 var noAftermath aftermath
@@ -117,27 +117,27 @@ func (s *Locked) ownAftermath() *aftermath {
 	return s.aftermath
 }
 
-// stateTimes holds logical times, for nodes with early rules: such a node gets no input from a predecessor that ends after the node's
-// join has decided.
+// stateTimes holds logical times for nodes with early rules. Such a node gets no input from a predecessor that ends after the node's join was
+// decided.
 type stateTimes struct {
 	clock     int32
 	settledAt []int32 // by Ref: when the node became terminal
 	decidedAt []int32 // by Ref: when the node's join was decided
 }
 
-// stateNotes holds the recorded changes, and the observers.
+// stateNotes holds recorded changes and the observers.
 type stateNotes struct {
 	changes []Change // transitions for the event log; empty unless logged is set
 	logged  bool
 	noted   bool       // transitions are logged or observed
-	obs     *observers // nil until a signal is asked for
+	obs     *observers // nil until a signal is requested
 	host    Host       // the coordinator that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
 	bug     error      // the first defect, see NoteBug
 }
 
-// DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. If the State shares the lock of
-// another State, the parameter around is that State; otherwise it is nil.
+// DrivenBy makes h drive the State. h is a Run or another coordinator that holds the lock. If the State shares the lock of another State, around
+// is that State; otherwise around is nil.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -154,7 +154,7 @@ func (s *Locked) IsLogged() bool { return s.logged }
 // DropLog stops the recording.
 func (s *Locked) DropLog() { s.logged = false }
 
-// Park(true) turns parking on: the host, not the State, queues the ready inline nodes, see ParksNode. Park(false) turns it off.
+// Park turns parking on or off. While parking is on, the State does not queue ready inline nodes; the host queues them, see ParksNode.
 func (s *Locked) Park(on bool) { s.parks = on }
 
 // ParksNodes reports whether parking is on.
@@ -175,7 +175,7 @@ func (s *Locked) StoppedFor() CauseKind { return s.stopped }
 // SetStopped records why the whole run is about to be stopped.
 func (s *Locked) SetStopped(kind CauseKind) { s.stopped = kind }
 
-// TakeUnchecked returns the nodes that were stopped while the coordinator performed their check, and forgets them.
+// TakeUnchecked returns the nodes that were stopped while the coordinator was checking them, and clears the list.
 func (s *Locked) TakeUnchecked() []Ref {
 	refs := s.unchecked
 	if refs != nil {
@@ -188,10 +188,10 @@ func (s *Locked) TakeUnchecked() []Ref {
 // the work is linear.
 func (s *Locked) Visited() int64 { return s.visits }
 
-// StaleOutcomes returns how many outcomes were refused because their token was not current.
+// StaleOutcomes returns the number of outcomes that were refused because their token was not current.
 func (s *Locked) StaleOutcomes() int { return s.staleCount }
 
-// Leftovers returns texts that say what the run has yet to do; none once the run has ended.
+// Leftovers returns texts about the work that the run has not finished. It returns none once the run has ended.
 func (s *Locked) Leftovers() (left []string) {
 	for _, x := range []struct {
 		what string
@@ -204,7 +204,7 @@ func (s *Locked) Leftovers() (left []string) {
 	return left
 }
 
-// HeldSlots returns texts that say how many slots nodes hold.
+// HeldSlots returns texts about the numbers of slots that nodes hold.
 func (s *Locked) HeldSlots() (left []string) {
 	if s.running != 0 {
 		left = append(left, fmt.Sprintf("%d running", s.running))
@@ -220,7 +220,8 @@ func (s *Locked) HeldSlots() (left []string) {
 // CountVisits adds n to the count that Visited returns.
 func (s *Locked) CountVisits(n int) { s.visits += int64(n) }
 
-// Epoch returns what SetEpochs has set for a node: the epoch in which the node has ended, or will end; 0 if SetEpochs was not called.
+// Epoch returns the epoch that SetEpochs has set for a node: the epoch in which the node ended or will end. It returns 0 if SetEpochs was not
+// called.
 func (s *Locked) Epoch(r Ref) int {
 	if s.epochs == nil {
 		return 0
@@ -231,12 +232,10 @@ func (s *Locked) Epoch(r Ref) int {
 // SetEpochs sets the epochs of all nodes, by Ref.
 func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 
-// OpenTier returns the tier that the run performs, from 0, and how many of its nodes are not terminal. Before the first tier,
-// the tier is -1.
+// OpenTier returns the number of the current tier, from 0, and how many nodes of the tier are not terminal. Before the first tier it returns -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
 
-// SettledAfter reports whether a predecessor of r, the parameter from, ended only after the join of r had decided. That is possible only
-// if r has an early rule.
+// SettledAfter reports whether the predecessor from ended only after the join of r was decided. This is possible only if r has an early rule.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
@@ -244,21 +243,21 @@ func (s *Locked) SettledAfter(from, r Ref) bool {
 // Host is the coordinator that drives a State. The State calls its methods with the State's lock held.
 type Host interface {
 	RunStatus() RunStatus
-	Hurries() bool     // a run around this one is being stopped
-	BeganToWait(r Ref) // a node waits for a signal
-	EndedWait()        // a wait has ended
-	Keeps(r Ref) bool  // the node's step was called before the run was restored, and is called again in the same attempt
-	Contends()         // a node contends again for a slot
-	Reverses() bool    // the run is about to end: if it ends badly, the host begins to undo its nodes with Reverse
-	Announced()        // there is a task: the host starts a worker, which calls Answer and Next
-	Grants() bool      // a slot of the run's tree is free for the run's best ready node
+	Hurries() bool     // reports whether a run around this run is being stopped
+	BeganToWait(r Ref) // called when a node begins to wait for a signal
+	EndedWait()        // called when a wait has ended
+	Keeps(r Ref) bool  // reports whether the node's step was called before the run was restored and will be called again in the same attempt
+	Contends()         // called when a node contends for a slot again
+	Reverses() bool    // called when the run is about to end; if it ends badly, the host calls Reverse to undo the run's nodes
+	Announced()        // called when there is a task: the host starts a worker, which calls Answer and Next
+	Grants() bool      // reports whether a slot of the run's tree is free for the run's best ready node
 }
 
 // TreeSlots are the slots that the runs of a tree share.
 type TreeSlots struct{ Used int }
 
-// Token names one attempt of one node or, if Attempt is 0, the node's check. An outcome is accepted only with its node's current token,
-// so a duplicate or late outcome changes nothing.
+// Token identifies one attempt of one node or, if Attempt is 0, the node's check. An outcome is accepted only with the node's current token, so a
+// duplicate or late outcome changes nothing.
 type Token struct {
 	Ref     Ref
 	Attempt int32
@@ -274,14 +273,14 @@ type Task struct {
 	// signal that came earlier. A gate that waits is settled with the same Token.
 	Gate bool
 
-	Returned bool // the nested run of a composite has ended: a worker concludes the composite
+	Returned bool // the nested run of a composite has ended, and a worker must conclude the composite
 }
 
-// Outcome says how an attempt ended.
+// Outcome describes how an attempt ended.
 type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
-	// Cause says why the node is Failed, Aborted or Cancelled. For Failed it is one of the node's own failures, for Aborted one of the
+	// Cause is the reason why the node is Failed, Aborted or Cancelled. For Failed it is one of the node's own failures, for Aborted one of the
 	// failures elsewhere, for Cancelled one of the requests to stop. Settle returns [ErrBadValue] for a cause that does not fit the
 	// Status.
 	Cause CauseKind
@@ -289,7 +288,7 @@ type Outcome struct {
 	Route []int32
 	// Degraded means that failures inside a completed composite were handled or tolerated.
 	Degraded bool
-	// AbortRun means that the step of a failed node asked to end the run, see [AbortRun].
+	// AbortRun means that the step of a failed node returned an error that ends the run: see AbortRun in package kahn.
 	AbortRun bool
 }
 
@@ -302,7 +301,7 @@ type CheckVerdict struct {
 	// Fail is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration, CausePanic or CauseGoexit to
 	// fail the node.
 	Fail CauseKind
-	// Key is the key that a value gives to the node, "" for none. It is not set for a node that is skipped or failed.
+	// Key is the key that a value gives to the node, or "". It is not set if the node is skipped or failed.
 	Key string
 }
 
@@ -311,12 +310,12 @@ type Change struct {
 	Ref     Ref
 	Attempt int32 // attempts begun so far, unless the node is terminal
 	Status  Status
-	Blocked bool // the join was blocked; the transition that the node's policy causes follows
+	Blocked bool // the join was blocked; the next change follows from the node's upstream policy
 	Quiet   bool // the change has no event
 	Wave    int8 // +1: the tier whose number is Ref starts; -1: that tier has completed
 }
 
-// wide holds the counters that do not fit into a node's word: for AtLeast, and for early rules with required ports.
+// wide holds counters for which a node's word has no room: for AtLeast, and for early rules with required ports.
 type wide struct {
 	s, other, ports int32
 }
@@ -328,7 +327,7 @@ type Setup struct {
 	Limit int        // slots; 0 means no limit
 	Rule  StatusRule // for the RunStatusSignal
 	Stops StopSetup
-	Order *Schedule // the order in which ready nodes start; nil for the plan's own
+	Order *Schedule // the order in which ready nodes start; nil means the order of the plan
 	SlotSetup
 }
 
@@ -442,7 +441,7 @@ func (s *Locked) Status(r Ref) Status {
 func started(w uint64) bool {
 	switch status := statusOf(w); {
 	case status == Ready:
-		return w&wordCount != 0 && w&WordAdmitting == 0 // an earlier attempt has started, and another one follows
+		return w&wordCount != 0 && w&WordAdmitting == 0 // an earlier attempt has started, even if the next has not
 	case status > Ready:
 		return w&WordAdmitting == 0
 	}
@@ -456,9 +455,8 @@ func (s *Locked) Admitted(r Ref) {
 	s.log(r, was, Running)
 }
 
-// Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
-// belongs to the stop. A success is kept; a panic, a timeout or a failed check is kept, too, since the stop did not cause
-// it.
+// Settle reports how an attempt ended. If a node was asked to stop and its step returned an error, the node takes the status of the stop. A
+// success is kept. A panic, a timeout or a failed check is kept, too, since the stop did not cause it.
 //
 // The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not
 // possible; the State is unchanged then.
@@ -475,7 +473,7 @@ func (st *State) Settle(t Token, out Outcome) error {
 	return nil
 }
 
-// SettleNext is Settle and Next in one call.
+// SettleNext calls Settle and then Next.
 func (st *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	s, err := st.drive()
 	if err != nil {
@@ -498,7 +496,7 @@ func (s *Locked) known(r Ref) error {
 	return nil
 }
 
-// Current returns an error unless the token belongs to its node's last attempt and the node has the given status.
+// Current returns an error unless the token belongs to the last attempt of its node and the node has the given status.
 func (s *Locked) Current(t Token, status Status) error {
 	if err := s.known(t.Ref); err != nil {
 		return err
@@ -516,7 +514,7 @@ func (s *Locked) Token(r Ref) Token { return Token{r, int32(s.words[r] & wordCou
 
 func (s *Locked) leaveRunning(r Ref) {
 	s.busy--
-	if s.words[r]&WordAdmitting != 0 && !s.net.facts[r].is(FlagInline) { // the attempt has not started
+	if s.words[r]&WordAdmitting != 0 && !s.net.facts[r].is(FlagInline) { // the inputs are still being judged, and the attempt has not started
 		s.Refund(r)
 	}
 	if s.occupies(r) {
@@ -529,8 +527,8 @@ func (s *Locked) leaveRunning(r Ref) {
 	}
 }
 
-// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not count. An
-// expanded node counts only if it is the item of a map, since an item runs as long as its graph does.
+// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not count. An expanded node
+// counts only if it is the item of a map, since the slot of an item is held until its graph ends.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }
@@ -538,7 +536,7 @@ func (s *Locked) occupies(r Ref) bool {
 // IsExpanded reports whether a running node has been expanded.
 func (s *Locked) IsExpanded(r Ref) bool { return s.words[r]&WordExpanded != 0 }
 
-// Expand records that nested runs perform a running node from now on, and releases its step's slots.
+// Expand records that from now on nested runs perform a running node, and releases the slots of its step.
 func (s *Locked) Expand(r Ref) {
 	held := s.occupies(r)
 	s.words[r] |= WordExpanded
@@ -550,8 +548,8 @@ func (s *Locked) Expand(r Ref) {
 	}
 }
 
-// Retry reports that the attempt failed and another was granted: the node backs off, holding no slot, until Requeue. The
-// error matches [ErrTransition] if the node or the run is being stopped.
+// Retry reports that an attempt failed and that another attempt will follow. The node backs off and holds no slot until Requeue. The error
+// matches [ErrTransition] if the node or the run is being stopped.
 func (st *State) Retry(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -590,7 +588,7 @@ func (st *State) Requeue(t Token) error {
 	return s.Requeue(t, Retrying)
 }
 
-// Requeue makes a node ready again; its status must be the parameter from. t is the token of the node's last attempt.
+// Requeue makes a node ready again. The node must have the status `from`. t is the token of the node's last attempt.
 func (s *Locked) Requeue(t Token, from Status) error {
 	if err := s.Current(t, from); err != nil {
 		return err
@@ -649,16 +647,16 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 		return nil
 	}
 	if s.net.facts[r].is(FlagAdmit) && !s.admits && (v.Fail == CauseContractInput || v.Fail == CauseModeration) {
-		s.words[r] |= WordReached // the checks that precede the judgment of the inputs have passed
+		s.words[r] |= WordReached // the guard and the other checks have passed; only the judgment of the inputs has failed
 	}
 	s.finish(r, status, bits)
 	s.settled(r)
 	return nil
 }
 
-// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. The token belongs to its last
-// attempt. The error matches [ErrBadValue] if the cause is not a node's own failure, [ErrStale] if the token is not current, and
-// [ErrTransition] if the node has any other status.
+// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. t is the token of its last attempt. The
+// error matches [ErrBadValue] if the cause is not a node's own failure, [ErrStale] if the token is not current, and [ErrTransition] if the node
+// has any other status.
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {

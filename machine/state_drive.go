@@ -8,12 +8,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// ErrNoSlot means that a ready node cannot begin yet, because of a limit or because the run is on hold.
+// ErrNoSlot means that a ready node cannot begin yet, because of a limit or a hold.
 var ErrNoSlot = errors.New("no slot is free")
 
-// Begin is like Next, but for a given ready node: it hands out that node's attempt, check or gate, whatever nodes come
-// before it. The error matches [ErrNoSlot] if a limit or a hold is in the way; the node keeps its place, and Next hands it out later. The
-// error matches [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
+// Begin hands out the attempt, the check or the gate of a given ready node, even if other nodes would precede it. Otherwise it is like Next. The
+// error matches [ErrNoSlot] if a limit or a hold keeps the node from starting; the node stays queued, and Next hands it out later. The error
+// matches [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
 func (st *State) Begin(r Ref) (Task, error) {
 	s, err := st.drive()
 	if err != nil {
@@ -42,13 +42,13 @@ func (st *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
-// Drive performs the plan with effects; it is the smallest coordinator. Drive calls begin with each task, as soon as there is one. begin
-// reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the node's call; the host
-// reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, as by [State.StopNode], Drive calls abort with
-// the token of the node's call. That call may have ended already.
+// Drive is the smallest coordinator: it reacts to each change of the State with an effect of package reactive. Drive calls begin with each task,
+// as soon as there is a task. begin reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the
+// node's call. The host reports the call's outcome with [State.Settle]. If a node is stopped or asked to stop, for example by [State.StopNode],
+// Drive calls abort with the token of the node's call. This call may already have ended.
 //
-// The functions begin and abort are called during the State's methods that cause these calls, one at a time, and may call the State.
-// [State.Dispose] ends the driving. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
+// begin and abort are called within the method of the State that causes the call, one at a time, and may call the State. [State.Dispose] ends the
+// driving. The error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)
@@ -66,13 +66,13 @@ func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	return err
 }
 
-// drives makes the State record the events on which Drive acts, and returns a signal that changes with each.
+// drives makes the State record the events to which Drive reacts, and returns a signal that changes with each event.
 func (st *State) drives() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()
 	o := s.observers()
 	if s.host == nil {
-		s.Announce() // Drive also acts on tasks that exist already
+		s.Announce() // Drive also handles tasks that exist already
 	}
 	if o.due == nil {
 		o.due = reactive.NewValue(&o.source, 0)
@@ -80,15 +80,15 @@ func (st *State) drives() *reactive.Value[int] {
 	return o.due
 }
 
-// noteAbort records that the call of a node's last attempt must end, since the node was stopped. It is called after the node's word
-// has changed.
+// noteAbort records that the call of a node's last attempt must end, since the node was stopped. The caller has already changed the node's word;
+// was is the old word.
 func (o *observers) noteAbort(r Ref, was uint64) {
 	if was&WordDecided != 0 && was&wordCount != 0 && statusOf(o.st.words[r]).CallAction() == CallAbort && !statusOf(was).Terminal() {
 		o.aborts = append(o.aborts, Token{r, int32(was & wordCount)})
 	}
 }
 
-// nextAbort hands out the next call that must end.
+// nextAbort returns the next call that must end.
 func (st *State) nextAbort() (t Token, ok bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -102,10 +102,10 @@ func (st *State) nextAbort() (t Token, ok bool) {
 	return s.NextStop()
 }
 
-// WorkSignal returns a signal that changes whenever Next has a new task after it had none: a node became ready, a slot
-// became free, or a check became due. The signal also changes when a running node is asked to stop. To start everything that can start,
-// an effect needs only to read the signal and to call Next until there are no tasks: see [State.Drive]. The signal of a State that a run
-// drives never changes: that run takes its tasks itself.
+// WorkSignal returns a signal that changes whenever Next gets a task after it had none: a node became ready, a slot became free, or a check
+// became due. The signal also changes when a running node is asked to stop. To start everything that can start, an effect reads the signal and
+// calls Next until there are no tasks: see [State.Drive]. If a Run drives the State, the signal never changes, since the Run takes the tasks
+// itself.
 func (st *State) WorkSignal() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()

@@ -12,16 +12,15 @@ import (
 var (
 	ErrBadValue    = enum.ErrBadValue
 	ErrUnknownNode = errors.New("unknown node")
-	// ErrStale rejects an outcome whose token is not, or no longer, the node's current token. The State is unchanged.
+	// ErrStale is returned if the token of an outcome is not, or no longer, the node's current token. The State is unchanged.
 	ErrStale = errors.New("stale token")
-	// ErrTransition rejects a call that the node's status does not allow. The State is unchanged. See
-	// [*TransitionError].
+	// ErrTransition is returned if the node's status does not allow the call. The State is unchanged. See [*TransitionError].
 	ErrTransition = errors.New("transition not allowed")
-	// ErrGraphChanged rejects a snapshot from a State of another plan.
+	// ErrGraphChanged is returned if a snapshot is from a State of another plan.
 	ErrGraphChanged = errors.New("the graph has changed")
 )
 
-// TransitionError rejects a call that the status of a node does not allow. It matches [ErrTransition].
+// TransitionError is returned if the status of a node does not allow a call. It matches [ErrTransition].
 type TransitionError struct {
 	Node     string
 	From, To Status

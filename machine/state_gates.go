@@ -3,7 +3,7 @@ package machine
 // gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time.
 type gateQueue struct {
 	refs []Ref        // in order, including gates that were removed
-	in   map[Ref]bool // gates that were not removed
+	in   map[Ref]bool // the gates that were not removed
 }
 
 func (q *gateQueue) has(r Ref) bool { return q.in[r] }
@@ -41,8 +41,8 @@ func (q *gateQueue) list() (gates []Ref) {
 	return gates
 }
 
-// NextGate hands out a gate. Next calls NextGate only when nothing else can start: a gate that waits may keep other nodes from starting,
-// see Setup.Holds, but not those that were ready before.
+// NextGate hands out a gate. Next calls NextGate only if no other node can start. A waiting gate may keep other nodes from starting (see
+// Setup.Holds), and so does not hold back nodes that could start before.
 func (s *Locked) NextGate() (Task, bool) {
 	if s.undo != nil && s.undo.holds {
 		return Task{}, false
@@ -61,8 +61,8 @@ func (s *Locked) OnlyGates() bool {
 	return s.HasGates() && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
 }
 
-// TakeGates calls reach with each queued gate for which the function is returns true. The function reach settles the gate or makes it
-// wait, and may queue more gates.
+// TakeGates calls `reach` with each queued gate for which `is` returns true. `reach` settles the gate or makes it wait, and may queue
+// more gates.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
 	for i := 0; i < len(s.gates.refs); i++ {
 		if r := s.gates.refs[i]; s.gates.has(r) && is(r) {

@@ -2,8 +2,8 @@ package machine
 
 import "github.com/seed-c794f7ef/kahn/internal/strict"
 
-// Next hands out a task: checks and inline nodes first, which hold no slot, then the best ready node if a slot is free.
-// Ready nodes are ordered by priority, longest remaining path, and declaration.
+// Next hands out a task. Checks and inline nodes, which need no slot, precede all others. Then the best ready node follows, if a slot is free. Ready nodes
+// are ordered by priority, longest remaining path, and declaration.
 func (st *State) Next() (Task, bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// heldInline reports whether a check or an inline node must not begin. While the run is being left, see Leave, the mock of a gate or a
-// composite must not begin, just as no step may. While the run undoes its nodes, nothing new may begin.
+// heldInline reports whether a check or an inline node must not begin. While the run is being left (see Leave), the mock of a gate or a composite
+// must not begin, nor may any step. While the run undoes its nodes, no new node may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // the nested run of the composite has ended
@@ -58,15 +58,15 @@ func (s *Locked) heldInline(r Ref, w uint64) bool {
 		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
 }
 
-// HasNext reports whether Next may hand out a task. If it returns true, Next may still find that a hold, or a missing slot or token,
-// keeps all queued nodes from starting; Next then takes these nodes out of the queue.
+// HasNext reports whether Next may have a task. Even if HasNext returns true, Next may find that a hold, or a missing slot or token, keeps all
+// queued nodes from starting. Next then takes these nodes out of the queue.
 func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
-// Announce announces once that there is a task, provided that Next may hand one out and no announcement is open. It calls the [Host],
-// which starts a worker; for a State without a host, [State.WorkSignal] changes. The coordinator calls Announce after it has taken its
-// own tasks, just before it releases the lock, and later for tasks that it has declined. The announcement is open until Answer.
+// Announce announces that there is a task, if HasNext returns true and no announcement is open. For a State with a [Host] it calls the host,
+// which starts a worker. For any other State [State.WorkSignal] changes. The coordinator calls Announce after it has taken its own tasks, just
+// before it releases the lock, and later for tasks that it has declined. The announcement is open until Answer.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -77,15 +77,15 @@ func (s *Locked) Announce() {
 	}
 }
 
-// Answer closes the announcement: the worker that was started for it takes tasks from now on. If that worker leaves tasks, Announce
-// announces them again.
+// Answer closes the announcement: the worker that was started for it takes tasks from now on. If this worker leaves tasks, Announce announces
+// them again.
 func (s *Locked) Answer() { s.announced = false }
 
 // IsAnnounced reports whether an announcement is open.
 func (s *Locked) IsAnnounced() bool { return s.announced }
 
-// HasNews reports whether the coordinator must attend to more than its next task: changes to store or publish, attempts to stop, the
-// end of the run, tokens, or other runs.
+// HasNews reports whether the coordinator has more to do than its next task: changes to store or publish, attempts to stop, the end of the run,
+// tokens, or other runs.
 func (s *Locked) HasNews() bool {
 	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
 }
@@ -135,7 +135,7 @@ func (s *Locked) NextPlain() (Ref, bool) {
 	return r, true
 }
 
-// MayGoOn reports whether a run that could only wait when it was left has something to do now.
+// MayGoOn reports whether a run that was left while all its nodes waited can continue now.
 func (s *Locked) MayGoOn() bool {
 	if s.busy > 0 || s.Done() {
 		return true
@@ -148,9 +148,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready (even if a hold keeps
-// it back) or is being checked or concluded, or if no node has begun. HasWork looks at all nodes. pausing is the number of running nodes
-// that only wait for a time.
+// HasWork reports whether the run does more than wait for signals and backoffs. It returns true if a node is Ready, even if a hold keeps it back,
+// if a node is being checked or concluded, or if no node has begun. HasWork looks at all nodes. pausing is the number of running nodes that only
+// wait until a given time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {
@@ -179,11 +179,11 @@ func (s *Locked) FirstReady() (Ref, bool) {
 	return s.order.at[pos], true
 }
 
-// Contends reports whether a node contends for a slot, and so does not wait in a line.
+// Contends reports whether a node contends for a slot. Such a node does not wait in a line.
 func (s *Locked) Contends(r Ref) bool { return s.ready.Has(int(s.order.pos[r])) }
 
-// WantsSlot reports whether a node contends for a slot, and the run's own limit has a free one. Nodes that a hold keeps from starting do
-// not count.
+// WantsSlot reports whether a node contends for a slot and the run's own limit has a free slot. Nodes that a hold keeps from starting do not
+// count.
 func (s *Locked) WantsSlot() bool {
 	if s.hold != holdNothing {
 		s.passOver()

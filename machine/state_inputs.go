@@ -14,16 +14,16 @@ var deliveryNames = enum.Of[Delivery]("delivery", "nothing", "output", "error", 
 // The deliveries.
 const (
 	DeliverNothing Delivery = iota
-	DeliverOutput           // the source's output, by the edge's key
-	DeliverError            // the source's error, over a catch or an always edge
-	DeliverDefault          // for a source that failed and is substituted: the Default of the edge, of the target, or ""
+	DeliverOutput           // the source's output, or the part of it that the edge's key selects
+	DeliverError            // the source's error, delivered by a catch edge or an always edge
+	DeliverDefault          // the source failed, and the edge delivers its own Default, else the Default of the target, else ""
 )
 
 // String returns "nothing", "output", "error" or "default".
 func (d Delivery) String() string { return deliveryNames.Name(d) }
 
-// Inputs yields the numbers of a node's in-edges, see [Net.Edge], in declaration order. With each number comes the edge's
-// delivery. The decision of the node's join fixes it: an edge whose source had not ended at the decision delivers nothing.
+// Inputs yields the numbers of a node's in-edges, see [Net.Edge], in declaration order. With each number it yields what the edge delivers. The
+// node's join fixes the deliveries when it decides: an edge whose source has not ended by then delivers nothing.
 func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 	return func(yield func(int32, Delivery) bool) {
 		if (*Locked)(st).known(r) != nil {
@@ -40,9 +40,9 @@ func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 	}
 }
 
-// Delivery returns the delivery of an in-edge of a node whose join is decided. It reads the word of the edge's source, which
-// is fixed once the source is terminal. If the node has an early rule, the source may still run, and the caller must hold the lock.
-// Otherwise the source is terminal.
+// Delivery returns what an in-edge delivers to a node whose join is decided. It reads the word of the edge's source, which is fixed once the
+// source is terminal. If the node has an early rule, the source may still run, and the caller must hold the lock. Otherwise the source is
+// terminal.
 func (s *Locked) Delivery(to Ref, i int32, substituted bool) Delivery {
 	if from := s.net.edges[i].From; s.net.facts[to].is(FlagEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
 		return DeliverNothing

@@ -2,16 +2,16 @@ package machine
 
 import "math"
 
-// line holds the nodes of a run that wait for a slot or a token of a group. The nodes form crowds.
+// line holds the nodes of a run that wait for a slot or a token of one group. The waiting nodes are grouped into crowds.
 type line struct {
 	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // by whether the nodes need a token: without tokens, nodes that need one hold back only each other
+	queues [queueCount]lineQueue // one for nodes that need a token and one for other nodes, so that a lack of tokens holds back only nodes that need one
 }
 
 // lineQueue holds either the nodes of a line that need a token, or the nodes that need none.
 type lineQueue struct {
 	crowds
-	listed bool // the run is listed in Slots.waiting
+	listed bool // whether the run is listed in Slots.waiting
 }
 
 // The queues of a line.
@@ -22,8 +22,8 @@ const (
 	queueCount
 )
 
-// queueFor returns the queue for nodes that need a token if token is set, and otherwise the queue for nodes that need only a slot.
-// Without a rate no node needs a token.
+// queueFor returns the queue for nodes that need a token if token is true, and otherwise the queue for nodes that need only a slot. Without a
+// rate no node needs a token.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -31,19 +31,19 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same
-// groups and the same key; it waits in the line of its key, or as a part of a throng. A throng has all bunches with the same groups whose
-// keys are not known to lack a slot or token; it waits in the line of one group. So when n such nodes change from one line to another,
-// few crowds are moved, not n nodes.
+// crowd holds nodes that wait together, because they lack the same slot or token. There are two kinds. A bunch has nodes with the same groups and
+// the same key. It waits in the line of its key, or as a part of a throng. A throng consists of all bunches with the same groups whose keys are
+// not known to lack a slot or token. It waits in the line of one group. So when n such nodes change from one line to another, only a few crowds
+// are moved.
 type crowd struct {
-	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch the line of its key, if the key has a limit; for a throng the lines of the groups
-	token  bool    // the nodes of the crowd need tokens
+	lines  []int32 // the lines that all nodes of the crowd must pass: for a bunch its key's line, if the key has a limit; for a throng the groups' lines
+	token  bool    // whether the nodes of the crowd need tokens
 	throng *crowd  // for a bunch: its throng
-	nodes  []int32 // for a bunch: schedule positions, as a binary heap; stopped nodes are passed over
+	nodes  []int32 // for a bunch: schedule positions, as a binary heap; stopped nodes are skipped
 	parts  crowds  // for a throng: its bunches
-	pos    int32   // the position of the crowd's best node, which may have been stopped since
-	in     *crowds // where the crowd waits; nil for an empty crowd
-	index  int     // the crowd's index in the heap that the field in points to
+	pos    int32   // the schedule position of the crowd's best node, which may have been stopped since
+	in     *crowds // the heap in which the crowd waits; nil for an empty crowd
+	index  int     // the crowd's index in that heap
 }
 
 // crowds is a binary heap of crowds, by their best nodes.
@@ -146,7 +146,7 @@ func (s *Locked) bunchOf(r Ref, token bool) *crowd {
 	return c
 }
 
-// crowdName returns the name of a crowd, by which bunchOf finds it. No two crowds have the same name.
+// crowdName returns the key under which bunchOf stores a crowd. All crowds have different names.
 func crowdName(key, groups []int32, token bool) []byte {
 	name := make([]byte, 2, 64)
 	if token {
@@ -161,8 +161,8 @@ func crowdName(key, groups []int32, token bool) []byte {
 	return name
 }
 
-// enqueue adds a node that lacks a slot or a token of group g to its bunch. If neither the bunch nor its throng waits in a line yet, one
-// of them joins the line of g. The caller then offers slots that may be free, see passOn.
+// enqueue adds a node that lacks a slot or a token of group g to its bunch. If neither the bunch nor its throng waits in a line yet, one of the
+// two joins the line of g. The caller then offers slots that may be free, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)
@@ -232,8 +232,8 @@ func (c *crowd) pop() {
 	}
 }
 
-// sortOut drops stopped nodes from the front of a crowd, and restores the order of the crowd's heap. It removes a crowd without nodes
-// from the heap.
+// sortOut drops stopped nodes from the front of a crowd, and restores the order of the heap in which the crowd waits. It removes an empty crowd
+// from this heap.
 func (s *Locked) sortOut(c *crowd) {
 	for len(c.nodes) > 0 && !s.waitsInLine(s.order.at[c.nodes[0]]) {
 		c.pop()
@@ -251,8 +251,8 @@ func (s *Locked) sortOut(c *crowd) {
 	}
 }
 
-// first returns the crowd with the best waiting node of a queue, and the node's position. If no node waits, it returns nil and a
-// position after all nodes.
+// first returns the crowd with the best waiting node of a queue, and the node's position. If no node waits, it returns nil and a position behind
+// all nodes.
 func (s *Locked) first(g int32, of int) (*crowd, int32) {
 	q := &s.limits.groups[g].queues[of]
 	for len(q.crowds) > 0 {
@@ -263,15 +263,15 @@ func (s *Locked) first(g int32, of int) (*crowd, int32) {
 			s.sortOut(bunch)
 		}
 		s.sortOut(c)
-		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // otherwise another crowd is first now: look again
+		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // otherwise another crowd is first now, and the loop looks at it
 			return c, c.pos
 		}
 	}
 	return nil, math.MaxInt32
 }
 
-// offerQueue does the work of offerOwn for one queue of the line. A crowd that also lacks a slot or a token of another group moves to the
-// line of that group.
+// offerQueue does the work of offerOwn for one queue of the line. If a crowd of the queue lacks a slot or a token of another group, the crowd
+// moves to the line of that group.
 func (s *Locked) offerQueue(g int32, of int) lineState {
 	x := &s.limits.groups[g]
 	for {
@@ -316,8 +316,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 	}
 }
 
-// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line with the index that the parameter but
-// gives.
+// lacksAny returns the first of a crowd's lines that has no free slot or no token. It skips the line of the group `but`.
 func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	token := c.token && !s.Hurries()
 	for _, g := range c.lines {

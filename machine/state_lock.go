@@ -25,8 +25,8 @@ func (s *Locked) TryLock() bool { return s.mu.TryLock() }
 // Unlock releases the lock. It runs no effects: see SignalsDue.
 func (s *Locked) Unlock() { s.mu.Unlock() }
 
-// LockYielding takes a lock that another goroutine holds. Before it blocks, it calls runtime.Gosched for a while, unless maxYielding
-// other workers are doing that.
+// LockYielding takes a lock that another goroutine holds. Before it blocks, it calls runtime.Gosched several times, unless maxYielding other
+// workers are already doing so.
 func (s *Locked) LockYielding() { s.mu.yieldAndLock() }
 
 // stateLock is the lock of a State. It counts the workers that yield to the holder of the lock before they block.
@@ -35,8 +35,8 @@ type stateLock struct {
 	yielding atomic.Int32
 }
 
-// yieldAndLock takes a lock that another goroutine holds. Before it blocks, it calls runtime.Gosched for a while, unless maxYielding
-// other workers are doing that.
+// yieldAndLock takes a lock that another goroutine holds. Before it blocks, it calls runtime.Gosched several times, unless maxYielding other
+// workers are already doing so.
 //
 //go:noinline
 func (mu *stateLock) yieldAndLock() { // must not be inlined, so that its caller can be
@@ -55,5 +55,5 @@ func (mu *stateLock) yieldAndLock() { // must not be inlined, so that its caller
 	mu.Lock()
 }
 
-// maxYielding is how many workers of a run may yield at a time.
+// maxYielding is the number of workers of a run that may yield at the same time.
 const maxYielding = 4

@@ -6,16 +6,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// loserSearch is the part of the search for losers that is kept between decisions.
+// loserSearch is the part of the search for losers that is kept between two decisions.
 type loserSearch struct {
-	wanted     []int32    // by Ref: how many of a node's arcs, from the first, are known to lead to decided nodes
-	candidates ordset.Set // by Ref, counted down from the last Ref; empty between calls
+	wanted     []int32    // by Ref: the number of a node's first arcs that are known to lead to decided nodes
+	candidates ordset.Set // by Ref, in descending order; empty between calls
 }
 
-// supersede stops the losers of an early decision: unfinished nodes whose paths all lead to decided nodes, at least one of
-// which has CancelLosers. It visits the unfinished predecessors of r and of losers in reverse topological order, and so
-// visits a node after all nodes that could wait for it. A decided node stays decided, so a node's out-edges are visited
-// once, however many decisions there are.
+// supersede stops the losers of an early decision. A loser is an unfinished node whose paths all lead to decided nodes, at least one of which has
+// CancelLosers. supersede visits the unfinished predecessors of r and of losers in reverse topological order, so that it visits a node after all
+// nodes that could wait for it. A decided node stays decided, so a node's out-edges are visited once, however many decisions there are.
 func (s *Locked) supersede(r Ref) {
 	if s.losers == nil {
 		s.ownAftermath().losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
@@ -41,7 +40,7 @@ func (s *Locked) supersede(r Ref) {
 			s.withdraw(x)
 			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
 		}
-		// All out-edges of x lead to decided nodes or losers, so none of them has to be visited.
+		// All out-edges of x lead to decided nodes or losers, so they need not be visited.
 		s.addCandidates(x)
 	}
 }
@@ -57,7 +56,7 @@ func (s *Locked) addCandidates(r Ref) {
 	}
 }
 
-// leadsToLoss reports whether an edge to a decided node leads to a node that cancels losers, or to a loser.
+// leadsToLoss reports whether the target of an edge, which is decided, cancels losers or is itself a loser.
 func (s *Locked) leadsToLoss(a Arc) bool {
 	if s.net.facts[a.to].is(FlagCancelLosers) {
 		return true

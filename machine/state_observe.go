@@ -10,23 +10,23 @@ import (
 // ErrDriven is returned if a Run drives the State: only that Run may change it.
 var ErrDriven = errors.New("the state is driven by a run")
 
-// observers holds the signals of a State. It exists once the first signal was requested.
+// observers holds the signals of a State. It is created when the first signal is requested.
 //
-// The State's words are the truth. Transitions of observed nodes are noted under the State's lock. After that lock is released,
-// the source of the signals publishes all noted transitions at once.
+// The statuses of the nodes are in State.words. The signals show copies of the statuses, or values that follow from the statuses. Transitions of
+// observed nodes are noted under the State's lock. After the lock is released, the source of the signals publishes all noted transitions at once.
 //
-// The signals lag behind the words from the first noted transition (pending) to the next publication. Meanwhile they show the
-// State as it was at the last publication, the shown point. A signal that is made meanwhile also shows that point: undo holds
-// the words as they were then.
+// The signals lag behind State.words from the first noted transition (pending is true then) to the next publication. Meanwhile they show the
+// State as it was at the last publication, which is called the shown point. A signal that is created meanwhile also shows this point, because
+// undo contains the words of this point.
 //
-// The State's lock guards every field unless a comment says otherwise.
+// The State's lock guards every field unless a comment states otherwise.
 type observers struct {
 	st     *Locked
 	source reactive.Source
 	nodes  map[Ref]*nodeSignals
 	closed bool // the scope is disposed of: transitions are no longer noted
 
-	pending bool           // a noted change has not been published
+	pending bool           // whether a noted change has not been published
 	dirty   []*nodeSignals // the nodes with changes that have not been published
 	undo    map[Ref]uint64 // the words at the shown point, for nodes that have changed since; empty unless pending
 
@@ -34,16 +34,16 @@ type observers struct {
 	workCount int
 	hadStops  int
 
-	due       *reactive.Value[int] // for Drive: changes when it must act; nil without Drive
+	due       *reactive.Value[int] // changes when Drive must act; nil without Drive
 	dueCount  int
 	aborts    []Token // calls that must end because their nodes were stopped
 	hadAborts int
 
 	run     *reactive.Value[RunStatus]
-	lastRun RunStatus // as noted
-	shown   RunStatus // as published
+	lastRun RunStatus // the status as noted
+	shown   RunStatus // the status as published
 
-	// The status of each node, and the number of nodes in each status. They are kept only if a count or a watcher needs them.
+	// The status of each node, and the number of nodes in each status. They exist only if a count signal or a watcher needs them.
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
@@ -59,10 +59,10 @@ type Watcher interface{ Note(r Ref, to Status) }
 // nodeSignals are the signals of one node.
 type nodeSignals struct {
 	ref     Ref
-	status  *reactive.Value[Status] // nil until requested, like ready and blocked
+	status  *reactive.Value[Status] // these three signals are nil until they are requested
 	ready   *reactive.Value[bool]
 	blocked *reactive.Value[bool]
-	waiting bool // a predecessor has started
+	waiting bool // whether a predecessor has started
 	dirty   bool
 }
 
@@ -72,13 +72,13 @@ type nodeView struct {
 	ready, blocked bool
 }
 
-// StatusSignal returns the status of a node as a signal. The first call makes the signal, and later calls return the same one. As with
-// the other signals of a State, it may be called at any time and on any goroutine. For a Ref outside the plan, the signal stays [Idle].
+// StatusSignal returns the status of a node as a signal. The first call creates the signal, and later calls return it. Like all methods of a
+// State that return signals, StatusSignal may be called at any time and on any goroutine. For a Ref outside the plan, the signal stays [Idle].
 //
-// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects and
-// computeds never see a combination of values that did not exist. A node that passes through several statuses in one call shows the last.
-// An effect runs before the method of the State that has caused it returns; if a callback of the scope is running, the effect runs after
-// that callback. A coordinator that holds the lock itself publishes the signals, see [Locked.SignalsDue].
+// The signals of a State belong to one [reactive.Scope]. They show the State as it was at one point between two transitions, so effects and
+// computeds never see values of different points. If a node passes through several statuses in one call, the signal shows the last. An effect
+// runs before the State's method that caused it returns. If a callback of the scope is running, the effect runs after the callback. A coordinator
+// that holds the lock itself publishes the signals, see [Locked.SignalsDue].
 func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s := st.lock()
 	defer s.Unlock()
@@ -116,8 +116,8 @@ func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	return n.blocked
 }
 
-// RunStatusSignal returns the status of the run as a signal. The status comes from the [Host]; without one, from
-// [State.RunStatus] by the rule given to NewState.
+// RunStatusSignal returns the status of the run as a signal. The [Host] computes the status. Without a host it is [State.RunStatus] by the rule
+// that NewState got.
 func (st *State) RunStatusSignal() *reactive.Value[RunStatus] {
 	s := st.lock()
 	defer s.Unlock()
@@ -160,12 +160,11 @@ func (st *State) Scope() *reactive.Scope {
 	return s.observers().source.Scope()
 }
 
-// Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
-// [reactive.Scope.Dispose], and its signals keep their values. Dispose may be called any number of times, also in an effect. The State
-// itself continues.
+// Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see [reactive.Scope.Dispose], and
+// the signals keep their values. Dispose may be called repeatedly, also in an effect. The State itself continues.
 func (st *State) Dispose() { st.Scope().Dispose() }
 
-// observers returns the observers of the State. The first call makes them.
+// observers returns the observers of the State. The first call creates them.
 func (s *Locked) observers() *observers {
 	if s.obs == nil {
 		o := &observers{st: s, nodes: map[Ref]*nodeSignals{}, undo: map[Ref]uint64{}}
@@ -206,16 +205,15 @@ func (o *observers) compare(n *nodeSignals) {
 	}
 }
 
-// mark sets the bit that makes note see the transitions of a node. It leaves a terminal node alone, since a terminal
-// node has no more transitions and its word must not be written.
+// mark sets wordObserved, by which note recognizes the transitions of an observed node. It skips a terminal node, which has no more transitions
+// and whose word must not be written.
 func (o *observers) mark(r Ref) {
 	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
 		*w |= wordObserved
 	}
 }
 
-// feed marks the predecessors of an idle node: when the first of them starts, the node becomes Waiting without a transition of its own
-// that note could see.
+// feed marks the predecessors of an idle node. When the first of them starts, the node becomes Waiting without a transition that note could see.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
 	if n.ref == NoRef || statusOf(s.words[n.ref]) != Idle {
@@ -276,8 +274,8 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// note records that the node's word has changed. It sets pending first and then saves the old word in undo: undo is filled only while
-// pending is set, and must contain the word before the first unpublished transition.
+// note records that the node's word has changed. It first sets pending and then saves the old word in undo, because undo must be empty unless
+// pending is set. undo contains the word before the first unpublished transition.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return
@@ -287,7 +285,7 @@ func (o *observers) note(r Ref, was uint64) {
 	if o.due != nil && !o.closed {
 		o.noteAbort(r, was)
 	}
-	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node has no mark, but the rollback of a failed store may still change it
+	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node lacks wordObserved, but the rollback after a store failure may still change its word
 		if n := o.nodes[r]; n != nil {
 			o.markDirty(n)
 		}
@@ -296,7 +294,7 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	if to := viewOf(w).status; o.last != nil && to != Idle { // if to is Idle, the join of the node was blocked, and the node may be Waiting
+	if to := viewOf(w).status; o.last != nil && to != Idle { // with Idle, the change records that the join of the node was blocked, and the node may be Waiting
 		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
@@ -309,8 +307,8 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
-// restored notes the nodes whose words a restoration has replaced, if the State was observed before. Nodes keep their marks, and the
-// change of a word is a transition like any other.
+// restored notes the nodes whose words a restoration has replaced. It is needed if the State was observed before the restoration. The nodes keep
+// their marks, and a changed word counts as a transition.
 func (o *observers) restored(before []uint64) {
 	for i, was := range before {
 		w := &o.st.words[i]
@@ -352,7 +350,7 @@ func (o *observers) await(r Ref) {
 	}
 }
 
-// markDirty records that the signals of a node do not show its present state.
+// markDirty records that the signals of a node do not show its current state.
 func (o *observers) markDirty(n *nodeSignals) {
 	if !n.dirty && !o.closed {
 		n.dirty = true
@@ -368,7 +366,7 @@ func (o *observers) pend() {
 	}
 }
 
-// census begins to track the status of every node.
+// census starts to record the status of every node.
 func (o *observers) census() {
 	if o.last != nil {
 		return
@@ -399,8 +397,8 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// Watch reports the statuses of node r to w; NoRef means all nodes. It returns the present status of each node, by Ref, in a slice
-// that the State keeps up to date and the caller must not write to.
+// Watch makes the State notify w of each status that node r enters. If r is NoRef, the State notifies w of the statuses of all nodes. It returns
+// the current status of each node, by Ref. The State keeps this slice up to date, and the caller must not write to it.
 func (s *Locked) Watch(r Ref, w Watcher) []Status {
 	o := s.observers()
 	o.census()
@@ -429,7 +427,7 @@ func (s *Locked) Unwatch(r Ref, w Watcher) {
 	}
 }
 
-// Tally returns the number of nodes in each status. The first call makes the State count them from then on.
+// Tally returns the number of nodes in each status. The State counts them from the first call on.
 func (s *Locked) Tally() [statusCount]int {
 	o := s.observers()
 	o.census()
@@ -447,8 +445,8 @@ func (s *Locked) ObservedNodes() int {
 	return len(s.obs.nodes)
 }
 
-// SignalsDue reports whether there are noted changes that the signals do not show. The coordinator calls it before it releases the
-// lock, and PublishSignals after that.
+// SignalsDue reports whether noted changes are not yet visible in the signals. The coordinator calls it before it releases the lock, and then
+// calls PublishSignals.
 func (s *Locked) SignalsDue() bool {
 	o := s.obs
 	if status := s.runStatusNow(); status != o.lastRun {
@@ -458,8 +456,8 @@ func (s *Locked) SignalsDue() bool {
 	return o.pending
 }
 
-// PublishSignals publishes the noted changes. The caller does not hold the lock. Effects run during the call, and may end the goroutine
-// with runtime.Goexit.
+// PublishSignals publishes the noted changes. The caller must not hold the lock. Effects run during the call, and may end the goroutine with
+// runtime.Goexit.
 func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
 
 // ObservedWords returns the words of all nodes before the State is restored, or nil if the State has no observer.
@@ -470,16 +468,16 @@ func (s *Locked) ObservedWords() []uint64 {
 	return slices.Clone(s.words)
 }
 
-// RestoredFrom notes the nodes whose words have changed since ObservedWords, so that their signals follow. The caller passes the
-// words that ObservedWords returned.
+// RestoredFrom updates the signals of the nodes whose words have changed since ObservedWords. The caller passes the words that ObservedWords
+// returned.
 func (s *Locked) RestoredFrom(before []uint64) {
 	if before != nil {
 		s.obs.restored(before)
 	}
 }
 
-// publish writes the noted changes to the signals. It commits the values under the State's lock, so that a signal made at
-// the same time shows the same moment as the other signals.
+// publish writes the noted changes to the signals. It commits the values under the State's lock, so that a signal that is created at the same
+// time shows the same moment as the other signals.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()
@@ -492,7 +490,7 @@ func (o *observers) publish(p *reactive.Publication) {
 	}
 }
 
-// show publishes the present values of the nodes that have changed: the present becomes the shown point.
+// show publishes the current values of the nodes that have changed: the current State becomes the shown point.
 func (o *observers) show(p *reactive.Publication) {
 	o.pending = false
 	for _, n := range o.dirty {
@@ -514,7 +512,7 @@ func (o *observers) show(p *reactive.Publication) {
 	}
 }
 
-// runStatusNow returns the host's run status, or without a host computes it from the State.
+// runStatusNow returns the run's status from the host or, without a host, computes it from the State.
 func (s *Locked) runStatusNow() RunStatus {
 	if s.host != nil {
 		return s.host.RunStatus()
@@ -523,7 +521,7 @@ func (s *Locked) runStatusNow() RunStatus {
 		return RunRunning
 	}
 	if s.obs != nil && s.obs.lastRun != RunRunning {
-		return s.obs.lastRun // the last status of the run, which no longer changes
+		return s.obs.lastRun // the run has ended, so this status no longer changes
 	}
 	status, _ := s.RunStatus(s.rule)
 	return status

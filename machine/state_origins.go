@@ -5,12 +5,11 @@ import (
 	"slices"
 )
 
-// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that bad
-// predecessors have stopped has the origins of all these predecessors. Written out, the sets of all nodes may have quadratically many
-// elements in all. So a set is stored as a list of the distinct sets that it consists of, and is written out only for a caller that asks
-// for it.
+// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that bad predecessors have stopped has the
+// origins of all these predecessors. If all sets were written out, their total size could be quadratic. So a set is stored as a list of the
+// distinct sets that it contains, and its elements are listed only when a caller needs them.
 
-// originSet is a set of origins: a node, or a join of other sets.
+// originSet is a set of origins: a single node, or the union ("join") of other sets.
 type originSet int32
 
 const noOrigins originSet = -1 // the empty set; lower numbers are joins: see originSets
@@ -19,19 +18,19 @@ const noOrigins originSet = -1 // the empty set; lower numbers are joins: see or
 type nodeOrigins struct {
 	set       originSet
 	state     originState
-	byRequest bool // all origins were stopped by a request
+	byRequest bool // a request stopped all origins
 }
 
 type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // predecessors are still running: the origins are valid until another node goes bad
+	originsOpen                // predecessors are still running, so the origins are valid only until another node goes bad
 	originsFinal
 )
 
-// originSets holds the origins of the bad nodes that were asked about, and of the bad nodes between them and their origins.
-// The State's lock guards it.
+// originSets caches the origins of bad nodes: of the nodes that callers asked for, and of the bad nodes between these and their origins. The
+// State's lock guards it.
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
 	opened   []Ref         // nodes in state originsOpen
@@ -41,16 +40,16 @@ type originSets struct {
 	open  joins // their numbers as an originSet are -3, -5, ...
 	known map[uint64]originSet
 
-	// The set written out last: see originNames.
+	// The set that was written out last: see originNames.
 	last      originSet
 	lastNames []string
 	lastDecl  int32 // the declaration index of its last element
 
-	stamp              int32 // identifies the set being written out
+	stamp              int32 // identifies the set that is being written out
 	stamps, joinStamps []int32
 }
 
-// joins is a list of sets that consist of others.
+// joins is a list of sets that consist of other sets.
 type joins struct {
 	ends  []int32 // by index: where in parts the set ends
 	parts []originSet
@@ -110,9 +109,9 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	return set
 }
 
-// originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of
-// each victim (see Victim) between the node and its origins once, and never again if all ancestors of the victim are terminal. If some
-// ancestor is not terminal, the result is valid until another node goes bad.
+// originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of each victim (see
+// Victim) between the node and its origins. If all ancestors of the victim are terminal, it never visits them again. Otherwise the result is
+// valid until another node goes bad.
 func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins
 	if x == nil {
@@ -158,7 +157,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 				}
 			}
 			if len(stack) > depth {
-				continue // the search visits this node again when the origins of its predecessors are known
+				continue // the search visits this node again once the origins of its predecessors are known
 			}
 			if all.set = x.join(parts, all.state); all.state == originsOpen {
 				x.opened = append(x.opened, at)
@@ -170,7 +169,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	return x.nodes[r].set, x.nodes[r].byRequest
 }
 
-// written returns the elements of the sets, each once, in declaration order.
+// written returns the elements of the sets, without duplicates, in declaration order.
 func (s *Locked) written(sets ...originSet) []Ref {
 	x := s.origins
 	x.stamp++
@@ -203,9 +202,9 @@ func (s *Locked) written(sets ...originSet) []Ref {
 	return refs
 }
 
-// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped] these
-// origins are why the run failed or was cancelled. All nodes but the end node must be terminal. If no node handles failures and none was
-// tolerated, all failures have escaped, and no edge is visited.
+// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order. Under [StatusEscaped] these are the
+// reasons why the run failed or was cancelled. All nodes but the end node must be terminal. If the graph has no node that handles failures and no
+// failure was tolerated, all failures have escaped, and no edge is visited.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref
@@ -235,12 +234,11 @@ func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 	return s.causeKind(r, byRequest), s.originNames(origins)
 }
 
-// originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set many
-// times, or the same set with more elements. So originNames keeps the last set: if the next set adds only elements that are declared
-// later, they are appended.
+// originNames returns the ids of the origins in a set. A loop over the nodes of a run often needs the same large set again, or the same set with
+// more elements. So originNames caches the last set: if the next set only adds elements that are declared later, they are appended.
 func (s *Locked) originNames(set originSet) []string {
 	x := s.origins
-	if set >= noOrigins || set%2 != 0 { // the set has few origins, or is not final
+	if set >= noOrigins || set%2 != 0 { // the set is small, or it is not final
 		return s.appendNames(nil, s.written(set))
 	}
 	if set == x.last {

@@ -7,11 +7,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// This file checks the words of a snapshot against the net. Each word must be one that calls of a State can lead to, given the words of
-// the predecessors. So a State that continues from the snapshot keeps the transition rules and comes to an end.
+// This file checks the words of a snapshot against the net. For the given words of the node's predecessors, calls of a State must be able to
+// produce the node's word. Therefore a State that continues from a checked snapshot obeys the transition rules and comes to an end.
 
-// firstWord returns the word of a node when a State without a [Host] begins. In such a State a node whose inputs are
-// judged has a check.
+// firstWord returns the word of a node when a State without a [Host] begins. In a State without a Host, a check judges the inputs of such a node.
 func (p *Net) firstWord(r Ref) uint64 {
 	if p.facts[r].is(FlagAdmit) {
 		return p.words[r] | wordSpecial
@@ -19,10 +18,10 @@ func (p *Net) firstWord(r Ref) uint64 {
 	return p.words[r]
 }
 
-// checkWords returns an error that names the first node with an implausible word. The caller has set the labels, counters, times and the
-// tier before.
+// checkWords returns an error that names the first node with an implausible word. The caller has already set the labels, counters, times and the
+// tier.
 func (s *Locked) checkWords() error {
-	open, ended := 0, int32(0) // open counts nodes that are not terminal, without the end node; ended counts terminal nodes
+	open, ended := 0, int32(0) // open: nodes that are not terminal, except the end node; ended: terminal nodes
 	for r, w := range s.words {
 		switch {
 		case statusOf(w).Terminal():
@@ -48,8 +47,7 @@ func (s *Locked) checkWords() error {
 	return nil
 }
 
-// plausible reports whether a node can have its word. open is the number of nodes that are not terminal, without the end
-// node.
+// plausible reports whether a node can have its word. open is the number of nodes that are not terminal, except the end node.
 func (s *Locked) plausible(r Ref, open int) bool {
 	w := s.words[r]
 	status := statusOf(w)
@@ -69,7 +67,8 @@ func (s *Locked) plausible(r Ref, open int) bool {
 	return ok
 }
 
-// inTime reports whether a node's logical times are in the past, and whether the node has an end time if, and only if, it has ended.
+// inTime reports whether a node's logical times are not in the future. It also requires that a node has an end time if, and only if, it has
+// ended.
 func (s *Locked) inTime(r Ref) bool {
 	t := s.stateTimes
 	return t == nil || min(t.settledAt[r], t.decidedAt[r]) >= 0 && max(t.settledAt[r], t.decidedAt[r]) <= t.clock &&
@@ -90,8 +89,8 @@ func (s *Locked) hasRoute(r Ref) bool {
 	return false
 }
 
-// resolved computes the word of a node whose join has not decided, and its extra counters: it starts from the net's word and resolves
-// the edges of all predecessors that have ended.
+// resolved computes the word and the extra counters of a node whose join has not decided. It starts from the net's word and resolves the edges of
+// all predecessors that have ended.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
@@ -108,7 +107,7 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen does the work of plausible for a node whose join has not decided. The join must have no reason to decide before another
+// plausibleOpen is plausible for a node whose join has not decided. The word is plausible only if the join cannot decide before another
 // predecessor ends or the next tier begins.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
@@ -124,8 +123,8 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	return s.decision(r, w, x) == undecided
 }
 
-// letsRun reports whether a node's join lets the node run. flags are the flags that the join sets in the node's word. Under a rule that
-// decides before all edges have resolved, these flags cannot be computed, so letsRun returns those that the word has.
+// letsRun reports whether a node's join lets the node run. flags are the flags that the join sets in the node's word. If the rule decides before
+// all edges have resolved, the flags cannot be computed, and letsRun returns the flags of the word.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {
@@ -147,7 +146,7 @@ func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	return 0, false
 }
 
-// plausibleLive does the work of plausible for a node whose join has decided and that has not ended.
+// plausibleLive is plausible for a node whose join has decided and that has not ended.
 func (s *Locked) plausibleLive(r Ref, open int) bool {
 	const joined = wordSeen | WordBypass | WordSubstituted | WordBlocked
 	const fixed = wordSpecial | wordPlain
@@ -179,7 +178,7 @@ func (s *Locked) plausibleLive(r Ref, open int) bool {
 	return false
 }
 
-// plausibleEnd does the work of plausible for a node that has ended. It does not look at predecessors.
+// plausibleEnd is plausible for a node that has ended. It does not look at predecessors.
 func (s *Locked) plausibleEnd(r Ref) bool {
 	w, f := s.words[r], &s.net.facts[r]
 	kind, arg := kindOf(w), uint32(w)
@@ -199,8 +198,8 @@ func (s *Locked) plausibleEnd(r Ref) bool {
 	}
 }
 
-// plausibleSkip does the work of plausibleEnd for a skipped node. A node that was skipped for a reason of its own must have
-// WordBypass; a node that its predecessors have skipped may have it.
+// plausibleSkip is plausibleEnd for a skipped node. A node that was skipped for its own reason must have WordBypass. A node that was skipped
+// because of its predecessors may have it.
 func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
 	w := s.words[r]
 	arg := uint32(w)

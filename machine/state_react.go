@@ -1,16 +1,16 @@
 package machine
 
-// OnFailure says what a node's failure does to the run beyond the node's descendants.
+// OnFailure determines what a node's failure does to nodes that are not its descendants.
 type OnFailure uint8
 
 const (
-	failuresContinue OnFailure = iota // nothing
-	failuresDrain                     // running nodes may finish, and nothing else starts
-	failuresStop                      // running nodes are asked to stop, too
+	failuresContinue OnFailure = iota // no effect
+	failuresDrain                     // running nodes may finish, and no other node starts
+	failuresStop                      // like failuresDrain, but running nodes are asked to stop
 )
 
-// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun means that the step asked to end the
-// run.
+// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun means that the step's error asked for the end of
+// the run.
 func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) {
 	f := &s.net.facts[r]
 	manner = StopAsking
@@ -30,8 +30,9 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 	return manner, true
 }
 
-// react applies the consequences beyond the node's descendants, if the node has failed: it stops the run, or the members of the node's
-// groups with CancelOnFailure. A Run does not call react, but does the same itself, because its groups span nested runs.
+// If the node has failed, react applies the consequences for nodes that are not its descendants: it stops the run, or the members of the node's
+// groups with CancelOnFailure. A Run does not call react. The Run applies these consequences itself, because its groups span nested
+// runs.
 func (s *Locked) react(r Ref, abortRun bool) {
 	if statusOf(s.words[r]) != Failed {
 		return
@@ -57,10 +58,10 @@ func (x *aftermath) noteFailed(g int32) {
 	x.failedGroups[g] = true
 }
 
-// stopMembers stops the unfinished members of a group, once. No failure stops a cleanup node or the end node.
+// stopMembers stops the unfinished members of a group, once. A failure never stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	for _, r := range s.membersOf(g) { // a stop may begin the next tier, and so change members that follow
+	for _, r := range s.membersOf(g) { // a stop may begin the next tier, and so change members later in the list
 		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
 			continue
@@ -79,7 +80,7 @@ func (s *Locked) membersOf(g int32) []Ref {
 		for _, r := range s.net.declared {
 			s.visits++
 			for _, of := range s.net.Groups(r) {
-				if of := &x.members[of]; len(*of) == 0 || (*of)[len(*of)-1] != r { // r may name a group twice
+				if of := &x.members[of]; len(*of) == 0 || (*of)[len(*of)-1] != r { // a node may name a group twice
 					*of = append(*of, r)
 				}
 			}

@@ -2,8 +2,7 @@ package machine
 
 import "slices"
 
-// Facts is the part of a node's state that a snapshot keeps once the node's join has decided, without references to other nodes and
-// branches.
+// Facts is the state of a node that a snapshot stores once the node's join has decided. It contains no references to other nodes or branches.
 type Facts struct {
 	Status      Status `json:"status"`             // Idle for a node that is being checked
 	Checking    bool   `json:"checking,omitempty"` // the join is satisfied, but the check has no result yet
@@ -16,21 +15,22 @@ type Facts struct {
 	// skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// By identifies what decided a skip: an index from 1, of the in-edge among the node's in-edges or of the port; 0 if there is none.
+	// By is the index, from 1, of the in-edge or the port that decided a skip. The edge is counted among the node's in-edges. By is 0 if neither an
+	// edge nor a port decided.
 	By      int   `json:"by,omitempty"`
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`
-	Started int32 `json:"started,omitempty"` // the attempts that have begun; the State counts each re-entry of a step as an attempt, too
-	// Dormant and Draining are for a composite that is running because its nested run has not ended. Dormant means that the nested run
-	// can only wait, Draining that the composite will not be retried.
+	Started int32 `json:"started,omitempty"` // the number of attempts that have begun; the State counts each re-entry of a step as an attempt, too
+	// Dormant and Draining belong to a composite that is running because its nested run has not ended. Dormant means that the nested run can only
+	// wait, and Draining that the composite will not be retried.
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Restored is the state of a node whose join has decided, in a form from which another State continues.
+// Restored is the state of a node whose join has decided, in a form from which another State can continue.
 type Restored struct {
 	Facts
-	// Route are the labels that a completed condition has taken.
+	// Route contains the labels that a completed condition has taken.
 	Route []int32
 	// Origin is the node that caused a stop or a supersession, or NoRef.
 	Origin  Ref
@@ -83,7 +83,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	s.count(r, n.Status, w)
 }
 
-// Saved is the reverse of Restore: it returns the state of a node, as far as this State knows the fields.
+// Saved is the reverse of Restore: it returns the state of a node, with the fields that this State knows.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
 	n := Restored{Origin: NoRef, Facts: Facts{
@@ -120,9 +120,9 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild takes the place of Begin. It computes what follows from the restored words: the counts of undecided
-// nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with
-// unfinished nodes continues if the run was in it, and otherwise starts.
+// Rebuild replaces Begin for a restored State. It computes what follows from the restored words: the counts of undecided nodes, the queues and,
+// if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished nodes continues if the run was in that tier,
+// and otherwise starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {
@@ -139,7 +139,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		}
 		s.visit(Ref(r))
 	}
-	s.ownAftermath().late = nil // the effect of earlier failures is in the snapshot
+	s.ownAftermath().late = nil // the snapshot already contains the effects of earlier failures
 	for i, r := range refs {
 		w := s.words[r]
 		switch {
@@ -156,7 +156,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 			s.busy++
 		case nodes[i].Inside && nodes[i].Status == Running:
 			s.continueComposite(r, &nodes[i])
-		case s.host.Keeps(r): // the step of the node has started before, and is called again
+		case s.host.Keeps(r): // the step of the node started before, and is called again
 			s.makeReady(r)
 			s.Hush(r)
 		default:
@@ -207,14 +207,14 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if !s.net.facts[r].is(FlagInline) { // the node is an item, which holds a slot of its map unless it waits
+	if !s.net.facts[r].is(FlagInline) { // the node is an item, which holds a slot of its map unless the item waits
 		s.running++
 		s.acquire(r)
 	}
 }
 
-// HasEnded reports whether the changes since the last DropChanges include the end of a node. After Rebuild that is so if a run in Waves
-// mode continues without waves: Rebuild decides the nodes that the run had put off to its next tier.
+// HasEnded reports whether the changes since the last DropChanges include the end of a node. If a run in Waves mode continues without waves,
+// Rebuild decides the nodes that the run had postponed to its next tier, and so may end nodes.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }

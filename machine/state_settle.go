@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/strict"
 )
 
-// finish makes a node terminal. The caller visits its out-edges.
+// finish makes a node terminal. The caller then visits its out-edges.
 func (s *Locked) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
@@ -43,9 +43,9 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check checks a transition against the table. A transition outside the table is a defect of this package: in tests the method check
-// panics; otherwise it records the defect, and the run continues. Transitions that happen for every node are checked only in tests, see
-// strict.Transitions. Restore, Overrule and SetBack do not call check, since they write a status that does not follow from the last one.
+// check checks a transition against the table. A transition outside the table is a defect of this package. In kahn's own tests, check panics. In
+// production it records the defect, and the run continues. Callers check frequent transitions only in kahn's own tests, see strict.Transitions.
+// Restore, Overrule and SetBack do not call check, since they write a status that does not follow from the last one.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -55,7 +55,7 @@ func (s *Locked) check(r Ref, to Status) {
 	s.NoteBug(err)
 }
 
-// NoteBug records a defect of the coordinator or of this package, see Defect; in tests it panics.
+// NoteBug records a defect of the coordinator or of this package, see Defect. In kahn's own tests NoteBug panics.
 func (s *Locked) NoteBug(err error) {
 	if strict.Transitions {
 		panic(err)
@@ -72,8 +72,7 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log records a transition for the event log and the signals, if there are any. The second argument is the node's word before
-// the transition.
+// log records a transition for the event log and the signals, if there are any. was is the node's word before the transition.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -95,7 +94,7 @@ func (s *Locked) Changes() []Change { return s.changes }
 // DropChanges forgets the recorded transitions.
 func (s *Locked) DropChanges() { s.changes = s.changes[:0] }
 
-// HushReady marks the recorded transitions to Ready as changes without events.
+// HushReady marks the recorded transitions to Ready as transitions without events.
 func (s *Locked) HushReady() {
 	for i := range s.changes {
 		if c := &s.changes[i]; c.Status == Ready {
@@ -112,9 +111,9 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node, each once and in constant time. It adds the nodes whose joins may decide now to the
-// set touched; the caller judges them in the order of their Refs. A plain node whose edges are all satisfied becomes ready without being
-// judged.
+// visit resolves the out-edges of a terminal node, each once and in constant time. It adds the nodes whose joins may decide now to the set
+// touched. The caller judges these nodes in the order of their Refs. A plain node whose edges are all satisfied becomes ready at once, without
+// being judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
 	s.visits += int64(len(arcs))
@@ -126,14 +125,14 @@ func (s *Locked) visit(r Ref) {
 	for i := range arcs {
 		to := uint32(arcs[i].to) // not negative, so an index needs no sign
 		if w := words[to]; w&(wordSpecial|WordDecided) == 0 && uint32(w) > 1 {
-			words[to] = (w - 1) | wordS // most edges end here
+			words[to] = (w - 1) | wordS // most edges need no other step
 		} else if w&WordDecided == 0 {
 			s.visitLast(Ref(to), w)
 		}
 	}
 }
 
-// visitLast does the work of visit for an edge after which the target's join may decide.
+// visitLast is visit for an edge after which the target's join may decide.
 func (s *Locked) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -170,8 +169,8 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 	}
 }
 
-// resolve returns the word of the undecided target of an edge whose source is terminal. It counts the edge in x, the target's extra
-// counters, unless x is nil. The order of the edges does not matter.
+// resolve returns the new word of the edge's target, which is undecided. The edge's source is terminal. If x, the target's extra counters, is not
+// nil, resolve counts the edge there, too. The order of the edges does not matter.
 func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	if x != nil && a.is(edgePort) {
 		x.ports--
@@ -203,7 +202,7 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 }
 
 // class returns the class into which an edge resolves, once its source is terminal. No other function decides the class.
-// For a neutral edge, bypass reports whether its source was skipped for a reason of its own, not because of a branch.
+// For a neutral edge, bypass reports whether its source was skipped for its own reason, not because of a branch.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -247,11 +246,11 @@ func (s *Locked) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// cascade judges the joins of touched nodes in the order of their Refs, which is topological. So the counts of a node that was judged no
-// longer change, and consequences occur in the order of tiers and declaration.
+// cascade judges the joins of touched nodes in the order of their Refs, which is topological. So after a node was judged, its counts no longer
+// change, and consequences occur in the order of tiers and declaration.
 //
-// Then cascade stops the late nodes, which must not continue because a predecessor has failed. It stops one at a time, and judges the
-// nodes that the stop touches before the next stop.
+// Then cascade stops the late nodes, which must not continue because a predecessor has failed. It stops one node at a time, and before the next
+// stop it judges the nodes that this stop touches.
 func (s *Locked) cascade() {
 	for {
 		if i, ok := s.touched.PopMin(); ok {
@@ -317,7 +316,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 		if s.net.losers && w&wordCount != 0 {
 			defer s.supersede(r)
 		}
-		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges the inputs once the node has its slot
+		if f.is(FlagCheck) || f.is(FlagAdmit) && !s.admits { // a Run judges the inputs later, once the node has its slot
 			s.words[r] |= WordChecking
 			s.busy++
 			s.EvaluateInline(r)
@@ -369,8 +368,8 @@ func (s *Locked) makeReady(r Ref) {
 	s.log(r, was, Ready)
 }
 
-// ParksNode reports whether the host queues a node that becomes ready: parking is on, and the node is inline, but no gate or composite.
-// Such a node is evaluated as soon as Next hands it out, and no attempt of it is recorded before that.
+// ParksNode reports whether the host queues a node that becomes ready. This is so if parking is on, and the node is inline but neither a gate nor
+// a composite. Such a node is evaluated as soon as Next hands it out, and no attempt of the node is recorded before.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
@@ -396,8 +395,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether the run is being left, see Leave, and an inline node has begun. The node's test has not returned, and must
-// not be called again before the run continues.
+// isLeftBehind reports whether the run is being left (see Leave) and an inline node has begun. The node's test has not returned, and must not be
+// called again before the run continues.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -410,8 +409,8 @@ func (s *Locked) EvaluateInline(r Ref) {
 	s.inline.Insert(int(r))
 }
 
-// skipBits returns, as bits of the word, why the join skips r, and the in-edge that decided the skip. All in-edges of r have resolved;
-// skipBits visits each at most once.
+// skipBits returns, as bits of the word, why the join skips r, and the in-edge that decided the skip. All in-edges of r have resolved. skipBits
+// visits each of them at most once.
 func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	f := &s.net.facts[r]
 	seen := uint8(w >> seenShift & 15)
@@ -443,9 +442,8 @@ func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	return uint64(SkipUpstreamSkipped)<<kindShift | w&WordBypass | firstN
 }
 
-// upstream returns the kind of cause and one origin for a node that its predecessors keep from running. It uses the
-// predecessors that have ended so far. It prefers failed predecessors to cancelled ones, and takes the first in
-// declaration order.
+// upstream returns the cause and one origin for a node that its predecessors keep from running. It considers the predecessors that have ended so
+// far. It prefers failed predecessors to cancelled ones, and takes the first in declaration order.
 func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	kind, origin := CauseUpstreamCancelled, NoRef
 	for _, i := range s.net.in.row(r) {
@@ -468,8 +466,8 @@ func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	return kind, origin
 }
 
-// OriginOf returns one origin of a terminal bad node: the node itself if its own work failed or it was cancelled, otherwise the node that
-// stopped it, or NoRef if it was stopped from outside.
+// OriginOf returns one origin of a terminal bad node. This is the node itself if its own work failed or it was cancelled. Otherwise it is the
+// node that stopped it, or NoRef if it was stopped from outside.
 func (s *Locked) OriginOf(r Ref) Ref {
 	w := s.words[r]
 	if statusOf(w) == Aborted || w&WordPropagated != 0 {
@@ -484,7 +482,7 @@ func (s *Locked) cancelClass(r Ref) bool {
 	return statusOf(w) == Cancelled || kindOf(w) == CauseUpstreamCancelled
 }
 
-// maybeEnd starts the end node once everything else is terminal.
+// maybeEnd starts the end node once all other nodes are terminal.
 func (s *Locked) maybeEnd() {
 	if s.undo != nil && !s.isOver() {
 		return
@@ -562,7 +560,7 @@ func (s *Locked) badCauseOf(r Ref, out Outcome) error {
 	return fmt.Errorf("node %s: %w for %v", foreign.Quote(s.net.ID(r)), badCause(out.Cause), out.Status)
 }
 
-// Complete does the work of Settle for a plain node that has completed.
+// Complete is Settle for a plain node that has completed.
 func (s *Locked) Complete(r Ref) {
 	if strict.Transitions {
 		s.check(r, Completed)
@@ -578,7 +576,7 @@ func (s *Locked) Complete(r Ref) {
 	s.left--
 	s.words[r] = s.words[r]&WordReached | WordDecided | wordDone
 	s.visit(r)
-	if s.touched.Len() > 0 { // there are no late nodes to stop, since a success makes none
+	if s.touched.Len() > 0 { // a success makes no node late, so there are no late nodes to stop
 		s.cascade()
 	}
 	if s.left == 0 {
@@ -586,8 +584,8 @@ func (s *Locked) Complete(r Ref) {
 	}
 }
 
-// returnsError holds the failures that a returned error causes. If a node was asked to stop, such a failure means that
-// the node has stopped. A panic or a timeout that came first remains a failure.
+// returnsError contains the failures that a returned error causes. If a node was asked to stop and then failed for one of these causes, the node
+// counts as stopped. A panic or a timeout before the stop remains a failure.
 const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
 // settled applies the consequences of a node's end.
@@ -609,8 +607,8 @@ func (s *Locked) settled(r Ref) {
 	}
 }
 
-// Overrule ends a node with a store error in place of the end that could not be written. The node fails if the parameter own is set,
-// which means that an attempt of the node ended in the transaction that was not written. Otherwise the node is aborted.
+// Overrule ends a node with a store error, because the node's real end could not be written. If own is true, an attempt of the node ended in the
+// transaction that was not written, and the node fails. Otherwise the node is aborted.
 func (s *Locked) Overrule(r Ref, own bool) {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -631,7 +629,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
-	s.origins = nil // origins that were final may change now
+	s.origins = nil // origins that were final may change
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the store has not written the end of the node's tier either
 	}
@@ -639,8 +637,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack sets a node back to the status that the node has in the store; that status is not terminal. After that the coordinator does not
-// use the State.
+// SetBack sets a node back to its status in the store, which is not terminal. Afterwards the coordinator does not use the State any more.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)
@@ -660,12 +657,12 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	s.log(r, was, to)
 }
 
-// onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have
-// resolved; onBranch visits each once. An edge that is another way in may save the node from being skipped if no router of the node was
-// asked: all were skipped because of branches not taken. Under AllSucceeded, a node on a branch that was not taken does not run with
-// defaults. Rules other than AllSucceeded and Boundary count every edge.
+// onBranch corrects the decision of a join that would skip a node on a branch, or run it with defaults. All in-edges of the node have resolved,
+// and onBranch visits each once. If all routers of the node were skipped because of branches not taken, an edge that is another way in may save
+// the node from being skipped (see net_side.go). Under AllSucceeded, a node on a branch that was not taken does not run with defaults. Rules
+// other than AllSucceeded and Boundary count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
-	var rest, side, spare uint8 // the classes of the edges, by the role of each
+	var rest, side, spare uint8 // the classes of the edges, by the role of the edge
 	asked := false
 	for _, i := range s.net.in.row(r) {
 		e := &s.net.edges[i]

@@ -8,9 +8,8 @@ import (
 	"slices"
 )
 
-// StateVersion is the version of a [State]'s decisions: two States of the same version that get the same calls make the same decisions.
-// An engine that replays histories stores the version with them. The version changes when a decision or the form of a [StateSnapshot]
-// changes.
+// StateVersion is the version of a [State]'s decisions: two States of the same version make the same decisions if they get the same calls. An
+// engine that replays histories stores the version with them. The version changes when a decision or the form of a [StateSnapshot] changes.
 const StateVersion = 1
 
 // StateSnapshot is the data of a [State] at one moment, from which a coordinator can continue elsewhere: see [State.Snapshot] and
@@ -18,30 +17,30 @@ const StateVersion = 1
 type StateSnapshot struct {
 	Version int    `json:"version"`
 	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
-	Words   []byte `json:"words"`       // 8 bytes a node, little-endian
+	Words   []byte `json:"words"`       // 8 bytes per node, little-endian
 
-	Counters []int32     `json:"counters,omitempty"` // for each join that counts edges, 3 numbers
+	Counters []int32     `json:"counters,omitempty"` // 3 numbers for each join that counts edges
 	Taken    []int32     `json:"taken,omitempty"`    // the labels that conditions have taken
 	Clock    int32       `json:"clock,omitempty"`    // logical times, for plans with early joins
 	Settled  []int32     `json:"settled,omitempty"`
 	Decided  []int32     `json:"decided,omitempty"`
 	Tier     int32       `json:"tier,omitempty"`  // -1 unless under Waves
-	Gates    []Ref       `json:"gates,omitempty"` // gates that have yet to be handed out
+	Gates    []Ref       `json:"gates,omitempty"` // gates that have not been handed out
 	Stopped  CauseKind   `json:"stopped,omitempty"`
-	Stopping []Ref       `json:"stopping,omitempty"` // nodes that NextStop has yet to hand out
+	Stopping []Ref       `json:"stopping,omitempty"` // nodes that NextStop has not handed out
 	Origins  map[Ref]Ref `json:"origins,omitempty"`  // by running node: the origin of its stop
 	Groups   []int32     `json:"failed_groups,omitempty"`
 
 	Keys map[Ref]string `json:"keys,omitempty"` // keys that values have given to nodes
 }
 
-// unsaved holds the flags of a node's word that a snapshot leaves out, because they belong to this State alone.
+// unsaved contains the flags of a node's word that are not in a snapshot, because they belong to this State alone.
 const unsaved = wordObserved | wordFeeds
 
-// Snapshot returns the State as it stands. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
-// same tokens. Checks and gates that were handed out and not reported are handed out again. The snapshot does not record tokens taken from
-// rates: buckets are full after a restoration. For a State that a Run drives, Snapshot returns the zero StateSnapshot; the Run's own
-// snapshot has the state.
+// Snapshot returns the current data of the State. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
+// same tokens. Checks and gates that were handed out and not reported are handed out again. The snapshot does not contain tokens taken from
+// rates, so buckets are full after a restoration. For a State that a Run drives, Snapshot returns the zero StateSnapshot; use the Run's own
+// snapshot instead.
 func (st *State) Snapshot() (x StateSnapshot) {
 	s, err := st.drive()
 	if err != nil {
@@ -72,9 +71,9 @@ func (st *State) Snapshot() (x StateSnapshot) {
 	return x
 }
 
-// RestoreState returns a State that continues from a snapshot. Setup.Waves must be as when the snapshot was taken; the other options may
-// differ, and apply from now on. The error matches [ErrGraphChanged] if the snapshot is of another net. It matches [ErrBadValue] if the
-// snapshot has another [StateVersion], was taken in the other mode, or is one that no State of the net can have.
+// RestoreState returns a State that continues from a snapshot. Setup.Waves must have the value that it had when the snapshot was taken. The other
+// options may differ, and apply from now on. The error matches [ErrGraphChanged] if the snapshot is of another net. It matches [ErrBadValue] if
+// the snapshot has another [StateVersion], was taken with another Setup.Waves, or holds a state that no State of the net can reach.
 func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	s := &Locked{}
 	s.Init(p, setup)
@@ -91,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.pending = 0; s.waves && s.tier < p.TierCount() { // counts again, since calls of count have decremented pending
+	if s.pending = 0; s.waves && s.tier < p.TierCount() { // recount: the calls of count have decremented pending
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++
@@ -101,7 +100,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	return (*State)(s), nil
 }
 
-// resumeGates puts the gates that had yet to be handed out behind the gates that were handed out and not reported.
+// resumeGates puts the gates that were not handed out behind the gates that were handed out and not reported.
 func (s *Locked) resumeGates(gates []Ref) {
 	var rest []Ref
 	for _, r := range gates {
@@ -116,8 +115,7 @@ func (s *Locked) resumeGates(gates []Ref) {
 	}
 }
 
-// adopt copies a snapshot's fields, without their consequences. It returns an error if the snapshot is not one of this plan, or is
-// damaged.
+// adopt copies a snapshot's fields, without their consequences. It returns an error if the snapshot is of another plan or damaged.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}
@@ -172,7 +170,7 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	return nil
 }
 
-// resume applies the consequences of a node's word: counts, queues and slots.
+// resume applies the consequences of a node's word to counts, queues and slots.
 func (s *Locked) resume(r Ref) {
 	w := s.words[r]
 	switch status := statusOf(w); {
@@ -204,7 +202,7 @@ func (s *Locked) resume(r Ref) {
 	}
 }
 
-// fingerprint returns a hash of everything in the plan that decisions depend on.
+// fingerprint returns a hash of all parts of the plan on which decisions depend.
 func (p *Net) fingerprint() uint64 {
 	p.hash.once.Do(func() {
 		h := fnv.New64a()

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// StatusRule says how the status of a run follows from its nodes' statuses. Package kahn has a type of the same name and values, which is
+// StatusRule determines how the statuses of the nodes yield the status of a run. Package kahn has a type with the same name and values, which is
 // an option.
 type StatusRule uint8
 
@@ -45,8 +45,7 @@ func (s *Locked) Untroubled() bool { return s.badNodes+s.tolerated == 0 && s.sto
 // terminal.
 func (s *Locked) RunStatusByRule() (status RunStatus, degraded bool) { return s.RunStatus(s.rule) }
 
-// Cause returns why a node failed, was aborted or was cancelled, and its origins, in the order of declaration. Both are
-// final once the run is Done.
+// Cause returns why a node failed, was aborted or was cancelled, and its origins in declaration order. Both are final once the run is Done.
 func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 	s := st.lock()
 	defer s.Unlock()
@@ -81,7 +80,7 @@ func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false
 	}
-	var anyBad, failure, cancel bool // over all bad nodes
+	var anyBad, failure, cancel bool // true if any bad node has the property
 	var escapedFailure, escapedCancel bool
 	byRequest := s.requestClasses()
 	for i := range s.words {
@@ -119,9 +118,8 @@ func worst(failure, cancel bool) RunStatus {
 	return RunCompleted
 }
 
-// byLeaves judges by the leaves, the nodes without successors; the end node is not counted. If all completed or were
-// skipped, the run has completed. Otherwise it was cancelled if some node was cancelled and none failed; in all other
-// cases it has failed.
+// byLeaves judges by the leaves, the nodes without successors. The end node does not count. If all leaves completed or were skipped, the run has
+// completed. Otherwise it was cancelled if some leaf was cancelled and none failed. In all other cases it has failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {
@@ -145,9 +143,9 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// consumed reports whether the failure of a bad node was handled. One of the node's edges must have let the failure
-// through to a node that is no observer. That node must have become ready (an error boundary must have completed), have
-// passed the failure on by going bad, or have been skipped by its upstream policy.
+// consumed reports whether the failure of a bad node was handled. One of the node's edges must have let the failure through to a node that is no
+// observer. In addition, this node must have become ready (an error boundary must have completed), be bad, or have been skipped by its upstream
+// policy. If it is bad, the failure was passed on to it.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]
@@ -164,7 +162,7 @@ func (s *Locked) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // a target of an earlier epoch ran before this failure
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // a target of an earlier epoch ran before this failure, so it did not handle the failure
 			return true
 		}
 		if class == seenF && (s.Bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
@@ -191,16 +189,15 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses returns a function that reports, once everything is terminal, whether a bad node was stopped only by
-// requests. It returns true for a cancelled node and false for a failed one. For an aborted node it returns true only
-// if predecessors stopped the node and no failure is among its origins. A node that failed only because of its
-// predecessors passes on their origins.
+// requestClasses returns a function that reports, once all nodes are terminal, whether a bad node was stopped only by requests. It returns true
+// for a cancelled node and false for a failed one. For an aborted node it returns true only if predecessors stopped the node and no failure is
+// among its origins. A node that failed only because of its predecessors passes on their origins.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }
 	}
-	requested := make([]bool, len(s.words)) // all origins were stopped by a request
-	for i, w := range s.words {             // predecessors come first
+	requested := make([]bool, len(s.words)) // by Ref: whether all origins were stopped by a request
+	for i, w := range s.words {             // predecessors have lower Refs, so they come first
 		requested[i] = statusOf(w) == Cancelled || s.Victim(Ref(i)) &&
 			!slices.ContainsFunc(s.net.in.row(Ref(i)), func(j int32) bool {
 				e := &s.net.edges[j]
@@ -230,7 +227,7 @@ func (s *Locked) Carries(edge int32) bool {
 	return !e.isData() && s.isF(e)
 }
 
-// Unhandled reports whether the graph has no node to handle the failure of r.
+// Unhandled reports whether the graph has no node that handles the failure of r.
 func (s *Locked) Unhandled(r Ref) bool {
 	p := s.net
 	if p.facts[r].is(FlagTolerant) || r == p.end {
@@ -253,8 +250,8 @@ func (s *Locked) Victim(r Ref) bool {
 	return statusOf(w) == Aborted && IsUpstream(kindOf(w)) || w&WordPropagated != 0 && statusOf(w) == Failed
 }
 
-// causeKind returns the cause of a bad node, once everything is terminal. A victim's cause depends on all failed
-// predecessors, whichever failed first.
+// causeKind returns the cause of a bad node once all nodes are terminal. A victim's cause depends on all failed predecessors, whichever failed
+// first.
 func (s *Locked) causeKind(r Ref, byRequest bool) CauseKind {
 	switch {
 	case !s.Victim(r):
@@ -299,7 +296,7 @@ func (s *Locked) Route(r Ref) (taken []int32) {
 	return taken
 }
 
-// Skip says why a node was skipped, in numbers.
+// Skip is the reason why a node was skipped, in numbers.
 type Skip struct {
 	Kind SkipKind
 	// Node is, for condition_branch, the condition; for upstream_skipped, the skipped source; for parent_failure, the first known
@@ -353,8 +350,8 @@ func (s *Locked) HandledFailures() bool {
 	return false
 }
 
-// KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike originsOf, it follows only one
-// edge from each node, so that a cascade takes linear time.
+// KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike originsOf, it follows only one edge
+// from each node, so a cascade of failures takes linear time.
 func (s *Locked) KnownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}

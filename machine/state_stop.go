@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// AbortNode aborts a node at once, even while it is running: its late outcome will be stale. kind is a cause of the
-// engine's failure logic, such as CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] if
-// the node is terminal or the end node, [ErrUnknownNode] if r is outside the plan, and [ErrDriven] if a Run drives the State.
+// AbortNode aborts a node at once, even while it is running: a later outcome is stale. kind is a cause of the engine's failure logic, such as
+// CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode]
+// if r is outside the plan, and [ErrDriven] if a Run drives the State.
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -14,13 +14,12 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, r, StopInstantly)
 }
 
-// CancelNode cancels a node at once, even while it is running: its late outcome will be stale. The error matches
-// [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode] if r is outside the plan, and [ErrDriven] if a Run drives the
-// State.
+// CancelNode cancels a node at once, even while it is running: a later outcome is stale. The error matches [ErrTransition] if the node is
+// terminal or the end node, [ErrUnknownNode] if r is outside the plan, and [ErrDriven] if a Run drives the State.
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
-// AbortAll aborts every node that is not terminal at once. Late outcomes of running nodes will be stale. AbortAll
-// leaves cleanup nodes and the end node alone; they still run.
+// AbortAll aborts every node that is not terminal at once. Later outcomes of running nodes are stale. AbortAll does not stop cleanup nodes and
+// the end node: they still run.
 func (st *State) AbortAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -30,7 +29,7 @@ func (st *State) AbortAll() {
 	s.Stop(CauseAbortAll, NoRef, StopInstantly)
 }
 
-// CancelAll is like AbortAll, but cancels the nodes: it is for a request to stop.
+// CancelAll is like AbortAll, but the nodes become Cancelled, for a request to stop.
 func (st *State) CancelAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -40,10 +39,10 @@ func (st *State) CancelAll() {
 	s.Stop(CauseCancelRun, NoRef, StopInstantly)
 }
 
-// Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator
-// asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still run. If the run was stopped before, it
-// keeps the cause of that stop. The error matches [ErrBadValue] if the cause is a node's own failure, such as [CauseStepError], or
-// [CauseNone], [CauseEndFailed] or [CauseCompensationFailed]; it matches [ErrDriven] if a Run drives the State.
+// Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator asks
+// running nodes to stop, see NextStop, and settles these nodes. Cleanup nodes and the end node still run. If the run was stopped before, it keeps
+// the cause of that stop. The error matches [ErrBadValue] if the cause is a node's own failure, such as [CauseStepError], or [CauseNone],
+// [CauseEndFailed] or [CauseCompensationFailed]. It matches [ErrDriven] if a Run drives the State.
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
@@ -90,7 +89,7 @@ func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	return nil
 }
 
-// stopOne stops a node that is not terminal. It reports whether the node has ended; then the caller visits its out-edges.
+// stopOne stops a node that is not terminal. It reports whether the node has ended. If so, the caller visits the node's out-edges.
 func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (ended bool) {
 	if statusOf(s.words[r]) == Running && manner != StopInstantly {
 		s.stopRunning(r, kind, origin, manner)
@@ -101,7 +100,7 @@ func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (
 	return true
 }
 
-// NextStop hands out, once, a running attempt that the coordinator must ask to stop.
+// NextStop returns a running attempt that the coordinator must ask to stop. It returns each such attempt once.
 func (st *State) NextStop() (Token, bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -123,7 +122,7 @@ func (s *Locked) NextStop() (Token, bool) {
 	return Token{}, false
 }
 
-// StopManner is what a stop does to running nodes.
+// StopManner determines what a stop does to running nodes.
 type StopManner uint8
 
 // The manners of a stop.
@@ -133,8 +132,8 @@ const (
 	StopDraining                    // running nodes may finish
 )
 
-// Stop stops all nodes but cleanup nodes and the end node. It sets all statuses before it visits an edge, so that no stopped
-// node is a victim of another.
+// Stop stops all nodes except cleanup nodes and the end node. It sets all statuses before it visits an edge, so that no stopped node counts as a
+// victim of another stopped node.
 func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
@@ -163,27 +162,27 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	s.maybeEnd()
 }
 
-// stopRunning asks a running node to stop, or, with StopDraining, lets it finish its attempt, which is not retried.
+// stopRunning asks a running node to stop. With StopDraining it lets the node finish its attempt, which is not retried.
 func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManner) {
 	switch w := s.words[r]; {
-	case manner != StopDraining || w&WordAdmitting != 0: // a node that is not admitted has not started
+	case manner != StopDraining || w&WordAdmitting != 0: // a node whose inputs are still being judged has not started
 		s.AskToStop(r, kind, origin)
 	case w&(WordStopping|WordDraining) == 0:
 		s.setStop(r, WordDraining, kind, origin)
 	}
 }
 
-// AskToStop asks a running node to stop. origin is the node that caused the stop, or NoRef. A node that
-// was asked before keeps its first cause.
+// AskToStop asks a running node to stop. origin is the node that caused the stop, or NoRef. A node that was already asked to stop keeps its first
+// cause.
 func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	if s.words[r]&WordStopping != 0 {
 		return
 	}
 	s.setStop(r, WordStopping, kind, origin)
-	s.stopping = append(s.stopping, r) // stopping belongs to the aftermath, which setStop has made
+	s.stopping = append(s.stopping, r) // setStop has made the aftermath that contains stopping
 }
 
-// StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph, which a draining node may not begin.
+// StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph. A draining node may begin neither.
 func (s *Locked) StopDrained(r Ref) { s.words[r] |= WordStopping }
 
 // setStop records why a running node is stopped. flag is WordStopping or WordDraining.
@@ -196,7 +195,7 @@ func (s *Locked) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	x.origin[r] = origin
 }
 
-// StopOrigin returns the origin of the stop of a node that was asked to stop, or NoRef.
+// StopOrigin returns the origin of a node's stop, or NoRef.
 func (s *Locked) StopOrigin(r Ref) Ref {
 	origin, ok := s.origin[r]
 	if !ok {
@@ -210,7 +209,7 @@ func (s *Locked) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&WordChecking != 0:
-		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is performing the check; its verdict will have no effect
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is checking the node, and its verdict will have no effect
 			x := s.ownAftermath()
 			x.unchecked = append(x.unchecked, r)
 		}
@@ -220,7 +219,7 @@ func (s *Locked) withdraw(r Ref) {
 	case statusOf(w) == Ready:
 		if pos := int(s.order.pos[r]); !s.inline.Remove(int(r)) && (s.ready.Remove(pos) || s.aside != nil && s.aside.fresh.Remove(pos)) {
 			s.decline(r)
-		} // a node in neither set is in a line for a slot, and the line will pass over it
+		} // a node in neither set is in a line for a slot, and the line will skip it
 	case statusOf(w) == Running:
 		s.leaveRunning(r)
 	case statusOf(w) == Retrying:

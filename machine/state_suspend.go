@@ -6,11 +6,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// Suspend reports that an attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot
-// meanwhile. Resume enters a step again; Settle settles a gate when its signal arrives.
+// Suspend reports that an attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot meanwhile. When the signal
+// arrives, call Resume for a step, or Settle for a gate.
 //
-// The error matches [ErrStale] if the token is not current, and [ErrTransition] if the node is the end node or was asked
-// to stop: such nodes cannot wait.
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] if the node cannot wait because it is the end node or was asked
+// to stop.
 func (st *State) Suspend(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -44,12 +44,12 @@ func (s *Locked) Suspend(t Token) error {
 // fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // while the run hurries, only cleanup nodes remain, and a hold does not apply to cleanup nodes
+	if s.holds && !s.Hurries() { // while the run hurries, only cleanup nodes remain, to which a hold does not apply
 		s.holdBack()
 	}
 }
 
-// noteAgain records, for the next hold, a node that has started before.
+// noteAgain records a node that has started before, for the next hold.
 func (s *Locked) noteAgain(r Ref) {
 	x := s.hasAside()
 	if len(x.again) > len(s.words) {
@@ -73,7 +73,7 @@ func (s *Locked) holdBack() {
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // do not set the nodes aside: they may have been offered slots, and passOver must offer these to other nodes
+		return // the nodes may have been offered slots, which passOn must offer to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready
@@ -89,8 +89,7 @@ func (s *Locked) holdBack() {
 	})
 }
 
-// Sleep marks a running composite that can only wait. A stop treats it as running, so that its inner nodes are stopped
-// first.
+// Sleep marks a running composite that can only wait. A stop treats the composite as running, so that its inner nodes are stopped first.
 func (s *Locked) Sleep(r Ref) {
 	was := s.words[r]
 	s.Doze(r)
@@ -102,7 +101,7 @@ func (s *Locked) Doze(r Ref) {
 	was := s.words[r]
 	s.words[r] |= WordDormant
 	s.busy--
-	if s.occupies(r) { // an item of a map holds no slot of the map while it waits
+	if s.occupies(r) { // an item of a map holds no slot of the map while the item waits
 		s.running--
 	}
 	s.fallAsleep()
@@ -122,20 +121,20 @@ func (s *Locked) Rouse(r Ref) {
 	s.words[r] = was&^WordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // the composite takes its slot even above the limit, since its nested run already continues
+		s.running++ // the composite takes a slot even above the limit, since its nested run already continues
 	}
 	s.awake()
 	s.log(r, was, Running)
 }
 
-// Hush marks the latest change as one without an event, if it is a change of the given node.
+// If the latest change is a change of node r, Hush marks it as a change without an event.
 func (s *Locked) Hush(r Ref) {
 	if n := len(s.changes); n > 0 && s.changes[n-1].Ref == r {
 		s.changes[n-1].Quiet = true
 	}
 }
 
-// awake takes a node that is no longer suspended off the count asleep. If it was the last one, awake ends the hold of fresh nodes.
+// awake decrements the count of suspended nodes. If no suspended node is left, awake ends the hold of fresh nodes.
 func (s *Locked) awake() {
 	s.asleep--
 	if s.asleep == 0 && s.hold == holdFresh {
@@ -143,16 +142,16 @@ func (s *Locked) awake() {
 	}
 }
 
-// hold says which ready nodes must not start for now.
+// hold determines which ready nodes must not start at present.
 type hold uint8
 
 const (
 	holdNothing hold = iota
-	holdFresh        // nodes that have not started before: some node is suspended
-	holdAll          // the run is being left
+	holdFresh        // nodes that have never started, because some node is suspended
+	holdAll          // all nodes, because the run is being left
 )
 
-// passOver takes the best ready nodes out of the queue, up to the first that the hold lets start.
+// passOver takes the best ready nodes out of the queue, up to the first node that the hold lets start.
 func (s *Locked) passOver() {
 	x := s.hasAside()
 	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
@@ -171,10 +170,10 @@ func (s *Locked) passOver() {
 	}
 }
 
-// Leave keeps all nodes from starting: the run is being left, so that another run can continue from its snapshot.
+// Leave keeps all nodes from starting: the process leaves the run, so that it can continue elsewhere from its snapshot.
 func (s *Locked) Leave() { s.hold = holdAll }
 
-// IsLeft reports whether the run is being left: Leave was called, and neither Stay nor a stop followed.
+// IsLeft reports whether the run is being left: Leave was called, and no Stay or stop followed.
 func (s *Locked) IsLeft() bool { return s.hold == holdAll }
 
 // Stay reverses Leave.
@@ -194,21 +193,21 @@ func (s *Locked) LiftFresh() bool {
 	return true
 }
 
-// HeldBack reports whether a hold keeps a ready node from starting: a hold of all nodes, or one of fresh nodes
-// because some node is suspended.
+// HeldBack reports whether a hold keeps a ready node from starting. all is true for a hold of all nodes. fresh is true for a hold of fresh nodes,
+// which begins because some node is suspended.
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)
 	return (!inline || f.is(FlagMocked) || f.is(FlagInline) && s.isLeftBehind(r)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
 }
 
-// Sleepers returns how many nodes are suspended.
+// Sleepers returns the number of suspended nodes.
 func (s *Locked) Sleepers() int { return s.asleep }
 
 // OnlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
 func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
 
-// lift ends the hold, except for a hold of fresh nodes while nodes are being undone.
+// lift ends the hold. It does not end a hold of fresh nodes while nodes are being undone.
 func (s *Locked) lift() {
 	s.hold = holdNothing
 	if s.undo != nil && s.undo.holds {
@@ -251,8 +250,7 @@ func (st *State) Resume(t Token) error {
 	return s.Requeue(t, Suspended)
 }
 
-// settledFrom returns the status that a node must have when its outcome arrives. It is Running, except for a gate: a gate never runs,
-// so its outcome may arrive while it is Ready or Suspended.
+// settledFrom returns the status that a node must have when its outcome arrives: Running or, for a gate, Ready or Suspended. A gate never runs.
 func (s *Locked) settledFrom(r Ref) Status {
 	if s.known(r) == nil && s.net.facts[r].is(FlagGate) {
 		if status := statusOf(s.words[r]); status == Ready || status == Suspended {

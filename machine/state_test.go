@@ -23,7 +23,7 @@ func numbered(n int, x machine.NodeSpec) (ids string, nodes []machine.NodeSpec) 
 	return strings.Join(names, " "), nodes
 }
 
-// Without a limit a State that has a ready node has more to hand out than gates.
+// Without a limit, OnlyGates returns false for a State with a ready node.
 func TestOnlyGates(t *testing.T) {
 	t.Parallel()
 	net := build(t, "g a b", []machine.NodeSpec{{Flags: machine.FlagGate | machine.FlagInline}, {}, {}})
@@ -49,7 +49,7 @@ func (d *depth) Note(machine.Ref, machine.Status) {
 	d.most = max(d.most, runtime.Callers(0, pcs[:]))
 }
 
-// However many nodes one failure stops late, no stop happens within another stop. The consequences of each stop are judged at once.
+// One failure may stop many nodes late. No stop happens within another stop, and the consequences of each stop are judged at once.
 func TestLateFailureStopsManyNodes(t *testing.T) {
 	t.Parallel()
 	calls := func(n int) int {
@@ -85,7 +85,7 @@ func TestLateFailureStopsManyNodes(t *testing.T) {
 	require.Equal(t, calls(3), calls(300))
 }
 
-// Drive also aborts calls that began before it: in the State from which this one was restored, or by Next.
+// Drive also aborts calls that began before Drive was called: in the State from which this State was restored, or through Next.
 func TestDriveAbortsWhatRunsAlready(t *testing.T) {
 	t.Parallel()
 	net := build(t, "a b", nil)
@@ -112,7 +112,7 @@ func TestDriveAbortsWhatRunsAlready(t *testing.T) {
 	}
 }
 
-// Build rejects values that would panic later.
+// Build rejects values that would cause a panic later.
 func TestBuildRefusesValues(t *testing.T) {
 	t.Parallel()
 	labelled := func(id int32) machine.Edge {
@@ -143,12 +143,12 @@ func TestBuildRefusesValues(t *testing.T) {
 		require.ErrorIs(t, err, machine.ErrBadValue)
 		require.EqualError(t, err, "bad value: "+c.want)
 	}
-	// Build itself decides FlagPlain.
+	// Build ignores a given FlagPlain and decides it itself.
 	net := build(t, "a", []machine.NodeSpec{{Flags: machine.FlagPlain | machine.FlagInline}})
 	require.False(t, net.Is(0, machine.FlagPlain))
 }
 
-// A snapshot fits only nets that decide the same: not a net with another order of declaration.
+// A snapshot fits only nets that make the same decisions, and so no net with another order of declaration.
 func TestSnapshotNamesItsNet(t *testing.T) {
 	t.Parallel()
 	x := machine.New(build(t, "a b c", nil, edge(0, 2)), &machine.Setup{}).Snapshot()
@@ -165,7 +165,7 @@ func TestSnapshotNamesItsNet(t *testing.T) {
 	}
 }
 
-// A snapshot in which a node runs without an attempt, or a gate runs, is one that no State can have.
+// No State can have a node that runs without an attempt, or a gate that runs. A snapshot with such a node is refused.
 func TestSnapshotOfWhatCannotRun(t *testing.T) {
 	t.Parallel()
 	net := build(t, "step gate", []machine.NodeSpec{{}, {Flags: machine.FlagGate | machine.FlagInline}})
@@ -185,7 +185,7 @@ func TestSnapshotOfWhatCannotRun(t *testing.T) {
 	}
 }
 
-// Gates are handed out in the order in which they became ready; in a restored State, after the gates that were handed out before. Next does
+// Gates are handed out in the order in which they became ready. A restored State first hands out the gates that were handed out before. Next does
 // not hand out a gate that Begin has handed out, or that was stopped.
 func TestGatesAreHandedOutOnce(t *testing.T) {
 	t.Parallel()
@@ -209,14 +209,14 @@ func TestGatesAreHandedOutOnce(t *testing.T) {
 	require.Equal(t, []machine.Ref{0, 2, 5}, x.Gates)
 	require.Equal(t, []machine.Ref{0, 2, 5}, rest())
 	var err error
-	x.Gates = append(x.Gates, 2) // harmless damage
+	x.Gates = append(x.Gates, 2) // a duplicate entry, which does no harm
 	st, err = machine.RestoreState(net, &machine.Setup{}, &x)
 	require.NoError(t, err)
 	require.Equal(t, []machine.Ref{1, 3, 0, 2, 5}, rest())
 	require.False(t, (*machine.Locked)(st).HasNext())
 }
 
-// A clock at the end of time lets all nodes that wait for a token start.
+// When the clock reaches its largest value, all nodes that wait for a token start.
 func TestTokensAtTheEndOfTheClock(t *testing.T) {
 	t.Parallel()
 	ids, nodes := numbered(4, machine.NodeSpec{})
@@ -265,10 +265,10 @@ func TestSlotsGoToTheRunThatHasWaitedLongest(t *testing.T) {
 	waits(x) // with another node, in another set of groups
 	waits(z)
 	end(x, held)
-	end(x, begin(x)) // a run uses up its turn
+	end(x, begin(x)) // x has its turn and ends it
 	end(x, begin(x))
 	now := begin(y)
-	waits(x) // anew, after z
+	waits(x) // again, behind z
 	end(y, now)
 	now = begin(z)
 	waits(x)
@@ -277,7 +277,7 @@ func TestSlotsGoToTheRunThatHasWaitedLongest(t *testing.T) {
 	require.True(t, x.Done())
 }
 
-// Nodes that were held back while the run was being left wait for slots again when the run stays: the limit holds for them, too.
+// Nodes are held back while the run is being left. After Stay they wait for slots again, within the limit.
 func TestStayKeepsTheLimit(t *testing.T) {
 	t.Parallel()
 	st := machine.New(build(t, "a b", []machine.NodeSpec{{}, {}}), &machine.Setup{Limit: 1})
@@ -295,7 +295,8 @@ func TestStayKeepsTheLimit(t *testing.T) {
 	require.True(t, ok)
 }
 
-// A node whose undoing pauses has given its slots back. If its turn ends during the pause, it gives none back again: the group's limit holds.
+// A node whose undoing pauses has returned its slots. If its turn ends during the pause, it does not return them again, so the group's limit is
+// not exceeded.
 func TestPausedUndoGivesItsSlotsBackOnce(t *testing.T) {
 	t.Parallel()
 	ids, nodes := numbered(3, machine.NodeSpec{})

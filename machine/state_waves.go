@@ -1,7 +1,7 @@
 package machine
 
-// advance begins the next tier with unfinished nodes, and judges the joins of its nodes, whose edges have all
-// resolved. It is called when the current tier has settled.
+// advance begins the next tier with unfinished nodes, and judges the joins of its nodes, whose edges have all resolved. It is called when all
+// nodes of the current tier are terminal.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
 	defer s.brink()                        // the joins that advance judges may have ended the last open node
@@ -19,7 +19,7 @@ func (s *Locked) advance() {
 	}
 }
 
-// enterTier begins a tier. It reports whether the tier is the end node's.
+// enterTier begins a tier. It reports whether this is the tier of the end node.
 func (s *Locked) enterTier() (end bool) {
 	s.logWave(s.tier, 1)
 	return s.openTier()
@@ -28,7 +28,7 @@ func (s *Locked) enterTier() (end bool) {
 // openTier judges the joins of the nodes of the tier.
 func (s *Locked) openTier() (end bool) {
 	lo, hi := Ref(s.net.tiers[s.tier]), Ref(s.net.tiers[s.tier+1])
-	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // the end node is terminal in a run that ends before it begins
+	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // the end node is terminal if the run ends before it begins
 		s.pending = 1
 		s.maybeEnd()
 		return true

@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Word is the State's record of a node.
+// Word is the number in which a State stores the state of a node.
 type Word uint64
 
 // Word returns the word of a node.
@@ -34,28 +34,27 @@ func (s *Locked) CopyWords() []Word {
 // Is reports whether one of the flags is set.
 func (w Word) Is(flags Word) bool { return w&flags != 0 }
 
-// Status returns the status as the coordinator sees it; Waiting is Idle.
+// Status returns the status for the coordinator. It returns Idle for a node that is Waiting.
 func (w Word) Status() Status { return statusOf(uint64(w)) }
 
-// Kind returns the cause of a node that has ended or is being stopped. For a skipped node it is a SkipKind.
+// Kind returns the cause of a node that has ended or is being stopped. For a skipped node it returns the SkipKind.
 func (w Word) Kind() CauseKind { return kindOf(uint64(w)) }
 
-// attempts returns how many attempts of an undecided or running node have begun, as Token counts them.
+// attempts returns the number of attempts of an undecided or running node that have begun, as Token counts them.
 func (w Word) attempts() int32 { return int32(w & wordCount) }
 
-// By returns the node that caused the end of the word's node: the origin of a stop, or the successor that superseded the node; NoRef if
-// there is none.
+// By returns the node that ended this node: the origin of a stop, or the successor that superseded the node. It returns NoRef if there is none.
 func (w Word) By() Ref { return Ref(int32(uint32(w))) }
 
-// Started reports whether a node runs or ran, or will never run: its successors are Waiting.
+// Started reports whether a node runs, has run, or will never run. If so, its undecided successors are Waiting.
 func (w Word) Started() bool { return started(uint64(w)) }
 
-// Shown returns the status that everyone but the coordinator sees; Waiting is Idle.
+// Shown returns the status for everyone but the coordinator. It returns Idle for a node that is Waiting.
 func (w Word) Shown() Status { return viewOf(uint64(w)).status }
 
-// A node's state is one word. The word is written only under the State's mu. After the node has become terminal, the word is written only
-// if a store refuses or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its
-// word without mu, except in a run that has a store.
+// The state of a node is one word, which is written only under the State's mu. After the node has become terminal, the word is written only if a
+// store refuses or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without
+// mu, except in a run that has a store.
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun
@@ -69,21 +68,21 @@ const (
 	wordCount       = 1<<32 - 1
 	statusShift     = 32
 	seenShift       = 36
-	WordBypass      = 1 << 40 // undecided: an N edge with bypass was seen, see class; skipped: not only because of a branch not taken
+	WordBypass      = 1 << 40 // undecided: class has returned N with bypass for an edge; skipped: there is a reason other than a branch not taken
 	wordSpecial     = 1 << 41 // the join must be judged even when all edges seen so far are S
 	WordDecided     = 1 << 42 // the join has decided; edges that resolve later change nothing
 	WordChecking    = 1 << 43 // join satisfied, waiting for the verdict of its check
 	WordReached     = 1 << 44 // the node was Ready at some time
 	WordStopping    = 1 << 45 // running, and asked to stop
-	WordSubstituted = 1 << 46 // the node runs with defaults in place of missing values
-	WordPropagated  = 1 << 47 // failed because of its predecessors, without running
-	WordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
+	WordSubstituted = 1 << 46 // the node runs with defaults for missing values
+	WordPropagated  = 1 << 47 // the node failed because of its predecessors, without running
+	WordTolerated   = 1 << 48 // the node failed by itself under ContinueOnFail, or completed despite failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
-	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: the judging was cut short
-	wordPlain       = 1 << 51 // the node has FlagPlain; in the word until the node has run
+	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: the judging was interrupted
+	wordPlain       = 1 << 51 // the node has FlagPlain; cleared once the node has run
 	WordBlocked     = 1 << 52 // the join was blocked
 	wordObserved    = 1 << 53 // the node has signals
-	wordFeeds       = 1 << 54 // not started: its start makes an observed successor Waiting
+	wordFeeds       = 1 << 54 // the node has not started, and its start will make an observed successor Waiting
 	WordDormant     = 1 << 55 // a composite that can only wait: everyone but the coordinator sees Suspended
 	WordExpanded    = 1 << 63 // running: its step has returned a graph, which nested runs perform
 	kindShift       = 56

@@ -4,19 +4,19 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses separate a node that failed from the nodes that its failure affects. A [Failed] node failed itself; an
-// [Aborted] node was stopped because another node of the run failed. A [Cancelled] node was stopped on request, and a
-// [Skipped] node was never on the chosen path.
+// The statuses separate a node that failed from the nodes that its failure affects. A [Failed] node failed by itself; an [Aborted] node was
+// stopped because another node of the run failed. A [Cancelled] node was stopped on request, and a [Skipped] node was never on the chosen
+// path.
 type Status uint8
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
 const (
 	Idle      Status = iota // no predecessor has started or settled yet
-	Waiting                 // a predecessor has started or settled, the join is still open
-	Ready                   // the join is satisfied and every check passed: queued for a slot
+	Waiting                 // a predecessor has started or settled, and the join is undecided
+	Ready                   // the join is satisfied and every check has passed; the node is queued for a slot
 	Running                 // an attempt is executing
-	Retrying                // an attempt failed, another was granted: backing off, holding no slot
-	Suspended               // waits for a signal from outside, holding neither slot nor goroutine
+	Retrying                // an attempt failed and another will follow; the node backs off and holds no slot
+	Suspended               // waits for a signal from outside, and holds neither a slot nor a goroutine
 	Completed               // has an output
 	Failed                  // the node's own work failed, after all retries
 	Aborted                 // stopped, or never started, because of a failure inside the run
@@ -57,13 +57,13 @@ func (s *Status) UnmarshalText(text []byte) error {
 	return statusNames.Parse(s, text)
 }
 
-// transitions is the only table of permitted transitions: bit t of entry s is set if s may become t.
+// transitions is the table of permitted transitions: bit t of entry s is set if s may become t.
 //
 // Waiting is derived when it is read, and never stored, so stored transitions start at Idle. A node whose attempt
 // failed and is retried does not pass through Failed: Failed is terminal. A terminal status has no successor.
 //
-// Ready and Running may become Skipped for different reasons: a ready node is superseded before it starts, a running
-// node's step skips itself. Running becomes Ready again when the run is left.
+// Ready and Running may become Skipped for different reasons: a ready node is superseded before it starts, and a running node's step returns
+// Skip. Running becomes Ready again when the run is left.
 var transitions = [statusCount]uint16{
 	Idle:      bits(Waiting, Ready, Skipped, Aborted, Failed, Cancelled),
 	Waiting:   bits(Ready, Skipped, Aborted, Failed, Cancelled),
@@ -92,10 +92,10 @@ type RunStatus uint8
 const (
 	RunPending   RunStatus = iota // accepted, not started
 	RunRunning                    // executing
-	RunSuspended                  // nothing left to do until a signal arrives
-	RunCompleted                  // every failure, if there was one, was handled
-	RunFailed                     // a failure escaped
-	RunCancelled                  // the run was asked to stop, and some node was stopped
+	RunSuspended                  // can do nothing until a signal arrives
+	RunCompleted                  // no failure, or every failure was handled
+	RunFailed                     // a failure was not handled
+	RunCancelled                  // a stop of the run was requested, and at least one node was stopped
 
 	runStatusCount
 )

@@ -18,7 +18,7 @@ func Example() {
 	_, err := runner.Execute(context.Background(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil })
 	fmt.Println(err)
 
-	w := httptest.NewRecorder() // a service has http.Handle("/metrics", &m)
+	w := httptest.NewRecorder() // in a service: http.Handle("/metrics", &m)
 	m.ServeHTTP(w, nil)
 	for line := range strings.Lines(w.Body.String()) {
 		if strings.HasPrefix(line, "kahn_nodes_total") {

@@ -5,8 +5,8 @@
 //	expvar.Publish("kahn", &m)   // as JSON
 //	runner := kahn.Runner{Options: m.Options()}
 //
-// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or the name of what was used. The
-// ids of runs and nodes are never labels: there would be too many.
+// The labels are the workflow (the name of the graph), the kind of the node, and a status, an outcome or the name of a usage. The ids of runs and
+// nodes are never labels, since there would be too many values.
 //
 //   - kahn_runs_active: runs in flight, by workflow
 //   - kahn_run_duration_seconds: durations of the lives of runs, each from a start or a continuation to the end or a suspension, by
@@ -20,8 +20,8 @@
 //     and status: "done" or "failed". Attempts to compensate count in no other metric
 //   - kahn_usage_total: the amounts that steps reported with Step.Use, by workflow, kind and the name given to Use
 //
-// Nodes in composites count, too, and a composite counts as one attempt of its own. Module otel exports the same metrics to OpenTelemetry,
-// with traces.
+// Nodes in composites count, too, and a composite itself counts as one attempt. Module otel exports the same metrics to OpenTelemetry, with
+// traces.
 package metrics
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Metrics counts and times any number of runs. The zero value is ready for use. A Metrics must not be copied.
+// Metrics counts and times several runs. The zero value is ready for use. A Metrics must not be copied.
 type Metrics struct {
 	mu     sync.Mutex // guards the fields below, and the fields of all runs
 	series map[key]*series
@@ -50,8 +50,8 @@ type run struct {
 // node is a node that has begun and not ended.
 type node struct {
 	kind            string
-	attempt         int       // the last attempt that has begun
-	queued, started time.Time // queued is zero unless the node is queued; started is zero unless an attempt runs
+	attempt         int       // the number of the last attempt that has begun
+	queued, started time.Time // queued is zero unless the node is queued; started is zero unless an attempt is running
 }
 
 // Options returns the options of a run, or of a [kahn.Runner] for all of its runs.
@@ -72,7 +72,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	return nil, func(res *kahn.Result) { // called after all events were delivered
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		for _, n := range x.nodes { // the steps of these nodes were left behind: they ignored the end of their contexts
+		for _, n := range x.nodes { // the steps of these nodes were abandoned, since they ignored the end of their contexts
 			m.stop(x, n)
 		}
 		x.plan = nil
@@ -119,7 +119,7 @@ func (x *run) event(e event.Event) {
 	}
 	n := x.nodes[path]
 	if n == nil {
-		declared, _ := x.plan.At(path) // a node of a graph that a step returned is not declared, and has no kind here
+		declared, _ := x.plan.At(path) // a node in a graph that a step has returned is not declared, and has no kind
 		n = &node{kind: declared.Kind}
 		x.nodes[path] = n
 	}
@@ -150,13 +150,13 @@ func (x *run) event(e event.Event) {
 	}
 }
 
-// statuses maps the events at the end of nodes to the nodes' statuses.
+// statuses maps the events that end nodes to the nodes' statuses.
 var statuses = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped,
 }
 
-// usageOf returns the usage of an ended node, without the usage of nodes in it.
+// usageOf returns the usage of an ended node, without the usage of nodes inside it.
 func usageOf(e event.Event) map[string]float64 {
 	switch payload := e.Payload.(type) {
 	case event.Completion:
@@ -167,7 +167,7 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// endOf returns the outcome of the attempt that an event ends, or "", and the node's status if the node has ended.
+// endOf returns the outcome of the attempt that an event ends, or "", and the status of the node if the event ends it.
 func endOf(e event.Event) (outcome string, status kahn.Status, ended bool) {
 	status, ended = statuses[e.Type]
 	switch payload := e.Payload.(type) {

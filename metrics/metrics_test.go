@@ -21,7 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/metrics"
 )
 
-// scrape returns the metrics as Prometheus gets them, without the lines of buckets and comments.
+// scrape returns the metrics as Prometheus gets them, without buckets and comments.
 func scrape(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -36,8 +36,7 @@ func scrape(t *testing.T, m *metrics.Metrics) string {
 	return strings.Join(lines, "")
 }
 
-// order returns a graph with a step that is retried after a second, a step that waits for the slot, a skipped node, a map,
-// and a gate.
+// order returns a graph with a step that is retried after a second, a step that waits for the slot, a skipped node, a map, and a gate.
 func order() *kahn.Graph {
 	return (&kahn.Graph{Name: `or"der`}).Add(
 		kahn.Node{ID: "charge", Kind: "bank", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}},
@@ -49,7 +48,7 @@ func order() *kahn.Graph {
 	)
 }
 
-// step takes two seconds; the first charge, and lose, fail.
+// step takes two seconds. The first attempt of charge fails, and so does lose.
 func step(_ context.Context, s *kahn.Step) (any, error) {
 	time.Sleep(2 * time.Second)
 	if s.ID() == "charge" && s.Attempt() == 1 || s.ID() == "lose" {
@@ -58,7 +57,7 @@ func step(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// Compensations are timed by their outcome, and count in no other metric.
+// Compensations are timed by outcome, and count in no other metric.
 func TestMetricsOfCompensations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -102,7 +101,7 @@ kahn_compensation_duration_seconds_count{workflow="order",kind="hand",status="fa
 	})
 }
 
-// All times follow from the clock: one slot, steps of two seconds, a retry after one second.
+// With one slot, steps of two seconds and a retry after one second, all times are known.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -145,7 +144,7 @@ kahn_nodes_total{workflow="or\"der",kind="hand",status="skipped"} 1
 	})
 }
 
-// TestMetricsOfUsage: the usage of steps counts once, by workflow, kind and name, also in failed attempts and in composites.
+// TestMetricsOfUsage: the usage of steps counts once, by workflow, kind and name. This includes failed attempts and composites.
 func TestMetricsOfUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -198,7 +197,7 @@ func TestBuckets(t *testing.T) {
 	})
 }
 
-// A step that suspends itself is entered again in the same attempt, which is no retry.
+// A step that suspends is called again in the same attempt, which does not count as a retry.
 func TestRetriesOfSuspendedSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -229,7 +228,7 @@ func TestRetriesOfSuspendedSteps(t *testing.T) {
 	})
 }
 
-// Two concurrent runs with the same id, which two runners may perform, count as two runs.
+// Two Runners may perform two runs with the same id at the same time. They count as two runs.
 func TestRunsOfOneID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
@@ -262,7 +261,7 @@ func TestRunsOfOneID(t *testing.T) {
 	})
 }
 
-// Suspended, left, cancelled and abandoned runs leave nothing counted as active, and runs may be scraped at any time.
+// Runs that are suspended, left, cancelled or abandoned do not count as active afterwards. Runs may be scraped at any time.
 func TestNothingStaysActive(t *testing.T) {
 	var m metrics.Metrics
 	runner := kahn.Runner{Options: append(m.Options(), kahn.CancelGrace(time.Millisecond))}

@@ -31,7 +31,7 @@ const (
 // families describes the metrics. Each has the label workflow.
 var families = [...]struct {
 	name, help, typ string
-	kind            bool   // the series has the label kind
+	kind            bool   // whether the series has the label kind
 	last            string // the name of the last label, or ""
 }{
 	runsActive:      {"kahn_runs_active", "Runs in flight.", "gauge", false, ""},
@@ -55,15 +55,15 @@ type key struct {
 	workflow, kind, last string
 }
 
-// series is a number, or a histogram.
+// series is a number or a histogram.
 type series struct {
-	value   int64 // for a number; the number is value plus sum
+	value   int64 // for a number, whose value is value plus sum
 	count   uint64
 	sum     float64
-	buckets [len(bounds)]uint64 // the number of durations up to each bound and above the preceding bound
+	buckets [len(bounds)]uint64 // by bound: the number of durations up to this bound and above the previous bound
 }
 
-// of returns a series, and makes it if necessary. The caller holds m.mu.
+// of returns a series, and creates it if there is none. The caller holds m.mu.
 func (m *Metrics) of(f family, x *run, kind, last string) *series {
 	k := key{f, x.workflow, kind, last}
 	s, ok := m.series[k]
@@ -153,8 +153,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// String returns the metrics as a JSON object, for package expvar: for each series a number or, if it is a histogram, its count and its
-// sum.
+// String returns the metrics as a JSON object, for package expvar: for each series a number or, for a histogram, its count and its sum.
 func (m *Metrics) String() string {
 	object := map[string]any{}
 	for _, s := range m.all() {
@@ -169,5 +168,5 @@ func (m *Metrics) String() string {
 	return string(text)
 }
 
-// finite returns v or, since JSON has no infinity, the finite number nearest to it.
+// finite returns v or, for an infinite v, the nearest finite number, since JSON has no infinity.
 func finite(v float64) float64 { return max(-math.MaxFloat64, min(v, math.MaxFloat64)) }

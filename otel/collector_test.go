@@ -35,8 +35,8 @@ import (
 
 var rewrite = flag.Bool("write", false, "write the golden files anew, to be read before they are committed")
 
-// collector receives OTLP over HTTP and writes it as JSON. Like the Collector's own receiver and file exporter it uses package pdata of the
-// OpenTelemetry Collector.
+// collector receives OTLP over HTTP and writes it as JSON. Like the receiver and the file exporter of the OpenTelemetry Collector, it uses the
+// Collector's package pdata.
 type collector struct {
 	t       *testing.T
 	mu      sync.Mutex // guards the fields below
@@ -88,7 +88,7 @@ func (c *collector) receive(take func(body []byte) ([]byte, error)) http.Handler
 	}
 }
 
-// A collector writes the nodes, attempts and lives of runs, with links, events and statuses, and the metrics.
+// A collector receives the spans of nodes, attempts and lives, with links, events and statuses, and the metrics.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c, server := newCollector(t)
@@ -173,7 +173,7 @@ func value(of object, key string) (text string) {
 	return text
 }
 
-// spanLines returns the spans in a file, one a line, without times and with numbers in place of ids. Their order does not depend on times.
+// spanLines returns the spans in a file, one per line, without times and with numbers instead of ids. Their order does not depend on times.
 func spanLines(t *testing.T, text []byte) string {
 	t.Helper()
 	var spans []object
@@ -190,7 +190,7 @@ func spanLines(t *testing.T, text []byte) string {
 	for _, x := range spans {
 		byID[x["spanId"]] = x
 	}
-	key := func(x object) string { // run, life, node and attempt
+	key := func(x object) string { // sorts by run, life, node and attempt
 		of, run := x, x
 		for parent := byID[x["parentSpanId"]]; parent != nil; parent = byID[parent["parentSpanId"]] {
 			if of == nil || value(of, "kahn.node.path") == "" {
@@ -242,7 +242,7 @@ func spanLines(t *testing.T, text []byte) string {
 	return strings.Join(lines, "")
 }
 
-// metricLines returns the metrics in a file, one a line, without times and durations.
+// metricLines returns the metrics in a file, one per line, without times and durations.
 func metricLines(t *testing.T, text []byte) string {
 	t.Helper()
 	var lines []string

@@ -5,26 +5,27 @@
 //
 // # Spans
 //
-// The span of a run is the parent of its nodes' spans, and the span of a node is the parent of its attempts' spans. A composite is the
-// parent of the nodes inside it. The context of a step has the span of its attempt, so the spans of clients that the step calls are
-// children of the attempt, and requests of the step propagate the trace as usual. The parent of the run's span is the span in the context
-// passed to Execute, Start or the Runner.
+// The span of a run is the parent of its nodes' spans, and the span of a node is the parent of its attempts' spans. The span of a composite is
+// the parent of the spans of the nodes inside. The context of a step contains the span of its attempt. So the spans of clients that the step
+// calls are children of the attempt's span, and requests of the step propagate the trace as usual. The parent of the run's span is the span in
+// the context passed to Execute, Start or the Runner.
 //
-// A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first
-// attempt. The span of a node that began, composites included, links to the spans of the nodes that it follows. A node that was skipped,
-// or stopped before it began, has a span without duration, whose attributes say so. Retries are events of the node's span. Each attempt
-// to undo a node has its own span, whose name is "compensate" followed by the node's id. The span of such an attempt has the same parent
-// as the node's span, and links to the node's span.
+// A node's span begins when the node is ready to start, and ends with the node, so it includes a wait for a slot before the first attempt. The
+// span of a node that began, or of a composite, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it
+// began, has a span without duration, whose attributes give the reason. Retries are events of the node's span. Each attempt to undo a node has
+// its own span, whose name is "compensate" followed by the node's id. The span of such an attempt has the same parent as the node's span, and
+// links to the node's span.
 //
 // # Lives
 //
-// A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. The span of a life links to
-// the span of the preceding life if [Options.Lives] returns that span. The default, see [MemoryLives], remembers only lives in this
-// process.
+// A life of a run is the time in which one process performs the run. A run that suspends, is left or crashes, and continues later, has one span
+// for each of its lives. The span of a life links to the span of the previous life if [Options.Lives] returns that span. The default,
+// [MemoryLives], remembers only lives in this process.
 //
 // # Metrics
 //
-// Metrics have the workflow, which is the name of the graph, and the kind of the node as attributes, never the id of a run or of a node:
+// The attributes of metrics include the workflow, which is the name of the graph, and the kind of the node, but never the id of a run or of a
+// node:
 //
 //   - kahn.runs.active: runs in flight
 //   - kahn.run.duration: seconds, by status

@@ -7,20 +7,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Lives remembers the span of a run's last life. A life lasts from a start or a continuation of the run until the run ends, suspends
-// itself or is left. The methods are called from any goroutine, never under a lock of the run.
+// Lives remembers, for each run, the span of its last life. A life lasts from a start or a continuation of the run until the run ends, suspends
+// or is left. The methods are called from any goroutine, never under a lock of the run.
 //
-// If runs continue in another process, the host must store the [trace.SpanContext] where that process finds it: MarshalJSON encodes it, and
-// [trace.NewSpanContext] restores it.
+// If runs continue in another process, the host must store the [trace.SpanContext] so that the other process finds it: MarshalJSON encodes it,
+// and [trace.NewSpanContext] restores it.
 type Lives interface {
-	// Last returns the span of the run's last life, or the zero value if it is not known.
+	// Last returns the span of the run's last life, or the zero value if the span is unknown.
 	Last(ctx context.Context, run string) trace.SpanContext
-	// Began records the span of a life of the run that has begun.
+	// Began records the span of a life that has begun.
 	Began(ctx context.Context, run string, span trace.SpanContext)
 }
 
-// MemoryLives returns Lives that remember the given number of runs, at least one. If there are more runs, the run whose first life began
-// earliest is forgotten.
+// MemoryLives returns Lives that remember the given number of runs, at least one. If there are more runs, it forgets the run whose first life
+// began earliest.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// site says where a node is.
+// site is the position of a node.
 type site struct {
-	within string     // the path of the composite around it; "" for a node of the run's own graph
-	plan   *kahn.Plan // the plan of the graph that contains the node; nil for an item of a map, and inside a graph that a step returned
-	id     string     // the id of the node in that graph
+	within string     // the path of the composite around the node; "" for a node of the outermost graph
+	plan   *kahn.Plan // the plan of the graph that contains the node; nil for an item of a map, and inside a graph that a step has returned
+	id     string     // the id of the node in its graph
 }
 
-// siteOf returns the site of the node at a path. The item of a map is inside the map, as are the nodes of an item's graph inside the item:
+// siteOf returns the site of the node at a path. The item of a map is inside the map, and the nodes of an item's graph are inside the item:
 // "m[3]/x" is in "m[3]", which is in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
 //
-// Ids may contain the characters that separate the parts of a path, so siteOf looks each part up in the plan. A graph that a step
-// returned has no plan: inside it, siteOf splits the path at the last separator.
+// Ids may contain the characters that separate the parts of a path, so siteOf looks up each part in the plan. A graph that a step has returned
+// has no plan, so inside it siteOf splits the path at the last separator.
 func siteOf(p *kahn.Plan, path string) site {
 	within, rest := "", path
 	for p != nil {
@@ -26,7 +26,7 @@ func siteOf(p *kahn.Plan, path string) site {
 		}
 		next, part := nextPart(p, rest)
 		if next == "" {
-			return site{within: within} // the node is in a graph that a step returned
+			return site{within: within} // the node is in a graph that a step has returned
 		}
 		end := len(path) - len(rest) + len(next)
 		item := strings.HasPrefix(next[len(part):], "[")
@@ -47,7 +47,7 @@ func siteOf(p *kahn.Plan, path string) site {
 	return site{within: within}
 }
 
-// predecessors maps each node of a graph to the ids of the nodes that it follows: each id once, in the order of the edges.
+// predecessors maps each node of a graph to the ids of the nodes that it follows. Each id occurs once, in the order of the edges.
 type predecessors map[string][]string
 
 func predecessorsIn(p *kahn.Plan) predecessors {
@@ -62,8 +62,8 @@ func predecessorsIn(p *kahn.Plan) predecessors {
 	return all
 }
 
-// nextPart returns the first part of a path, with the number of an item or an iteration, and the id in that part. It returns "" if no
-// beginning of the path names a node of the plan.
+// nextPart returns the first part of a path, with the number of an item or an iteration, and the id in this part. It returns "" if no prefix of
+// the path names a node of the plan.
 func nextPart(p *kahn.Plan, path string) (part, id string) {
 	for end := 0; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {
@@ -89,7 +89,7 @@ func unnumbered(path string) string {
 	return path
 }
 
-// nameOf returns the name of a node's span: its id without the number of an item, so that there are few names.
+// nameOf returns the name of a node's span: its id without the number of an item, so that there are only a few names.
 func nameOf(path string) string {
 	path = path[strings.LastIndexByte(path, '/')+1:]
 	if i := strings.LastIndexByte(path, '['); i > 0 && strings.HasSuffix(path, "]") {

@@ -16,35 +16,35 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// runSpans has the spans of one run in flight.
+// runSpans holds the spans of one run in flight.
 type runSpans struct {
 	t        *Telemetry
-	ctx      context.Context // with the run's span
+	ctx      context.Context // contains the run's span
 	run      *kahn.Run
 	plan     *kahn.Plan
 	workflow attribute.KeyValue
 
-	mu    sync.Mutex           // never held while a span is made or ended, since that calls span processors of the host
-	nodes map[string]*nodeSpan // the spans of nodes, by path; nil when the run has ended
+	mu    sync.Mutex           // never held while a span begins or ends, since the beginning and the end call span processors of the host
+	nodes map[string]*nodeSpan // the spans of nodes, by path; nil after the end of the run
 	edges map[*kahn.Plan]predecessors
 }
 
-// nodeSpan is the span of a node. Its fields are set when made is closed.
+// nodeSpan is the span of a node. Its fields have been set once made is closed.
 type nodeSpan struct {
 	made  chan struct{}
-	ctx   context.Context // with the span
+	ctx   context.Context // contains the span
 	span  trace.Span
 	since time.Time
-	bare  bool // the span has no links yet
+	bare  bool // whether the span has no links yet
 
 	// The mu of runSpans guards the fields below.
-	attempted bool      // the node has had its first attempt
-	attempt   int       // the last attempt that has begun
-	ended     bool      // Telemetry.node has handled the end of the node
-	before    *nodeSpan // the unended span of the same path from an earlier attempt of the composite around it, or nil
+	attempted bool      // whether the node has had its first attempt
+	attempt   int       // the number of the last attempt that has begun
+	ended     bool      // whether Telemetry.node has handled the end of the node
+	before    *nodeSpan // the span of the same path from an earlier attempt of the enclosing composite, if it has not ended; else nil
 }
 
-// spansKey is the context key of the run's spans, for its steps.
+// spansKey is the context key under which steps find the run's spans.
 type spansKey struct{}
 
 // around begins the span of a run.
@@ -106,10 +106,10 @@ func failuresOf(res *kahn.Result) string {
 	return "failed: " + strings.Join(failed, ", ")
 }
 
-// end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were left behind.
+// end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were abandoned.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
-	for _, w := range res.Waiting { // begin the spans of waiting gates: a gate has no attempt that would begin its span
+	for _, w := range res.Waiting { // a gate has no attempt that would begin the span, so begin the span here
 		waits[w.Node] = true
 		x.begin(w.Node, w.Since, false, x.linksOf)
 	}
@@ -134,9 +134,9 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// at returns the entry of a node, or nil if the run has ended. If the entry is new, the caller has to make its span. The parameter first
-// means that this is the node's first attempt. If first is true and the entry has had its first attempt already, the composite around the
-// node has begun another attempt, so at makes a new entry.
+// at returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. first means that
+// the node's first attempt begins. If the entry has had a first attempt before, the composite around the node has begun another attempt, and at
+// creates a new entry.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,7 +154,7 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	return n, isNew
 }
 
-// begin returns the span of a node, or nil if the run has ended. If there is none yet, begin makes it, below the span of the composite
+// begin returns the span of a node, or nil if the run has ended. If there is none yet, begin creates it as a child of the span of the composite
 // around the node. The new span begins at since, or now if since is zero.
 func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)
@@ -183,12 +183,12 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo appends a link to the span of a node if the node was performed.
+// linkTo appends to links a link to the span of a node, if the node was performed.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links
 	}
-	n := x.begin(path, since, false, nil) // a composite without nodes, or a mock, may have no span yet; Telemetry.node adds its links later
+	n := x.begin(path, since, false, nil) // a composite without nodes, or a mock, may have no span yet; Telemetry.node adds the links of this span later
 	if n == nil {
 		return links
 	}
@@ -203,8 +203,8 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	return links
 }
 
-// linksOf is like linksTo, but for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the
-// predecessors from the run.
+// linksOf is linksTo for a node without a step: a composite, a gate, a condition or a mock. It reads the statuses of the predecessors from the
+// run.
 func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	at := siteOf(x.plan, path)
 	if at.plan == nil {
@@ -242,10 +242,10 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		start := time.Now()
 		_, resumed := s.Resumed()
 		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func(string) []trace.Link { return x.linksTo(s) })
-		if n == nil { // the run has ended: the attempt was left behind before this call
+		if n == nil { // the run has ended, and the attempt was abandoned before this call
 			return next(ctx, s)
 		}
-		if start.Before(n.since) { // the machine's clock may have been corrected since the run began, while the times of the run are measured from its start
+		if start.Before(n.since) { // the times of the run are measured from its start, but the machine's clock may have been corrected since
 			start = n.since
 		}
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))
@@ -257,7 +257,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		ctx, span := t.tracer.Start(trace.ContextWithSpan(ctx, n.span), "attempt", trace.WithTimestamp(start),
 			trace.WithAttributes(x.workflow, kindKey.String(s.Kind()), attemptKey.Int(s.Attempt())))
 		outcome, failure := kahn.CausePanic.String(), "the step panicked, or ended its goroutine"
-		defer func() { // deferred, since the step may panic or end the goroutine
+		defer func() { // deferred, since the step may panic or call Goexit
 			if failure != "" {
 				span.SetStatus(codes.Error, failure)
 			}
@@ -283,7 +283,7 @@ func (x *runSpans) known(path string) *nodeSpan {
 	return n
 }
 
-// compensation performs an attempt to undo a node. The span of the attempt is a sibling of the node's ended span, and links to that span.
+// compensation performs an attempt to undo a node. The span of the attempt has the same parent as the node's ended span, and links to that span.
 func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.StepFunc) (value any, err error) {
 	parent := x.ctx
 	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(s.Path()), kindKey.String(s.Kind()), attemptKey.Int(s.Attempt()))}
@@ -297,7 +297,7 @@ func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.Ste
 	start := time.Now()
 	ctx, span := x.t.tracer.Start(trace.ContextWithSpan(ctx, trace.SpanFromContext(parent)), "compensate "+nameOf(s.Path()), opts...)
 	outcome, failure := kahn.CausePanic.String(), "the compensation panicked, or ended its goroutine"
-	defer func() { // deferred, since the compensation may panic or end the goroutine
+	defer func() { // deferred, since the compensation may panic or call Goexit
 		if failure != "" {
 			span.SetStatus(codes.Error, failure)
 		}
@@ -310,7 +310,7 @@ func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.Ste
 	return value, err
 }
 
-// retried reports whether an attempt is a retry. A step that suspended itself is called again in the same attempt, which is not a retry.
+// retried reports whether an attempt is a retry. A step that suspended is called again in the same attempt, which is no retry.
 func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -319,10 +319,10 @@ func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	return attempt > before
 }
 
-// outcomeOf returns the cause and the text of an attempt's error, or "ok" and "" if the error is no failure. The error's methods may panic.
+// outcomeOf returns the cause and the text of an attempt's error, or "ok" and "" if the error is not a failure. The error's methods may panic.
 func outcomeOf(err error) (outcome, text string) {
 	outcome, text = kahn.CauseStepError.String(), "an error whose methods panic"
-	_ = foreign.Contain(func() error { // if a method of the error panics, outcome and text keep the values above
+	_ = foreign.Contain(func() error { // if a method of the error panics, outcome and text keep the values set above
 		cause := kahn.CauseOf(err)
 		if cause == kahn.CauseNone {
 			outcome, text = "ok", ""
@@ -375,8 +375,8 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	s.span.End(trace.WithTimestamp(end))
 }
 
-// oldest returns the oldest entry of the same path whose end was not reported yet, and unlinks it from the newer entries. The run reports
-// the ends of a node in order.
+// oldest returns the oldest entry of the same path whose end was not reported yet, and unlinks it from the newer entries. The run reports the
+// ends of a node in order.
 func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable; use s itself for
-// administration and for reading stored events. The result implements [store.EventStore] and [store.Inbox], each if s does, and checks
-// values as s does.
+// Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable. For administration and
+// for reading stored events use s itself. The result implements [store.EventStore] if s does, and [store.Inbox] if s does. It implements
+// [store.ValueChecker], and checks values as s does.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
 	events, keeps := s.(eventLoader)
@@ -38,7 +38,7 @@ func (t *Telemetry) Store(s store.Store) store.Store {
 	return m
 }
 
-// inbox is what a [store.Inbox] has beyond a Store.
+// inbox is the part of [store.Inbox] that a Store lacks.
 type inbox interface {
 	Post(ctx context.Context, run string, r store.Request) (posted bool, err error)
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]store.PostedRequest, error)
@@ -46,7 +46,7 @@ type inbox interface {
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
-// eventLoader is what a [store.EventStore] has beyond a Store.
+// eventLoader is the part of [store.EventStore] that a Store lacks.
 type eventLoader interface {
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (store.EventPage, error)
 }
@@ -56,7 +56,7 @@ type measured struct {
 	t *Telemetry
 }
 
-// CheckValue calls CheckValue of the store if the store is a store.ValueChecker.
+// If the store is a store.ValueChecker, CheckValue calls its CheckValue.
 func (m *measured) CheckValue(value json.RawMessage) error {
 	if c, ok := m.Store.(store.ValueChecker); ok {
 		return c.CheckValue(value)
@@ -64,7 +64,7 @@ func (m *measured) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// outcomes has the errors of stores and their names in metrics.
+// outcomes lists the errors of stores and their names in metrics.
 var outcomes = []struct {
 	err  error
 	name string

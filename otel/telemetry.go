@@ -19,14 +19,13 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the instruments. Default: the global one.
 	MeterProvider metric.MeterProvider
-	// OnlyStarted leaves out the spans of nodes that never began, because they were skipped or stopped. Metrics count these nodes.
+	// OnlyStarted omits the spans of nodes that never began because they were skipped or stopped. Metrics still count these nodes.
 	OnlyStarted bool
-	// Lives remembers the span of each run's last life, to which the next life links. Default: [MemoryLives] for the last
-	// 1,000 runs.
+	// Lives remembers the span of each run's last life, to which the next life links. Default: [MemoryLives] for 1,000 runs.
 	Lives Lives
 }
 
-// Telemetry traces and measures runs. One Telemetry may serve any number of runs at once.
+// Telemetry traces and measures runs. One Telemetry may serve several runs at once.
 type Telemetry struct {
 	tracer      trace.Tracer
 	lives       Lives
@@ -52,14 +51,14 @@ func New(o Options) (*Telemetry, error) {
 	return t, err
 }
 
-// Options returns the options of a run, or of a [kahn.Runner] for all of its runs. A middleware that comes later in the options of
-// the run is inside the attempt's span.
+// Options returns the options of a run, or of a [kahn.Runner] for all of its runs. A middleware after these options runs inside the attempt's
+// span.
 func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }
 
-// TraceID returns an option that puts the trace id in ctx into the events of a run, so that they match the run's spans. Without the
-// option, events have a trace id that is derived from the run's id. The option changes nothing if ctx has no trace.
+// TraceID returns an option that puts the trace id in ctx into the events of a run, so that the events match the run's spans. Without this option
+// the trace id in the events is derived from the run's id. If ctx has no trace, the option changes nothing.
 func TraceID(ctx context.Context) kahn.Option {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return kahn.TraceID(span.TraceID().String())

@@ -24,7 +24,7 @@ import (
 	api "go.opentelemetry.io/otel/trace"
 )
 
-// bench is a Telemetry with recorders for its spans and metrics.
+// bench is a Telemetry that records its spans and metrics.
 type bench struct {
 	*otelkahn.Telemetry
 	t        *testing.T
@@ -44,7 +44,7 @@ func newBench(t *testing.T, o otelkahn.Options) *bench {
 	return b
 }
 
-// run performs a graph, and returns the Result and the spans, all of which have ended.
+// run performs a graph. It returns the Result and the spans, which must all have ended.
 func (b *bench) run(g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, spans) {
 	b.t.Helper()
 	var events []kahn.Event
@@ -56,7 +56,7 @@ func (b *bench) run(g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*ka
 	return res, b.ended()
 }
 
-// spans has the spans of one run.
+// spans holds the spans of one run.
 type spans struct {
 	t     *testing.T
 	run   trace.ReadOnlySpan
@@ -109,7 +109,8 @@ func (s spans) parent(path string) api.SpanID { return s.nodes[path].Parent().Sp
 
 var errStep = errors.New("no such table")
 
-// An attempt to undo a node has a span beside the node's span, with a link to it. The metrics of attempts do not count it.
+// An attempt to undo a node has a span with the same parent as the node's span, and a link to it. The metrics of attempts do not count this
+// attempt.
 func TestSpansOfCompensations(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -157,7 +158,7 @@ func TestSpansOfCompensations(t *testing.T) {
 	require.Equal(t, uint64(3), counts["kahn.attempt.duration"])
 }
 
-// TestSpansOfUsage: the spans of nodes and of the run have the usage of all attempts.
+// TestSpansOfUsage: the spans of nodes and of the run contain the usage of all attempts.
 func TestSpansOfUsage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -277,7 +278,7 @@ func TestSpansInsideOfComposites(t *testing.T) {
 	require.Equal(t, s.nodes["loop#2/a/b"].SpanContext().SpanID(), s.nodes["loop#2/c"].Links()[0].SpanContext.SpanID())
 }
 
-// TestSpansOfACompositeThatIsAttemptedAgain: the nodes inside have new spans in each attempt.
+// TestSpansOfACompositeThatIsAttemptedAgain: in each attempt of a composite the nodes inside have new spans.
 func TestSpansOfACompositeThatIsAttemptedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -312,7 +313,8 @@ func TestSpansOfACompositeThatIsAttemptedAgain(t *testing.T) {
 	require.Len(t, tries, 6, "an attempt is below the span of another one's node")
 }
 
-// TestSpansOfRandomRuns: every node has one span below the right parent, every attempt has one below its node's span, and times nest.
+// TestSpansOfRandomRuns: every node has one span with the right parent, every attempt has a span below its node's span, and the times of children
+// lie within their parents'.
 func TestSpansOfRandomRuns(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {
@@ -364,7 +366,7 @@ func TestSpansOfRandomRuns(t *testing.T) {
 	}
 }
 
-// TestLives: the span of a life links to the span of the life before.
+// TestLives: the span of a life links to the span of the previous life.
 func TestLives(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -388,7 +390,7 @@ func TestLives(t *testing.T) {
 	require.Equal(t, first.run.SpanContext().SpanID(), second.Links()[0].SpanContext.SpanID())
 }
 
-// TestAttemptsOfALaterLife: attempts inside a composite that continues in a later life have spans, too.
+// TestAttemptsOfALaterLife: a composite continues in a later life, and attempts of the nodes inside have spans.
 func TestAttemptsOfALaterLife(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -432,7 +434,7 @@ type hostile struct{}
 
 func (hostile) Error() string { panic("Error") }
 
-// TestMetrics: counts by workflow and kind, and no attribute with the id of a run or a node.
+// TestMetrics: the attributes of metrics include the workflow and the kind, and never the id of a run or a node.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{OnlyStarted: true})
@@ -488,7 +490,7 @@ func (b *bench) counts(t *testing.T) map[string]int64 {
 	return got
 }
 
-// A step that suspends itself is called again in the same attempt, which is not a retry.
+// A step that suspends is called again in the same attempt; this call does not count as a retry.
 func TestRetriesOfSuspendedSteps(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -556,8 +558,8 @@ func (s spans) linked(path string) []string {
 	return list
 }
 
-// TestLinksOfComposites: composites, gates and conditions, like steps, link to the performed nodes that they follow, also inside
-// composites. The first nodes inside a composite, and items, have no links.
+// TestLinksOfComposites: composites, gates and conditions, like steps, link to the performed nodes that they follow, also inside composites.
+// Items of maps, and the first nodes inside a composite, have no links.
 func TestLinksOfComposites(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})

@@ -34,7 +34,7 @@ func goroutines(t testing.TB) string {
 	return text.String()
 }
 
-// The labels belong to the goroutine that runs the step, as long as it does so, however the step ends.
+// The goroutine that runs a step has the labels exactly while the step runs, however the step ends.
 func TestLabels(t *testing.T) {
 	inner := graph(after("x"))
 	g := graph(after("A"), after("B", "A"), kahn.Node{ID: "S", After: []string{"B"}, Kind: "sub", Sub: inner})
@@ -79,7 +79,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// The execution trace holds the task of the run and a region for every step.
+// The execution trace contains the task of the run and a region for every step.
 func TestTrace(t *testing.T) {
 	var buf bytes.Buffer
 	if err := trace.Start(&buf); err != nil {
@@ -100,13 +100,13 @@ func TestTrace(t *testing.T) {
 			t.Errorf("the trace does not hold %q", text)
 		}
 	}
-	// And without a trace being taken nothing happens.
+	// While no trace is taken, the option has no effect.
 	if _, err := kahn.Execute(t.Context(), g, nothing, profile.Trace()); err != nil {
 		t.Error(err)
 	}
 }
 
-// The task of a run that does not begin, or that joins another run, ends in the execution trace.
+// A run that does not begin, or that joins another run, also ends its task in the execution trace.
 func TestTraceTasksEnd(t *testing.T) {
 	var buf bytes.Buffer
 	require.NoError(t, trace.Start(&buf))
@@ -115,7 +115,7 @@ func TestTraceTasksEnd(t *testing.T) {
 	g := graph(after("a"))
 	_, err := kahn.Execute(t.Context(), g, nothing, opts...)
 	require.NoError(t, err)
-	_, err = kahn.Execute(t.Context(), g, nothing, opts...) // joins
+	_, err = kahn.Execute(t.Context(), g, nothing, opts...) // the call joins the run
 	require.NoError(t, err)
 	rn := new(kahn.Runner)
 	require.NoError(t, rn.Shutdown(t.Context()))

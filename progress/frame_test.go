@@ -65,7 +65,7 @@ func TestFrameFitsTheHeight(t *testing.T) {
 		header, rest, _ := strings.Cut(got, "\n")
 		rest = strings.ReplaceAll(rest, "   ", " ") // the padding before right-aligned text
 		wanted := strings.HasSuffix(header, "… 01:01")
-		if test.failed > 0 { // there is room for nothing else
+		if test.failed > 0 { // failures leave no room for other sections
 			wanted = header == fmt.Sprintf("%d failed", test.failed)
 		}
 		if !wanted || rest != test.want {
@@ -74,7 +74,7 @@ func TestFrameFitsTheHeight(t *testing.T) {
 	}
 }
 
-// The last frame shows the warnings of the engine, but not those that a step logs itself.
+// The last frame shows the engine's warnings, but not the warnings that a step logs.
 func TestLastFrameShowsWarnings(t *testing.T) {
 	s, now := crowd(1, 0)
 	warn(s, maxFailures+2)
@@ -88,14 +88,14 @@ func TestLastFrameShowsWarnings(t *testing.T) {
 	}
 }
 
-// warn adds the warnings of n guards.
+// warn adds n warnings, one for each of n guards.
 func warn(s *state, n int) {
 	for i := range n {
 		s.record(event.Event{Type: event.NodeLog, Node: fmt.Sprintf("w%d", i), Payload: event.LogRecord{Level: slog.LevelWarn, Message: "guard could not decide"}})
 	}
 }
 
-// The last frame shows all failures that are kept.
+// The last frame shows all failures that the state keeps.
 func TestLastFrame(t *testing.T) {
 	s, now := crowd(maxFailures+20, 0)
 	s.record(event.Event{Type: event.RunFailed, Time: now, Payload: event.RunEnd{Status: kahn.RunFailed}})

@@ -14,9 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// orders performs three runs under a Runner: one completes after two seconds, one fails after one second, and one waits for an answer. The
-// answer comes between two frames, a little more than four seconds after the start, so that the host's output of that moment is drawn in
-// the same frame as the end.
+// orders performs three runs under a Runner. One completes after two seconds, one fails after one second, and one waits for an answer. The answer
+// comes between two frames, a little more than four seconds after the start. So the next frame contains both the host's output of that moment and
+// the end of the run.
 func orders(t *testing.T, group *Group) {
 	t.Helper()
 	g := &kahn.Graph{Name: "order"}
@@ -54,7 +54,7 @@ func orders(t *testing.T, group *Group) {
 	}
 }
 
-// Each running run has a part of the picture. A run that has ended stays above the picture, where nothing overwrites it.
+// Each running run has a part of the picture. An ended run stays above the picture and is never overwritten.
 func TestGroupOnATerminal(t *testing.T) {
 	v := onTerminal(t, 40, 12, []time.Duration{520 * time.Millisecond, 1520 * time.Millisecond, 3520 * time.Millisecond}, func(t *testing.T, v *terminal) {
 		group := NewGroup(v.tty, Auto)
@@ -85,7 +85,7 @@ func TestGroupOnATerminal(t *testing.T) {
 	}
 }
 
-// lives performs two lives of a run: Execute leaves it suspended, and it continues after between returns.
+// lives performs two lives of a run: Execute leaves the run suspended, and the run continues after between returns.
 func lives(t *testing.T, group *Group, between func()) {
 	t.Helper()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
@@ -133,7 +133,7 @@ func TestGroupOfLives(t *testing.T) {
 	}
 }
 
-// In a log each line names its run, and a later life counts the nodes of earlier lives once.
+// In a log each line names its run. A later life counts the nodes of earlier lives once.
 func TestGroupOfLivesInALog(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) { lives(t, NewGroup(&log, Plain), func() {}) })
@@ -144,7 +144,7 @@ func TestGroupOfLivesInALog(t *testing.T) {
 	}
 }
 
-// In every mode a group forgets a run that has ended or was left, and after Close it keeps no run.
+// In every mode a group drops a run that has ended or was left. After Close it keeps no run.
 func TestGroupForgetsRuns(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "ask", Kind: kahn.KindGate})
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
@@ -202,7 +202,7 @@ func TestGroupInALog(t *testing.T) {
 	}
 }
 
-// Runs with failures get the first lines, and no frame is higher than the terminal, whatever its height.
+// Runs with failures get the first lines. No frame is higher than the terminal, however low the terminal is.
 func TestGroupFitsTheHeight(t *testing.T) {
 	var r runs
 	start := time.Unix(1000, 0)

@@ -49,13 +49,13 @@ func TestOutputOfSteps(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// 9 lines: the header, three steps, the cursor, and four for outputs. The first step gets a third of the four, and the second step half
-	// of the remainder.
+	// The terminal has 9 lines: the header, three steps, the cursor, and four lines for outputs. The first step gets a third of the four, and the
+	// second step half of the rest.
 	if got, want := v.snapshots["1.02s"], "[0/3] 3 running 00:01\n=> test                     1.0s\n   | line 11\n"+
 		"=> tell                     1.0s\n   | a time\n=> mute                     1.0s\n"; got != want {
 		t.Errorf("running:\n%s", got)
 	}
-	// One failure and two steps leave four lines for outputs; the failure takes all four.
+	// With one failure and two running steps, four lines are left for outputs. The output of the failed step gets all four.
 	if got, want := v.snapshots["2.04s"], "[1/3] 1 failed 2 running 00:02\nFAILED test: step_error: 12 pro…\n   | line 8\n   | line 9\n   | line 10\n"+
 		"   | line 11\n=> tell                     2.0s\n=> mute                     2.0s\n"; got != want {
 		t.Errorf("failed:\n%s", got)
@@ -65,7 +65,7 @@ func TestOutputOfSteps(t *testing.T) {
 	}
 }
 
-// A tail has the last ten lines without empty ones, including an unfinished line, each of at most 400 bytes.
+// A tail contains the last ten lines that are not empty, including an unfinished line. Each line has at most 400 bytes.
 func TestTail(t *testing.T) {
 	var o tail
 	for i := range 15 {
@@ -92,7 +92,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// The frame names the waiting nodes, with their Info. Running steps get lines first.
+// The frame names the waiting nodes, with their Info. Running steps get lines before waiting nodes.
 func TestWaitingNodes(t *testing.T) {
 	s, now := crowd(0, 0)
 	at := now.Add(-90 * time.Second)
@@ -119,7 +119,7 @@ func TestWaitingNodes(t *testing.T) {
 	}
 }
 
-// The number of failures is the last thing that a narrow terminal loses.
+// If a terminal becomes narrower, the number of failures is the last part of the header to disappear.
 func TestNarrowHeader(t *testing.T) {
 	s, now := crowd(2, 3)
 	for width, want := range map[int]string{
@@ -186,7 +186,7 @@ func TestResumedRunHasATotal(t *testing.T) {
 	}
 }
 
-// Neither number of the header includes the items of a map. The output of a failed item is below the failure of the map.
+// The two numbers in the header's brackets do not include the items of a map. The output of a failed item is shown below the failure of the map.
 func TestItemsDoNotCount(t *testing.T) {
 	var log bytes.Buffer
 	p := New(&log, Plain)
@@ -209,8 +209,7 @@ func TestItemsDoNotCount(t *testing.T) {
 	}
 }
 
-// A life that begins suspended names the node for which the run already waited in the life before, whether it is a node of the outermost
-// graph or an item.
+// If a life begins suspended, the display names the node, or the item of a map, for which the run already waited in the previous life.
 func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "m", Params: map[string]any{"list": []int{1, 2}}, Map: &kahn.Map{Over: "list"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if v, ok := s.Resumed(); ok {
@@ -244,7 +243,7 @@ func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// A run that only waits is reported as waiting, even if the events of this life do not say for what.
+// If the events of a life do not name the nodes for which a run waits, the reminder still says that the run waits.
 func TestReminderOfRunThatWaits(t *testing.T) {
 	s := &state{}
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0), Payload: event.StatusChange{From: kahn.RunRunning, To: kahn.RunSuspended, TotalWaiting: 1}})
@@ -306,7 +305,7 @@ func TestOutputInsideOfComposites(t *testing.T) {
 	}
 }
 
-// A line of JSON contains no character that a terminal obeys, and still decodes to the same text.
+// A line of JSON contains no control characters for a terminal, and still decodes to the same text.
 func TestJSONIsVisible(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\u009b2J \u202e\U000e0001\x7f é\u00a0"

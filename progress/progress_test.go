@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// script performs a run with every kind of event. Its steps take place at these times, in seconds:
+// script performs a run with every kind of event. Its steps run at these times, in seconds:
 //
 //	fetch   0-1.5, then build until 11.5
 //	lint    0-0.7, fails; test, which follows it, is aborted
@@ -64,8 +64,8 @@ func script(t testing.TB, sink func(event.Event)) *kahn.Result {
 	return res
 }
 
-// watched returns a sink that passes events on to sink, and a function that checks all events against the rules of event streams once the
-// run is over.
+// watched returns a sink that passes events on to sink, and a function that checks all events against the rules of event streams. Call it when
+// the run is over.
 func watched(t testing.TB, g *kahn.Graph, sink func(event.Event)) (_ func(event.Event), checked func(*kahn.Result)) {
 	var events []event.Event // one goroutine at a time appends, and none after the run
 	return func(e event.Event) {
@@ -79,8 +79,8 @@ func watched(t testing.TB, g *kahn.Graph, sink func(event.Event)) (_ func(event.
 		}
 }
 
-// The screens were derived from the rules by hand: frames are drawn at multiples of 100 ms, and a time names the last one
-// before it. The terminal has 44 columns and 7 lines.
+// The expected screens were written by hand. Frames are drawn at multiples of 100 ms, and the screen at a time is the last frame before it. The
+// terminal has 44 columns and 7 lines.
 func TestScreens(t *testing.T) {
 	t.Setenv("NO_COLOR", "")
 	at := []time.Duration{50 * time.Millisecond, 220 * time.Millisecond, 950 * time.Millisecond, 1650 * time.Millisecond, 12340 * time.Millisecond}
@@ -103,7 +103,7 @@ func TestScreens(t *testing.T) {
 	}
 }
 
-// The log was derived from the rules by hand.
+// The expected log was written by hand.
 func TestPlainLog(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestPlainLog(t *testing.T) {
 	golden(t, "testdata/plain.txt", log.String())
 }
 
-// The lines of stopped nodes and of the run's end say who stopped the run, and why.
+// The lines of stopped nodes and of the run's end name who stopped the run, and the reason.
 func TestPlainLogOfStops(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,8 @@ func TestPlainLogOfStops(t *testing.T) {
 	}
 }
 
-// There is a line for a guard that could not decide and let its node run, and for what a step logs. The word panic is not repeated.
+// The log has a line for a guard that could not decide and let its node run, and one for each line that a step logs. The word panic appears
+// once.
 func TestPlainLogOfGuards(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +194,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// Nodes inside a composite have lines, but do not count. A run that waits for a signal is not over.
+// Nodes inside a composite have lines, but the header does not count them. The display stays open while a run waits for a signal.
 func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -241,7 +242,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	}
 }
 
-// The events of a later life do not say how many nodes the run has.
+// The events of a later life do not contain the number of nodes of the run.
 func TestSummaryWithoutTotal(t *testing.T) {
 	s := &state{}
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0)})
@@ -252,7 +253,7 @@ func TestSummaryWithoutTotal(t *testing.T) {
 	}
 }
 
-// Every event is a line, in order.
+// In mode JSON every event is one line, in order.
 func TestJSON(t *testing.T) {
 	var log bytes.Buffer
 	var events []event.Event
@@ -321,7 +322,7 @@ func TestModeOfWriter(t *testing.T) {
 	}
 }
 
-// writerFunc is a writer with any behaviour.
+// writerFunc is a writer that calls itself.
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
@@ -479,7 +480,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.File.Write(p)
 }
 
-// The host's own output stays complete above the picture, however wide and long it is.
+// The host's own output is complete and above the picture, in any width and length.
 func TestOutputAboveThePicture(t *testing.T) {
 	t.Setenv("CI", "")
 	t.Setenv("TERM", "xterm")
@@ -510,7 +511,7 @@ func TestOutputAboveThePicture(t *testing.T) {
 			t.Error(err)
 		}
 		checked(res)
-		synctest.Wait() // for the last picture, which stays
+		synctest.Wait() // waits for the last picture, which stays
 		fmt.Fprint(p, "last")
 		if err := p.Close(); err != nil {
 			t.Error(err)

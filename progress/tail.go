@@ -3,15 +3,15 @@ package progress
 import "strings"
 
 const (
-	tailLines = 10  // how many lines of a node's output are kept
-	tailBytes = 400 // how many bytes of a line are kept
+	tailLines = 10  // the number of lines that are kept for a node
+	tailBytes = 400 // the number of bytes that are kept of a line
 )
 
 // tail keeps the last lines that an attempt logged or emitted. The zero value is empty.
 type tail struct {
 	lines []string // the oldest first
 	part  string   // a line that has not ended
-	full  bool     // part has reached its maximum size, so the rest of the line is dropped
+	full  bool     // whether part has reached its maximum size; the rest of the line is dropped
 }
 
 // write adds a text, which need not end with a newline.
@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// last returns the last lines, no more than the parameter most says, without empty lines. An unfinished line counts.
+// last returns the last lines that are not empty, at most the given number. An unfinished line counts.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// undone returns a graph whose last step fails, so that its steps are undone: ship and pack at the second attempt, charge not at all.
+// undone returns a graph whose last step fails, so that its steps are undone. Undoing ship and pack succeeds in the second attempt,
+// and undoing charge never succeeds.
 func undone() *kahn.Graph {
 	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}

@@ -16,23 +16,23 @@ import (
 	"github.com/creack/pty"
 )
 
-// terminal is a pseudo-terminal with a screen behind it. The screen supports only the control sequences that a frame may contain. It has
-// its own table of character widths.
+// terminal is a pseudo-terminal with a simulated screen. The screen supports only the control sequences that a frame may contain. It has its own
+// table of character widths.
 type terminal struct {
 	t    *testing.T
-	tty  *os.File // what the program writes to
+	tty  *os.File // the program writes to it
 	done chan struct{}
 
 	width, height int
 	cells         [][]string // an empty string is the right half of a wide character
-	row, col      int        // of the next character; col may be width
-	hidden        bool       // the cursor
+	row, col      int        // of the next character; col may equal width
+	hidden        bool       // whether the cursor is hidden
 	noWrap        bool
 	colour        bool
 	snapshots     map[string]string
 }
 
-// newTerminal opens a terminal. A goroutine outside any synctest bubble reads what the program writes, until close.
+// newTerminal opens a terminal. Until close, a goroutine outside any synctest bubble reads what the program writes.
 func newTerminal(t *testing.T, width, height int) *terminal {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -58,7 +58,7 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 	return v
 }
 
-// onTerminal calls f in a bubble of synctest with a terminal, takes a snapshot of the terminal at each of the times, and closes it.
+// onTerminal calls f in a synctest bubble with a terminal, takes a snapshot of the terminal at each of the times, and closes it.
 func onTerminal(t *testing.T, width, height int, at []time.Duration, f func(*testing.T, *terminal)) *terminal {
 	t.Helper()
 	t.Setenv("CI", "")
@@ -79,7 +79,7 @@ func onTerminal(t *testing.T, width, height int, at []time.Duration, f func(*tes
 	return v
 }
 
-// readAll reads until the other side is closed. On Linux that is an error, which readAll drops.
+// readAll reads until the other side is closed. On Linux the read then returns an error, which readAll drops.
 func readAll(master *os.File) (string, error) {
 	var all strings.Builder
 	_, err := io.Copy(&all, master)
@@ -89,12 +89,12 @@ func readAll(master *os.File) (string, error) {
 	return all.String(), err
 }
 
-// snapshot saves the screen under a name, once everything written before has been shown.
+// snapshot saves the screen under a name, once all earlier output is on the screen.
 func (v *terminal) snapshot(name string) {
 	fmt.Fprintf(v.tty, "\x1b]%s\a", name)
 }
 
-// close closes the program's side and waits until everything is shown.
+// close closes the program's side and waits until all output is on the screen.
 func (v *terminal) close() {
 	_ = v.tty.Close() // may be the second Close
 	<-v.done
@@ -104,7 +104,7 @@ func (v *terminal) blank() []string {
 	return strings.Split(strings.Repeat(" ", v.width), "")
 }
 
-// String returns the text on the screen, without blanks at the right and below.
+// String returns the text on the screen, without trailing blanks and blank lines.
 func (v *terminal) String() string {
 	var b strings.Builder
 	for _, cells := range v.cells {
@@ -113,7 +113,7 @@ func (v *terminal) String() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// atRest returns an error if the program left the terminal in another state than before.
+// atRest returns an error if the program has changed the state of the terminal and not restored it.
 func (v *terminal) atRest() error {
 	if v.hidden || v.noWrap || v.colour || v.col != 0 {
 		return fmt.Errorf("cursor hidden %v, no wrap %v, coloured %v, column %d", v.hidden, v.noWrap, v.colour, v.col)

@@ -5,11 +5,11 @@ import (
 	"iter"
 )
 
-// Computed is a value that a function computes from signals and other computeds. The function is called when the computed is read for the
-// first time, and when it is read after a change of a value that the function has read. A computed without observers has no
-// subscriptions. The function must depend only on values that it reads with its Reader, and must not have side effects.
+// Computed is a value that a function computes from signals and other computeds. The function is called when the computed is read for the first
+// time, and when it is read after a change of a value that the function has read. A computed without observers has no subscriptions. The function
+// must depend only on values that it reads with its Reader, and must not have side effects.
 //
-// A panic of the function is the computed's error until a value that the function has read changes. The error matches [ErrCycle] if the
+// If the function panics, the panic is the computed's error until a value that the function has read changes. The error matches [ErrCycle] if the
 // computed depends on itself.
 type Computed[T any] struct {
 	node
@@ -17,7 +17,7 @@ type Computed[T any] struct {
 	equal func(a, b T) bool
 	value T
 	err   error
-	cell  cell[outcomeOf[T]] // the last outcome that Load has returned, for further calls before the next change
+	cell  cell[outcomeOf[T]] // the outcome of the last Load, which later calls of Load return until the scope changes
 }
 
 type outcomeOf[T any] struct {
@@ -26,12 +26,12 @@ type outcomeOf[T any] struct {
 	version uint64
 }
 
-// NewComputed returns a computed. Its dependents do not run if the function returns a value that is == to the previous one.
+// NewComputed returns a computed. If the function returns a value that is == to the previous one, the dependents of the computed do not run.
 func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
 }
 
-// NewComputedFunc returns a computed that compares values with equal instead of ==. equal is called as a part of f.
+// NewComputedFunc returns a computed that compares values with equal instead of ==. equal runs as a part of f.
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c
@@ -39,15 +39,15 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 	return c
 }
 
-// Load returns the value or the error. It is for code outside callbacks: if the scope has changed since the last Load, Load takes the lock.
-// In a callback of the scope Load would wait for itself, so it returns an error that matches [ErrTracker]. In a disposed scope it returns
-// the last value or error, or [ErrDisposed] if there is none, without calling the function.
+// Load returns the value or the error. It is for code outside callbacks. If the scope has changed since the last Load, Load takes the lock. In a
+// callback of the scope Load would wait for itself, so it returns an error that matches [ErrTracker]. In a disposed scope it returns the last
+// value or error, or [ErrDisposed] if there is none, without calling the function.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
 }
 
-// load is Load, and also returns the version of the outcome.
+// load is like Load, but also returns the version of the outcome.
 func (c *Computed[T]) load() (T, uint64, error) {
 	if x, stamp, now := c.cell.load(&c.scope.committed); stamp == now {
 		return x.value, x.version, x.err
@@ -57,7 +57,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // the errors of effects that run here: Load does not return them, since other calls caused the effects
+	var ignored error // the errors of effects that run during Load; other calls caused these effects, so Load does not return the errors
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}
@@ -75,8 +75,8 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	return c.value, c.version, c.err
 }
 
-// Get returns the value and makes it a dependency of the callback. If the computed has an error, Get panics with that error, and the
-// error becomes the callback's own unless the callback recovers; see Try.
+// Get returns the value and makes it a dependency of the callback. If the computed has an error, Get panics with this error. Unless the callback
+// recovers, the error becomes the callback's own error. See Try.
 func (c *Computed[T]) Get(r Reader) T {
 	c.read(r)
 	if c.err != nil {
@@ -85,7 +85,7 @@ func (c *Computed[T]) Get(r Reader) T {
 	return c.value
 }
 
-// Try is like Get, but returns the error.
+// Try is like Get, but returns the error instead of panicking.
 func (c *Computed[T]) Try(r Reader) (T, error) {
 	c.read(r)
 	return c.value, c.err
@@ -100,7 +100,7 @@ func (c *Computed[T]) read(r Reader) {
 	sc.track(&c.node)
 }
 
-// Peek is like Get, without making the value a dependency.
+// Peek is like Get, but does not make the value a dependency.
 func (c *Computed[T]) Peek(r Reader) T {
 	c.scope.prove(r)
 	c.pull()
@@ -110,7 +110,7 @@ func (c *Computed[T]) Peek(r Reader) T {
 	return c.value
 }
 
-// pull refreshes the computed, unless the scope is disposed of.
+// pull refreshes the computed, unless the scope was disposed of.
 func (c *Computed[T]) pull() {
 	if c.flags&flagRunning != 0 {
 		panic(&misuse{ErrCycle, "a computed depends on itself"})
@@ -145,12 +145,12 @@ func (c *Computed[T]) settled() {
 	c.flags |= flagValue | flagMade
 }
 
-// Wait is like [Value.Wait]. It also returns if the computed has an error, with that error.
+// Wait is like [Value.Wait]. If the computed has an error, Wait returns this error.
 func (c *Computed[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &c.node, c.load, predicate)
 }
 
-// Changes is like [Value.Changes]. It yields nothing while the computed has an error.
+// Changes is like [Value.Changes]. While the computed has an error, Changes yields no values.
 func (c *Computed[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &c.node, c.load)
 }

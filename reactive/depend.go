@@ -2,55 +2,55 @@ package reactive
 
 import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
-// node is the common part of signals, computeds and effects: a vertex of the graph of dependencies. A computed has links to its sources;
-// the sources have links back only while the computed is observed. So an unobserved computed has no subscription, and can be
-// garbage-collected.
+// node is the common part of signals, computeds and effects: a vertex of the dependency graph. A computed has links to its sources, the nodes
+// that it reads. The sources have links to the computed only while the computed is observed. So an unobserved computed has no subscription and
+// can be garbage-collected.
 //
-// The fields that a change touches in every node come first, so that they fit into one cache line.
+// The fields that a change accesses in every node come first, so that they fit into one cache line.
 type node struct {
 	scope   *Scope
 	flags   nodeFlags
 	mute    int32  // > 0 while reads are not tracked
 	version uint64 // when the value last changed, by the scope's clock
-	seen    uint64 // the number of the last evaluation that has read the node
+	seen    uint64 // the number of the last evaluation that read the node
 	subs    *link  // the nodes to notify, in the order of subscription
-	deps    *link  // the nodes that the last evaluation has read, in the order of first use
-	lastDep *link  // during an evaluation: the last node that it has read; the links after it are from the evaluation before
+	deps    *link  // the nodes that the last evaluation read, in the order of first use
+	lastDep *link  // during an evaluation: the last node that was read; the links after it come from the previous evaluation
 	eval    uint64 // the number of the node's last evaluation
 
-	// At most one of these two is set; signals and batches have neither.
+	// At most one of these two fields is set. Signals and batches have neither.
 	computed evaluator
 	effect   *Effect
 
-	valid   uint64 // the clock when an unobserved computed was last known to be up to date
+	valid   uint64 // the clock at the last time when an unobserved computed was known to be up to date
 	lastSub *link
 	watch   *watchHooks // for a signal; may be nil
 }
 
 // evaluator is a Computed of any type.
 type evaluator interface {
-	evaluate()      // calls the function and lets its panic pass
-	fail(err error) // makes the error the outcome
+	evaluate()      // calls the function, and does not recover from its panic
+	fail(err error) // makes err the outcome
 }
 
 type nodeFlags uint8
 
 const (
-	flagRunning   nodeFlags = 1 << iota // its callback is on the stack
+	flagRunning   nodeFlags = 1 << iota // the callback is on the stack
 	flagNotified                        // a source may have changed, and the node's dependents were notified
 	flagValue                           // a computed has an up-to-date value or error
 	flagHooked                          // the node is in Scope.hooks
 	flagTorn                            // the effect was disposed of
-	flagMade                            // a computed has had a value or an error
+	flagMade                            // the computed has had a value or an error
 	flagComputed                        // the node is a computed
 	flagRewritten                       // the signal was written more than once since the last commit
 )
 
-// link is one dependency. It is in the deps of its target, and while the target is observed also in the subs of its source. Links are
-// reused from one evaluation to the next.
+// link is one dependency. It is in the deps of its target. While the target is observed, it is also in the subs of its source. Links are reused
+// by the next evaluation.
 type link struct {
 	source, target   *node
-	version          uint64 // the source's version when the target read it
+	version          uint64 // the version of the source when the target read it
 	nextDep          *link
 	prevSub, nextSub *link
 	attached         bool
@@ -71,7 +71,7 @@ func (n *node) begin() (outer *node) {
 	return outer
 }
 
-// end undoes begin and drops the dependencies that were not read again.
+// end reverses begin, and drops the dependencies that the callback has not read in this evaluation.
 func (n *node) end(outer *node) {
 	n.scope.active = outer
 	n.flags &^= flagRunning
@@ -80,7 +80,7 @@ func (n *node) end(outer *node) {
 	}
 }
 
-// shorten drops the dependencies after the last one read.
+// shorten drops the dependencies that follow the last dependency read.
 func (n *node) shorten() {
 	rest := n.deps
 	if n.lastDep != nil {
@@ -93,7 +93,7 @@ func (n *node) shorten() {
 	}
 }
 
-// call calls f as a callback of n, untracked and with n's writer, and returns its panic as an error.
+// call calls f as a callback of n, with n's writer and without tracking, and returns a panic of f as an error.
 func (n *node) call(f func(Writer)) (err error) {
 	sc := n.scope
 	outer, running := sc.active, n.flags&flagRunning
@@ -140,7 +140,7 @@ func (sc *Scope) track(source *node) {
 	}
 }
 
-// attach subscribes a target to its source. If the source is a computed without observers, it also subscribes that computed to its sources,
+// attach subscribes a target to its source. If the source is a computed without observers, attach also subscribes this computed to its sources,
 // and so on.
 func (sc *Scope) attach(l *link) {
 	work := sc.work
@@ -165,7 +165,7 @@ func (sc *Scope) attach(l *link) {
 	sc.work = work
 }
 
-// detach undoes attach. It does nothing for a link that is not attached.
+// detach reverses attach. It does nothing for a link that is not attached.
 func (sc *Scope) detach(l *link) {
 	if !l.attached {
 		return
@@ -187,7 +187,7 @@ func (sc *Scope) detach(l *link) {
 		if source.subs == nil {
 			sc.hook(source)
 			if source.flags&(flagNotified|flagValue) == flagValue {
-				source.valid = sc.clock // the source is up to date now, and is not notified any more
+				source.valid = sc.clock // the source is up to date now, and gets no further notifications
 			}
 			source.flags &^= flagNotified
 			work = appendLink(work, source.deps)
@@ -209,7 +209,7 @@ func appendLink(list []*link, l *link) []*link {
 	return append(list, l)
 }
 
-// hook records that a node with OnWatch functions has gained its first subscriber or lost its last one.
+// hook records that a node with OnWatch functions has got its first subscriber or lost its last subscriber.
 func (sc *Scope) hook(n *node) {
 	if n.watch != nil && n.flags&flagHooked == 0 {
 		n.flags |= flagHooked
@@ -230,7 +230,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // a computed; it has subscribers, since a computed without any is not in subs
+			} else { // a computed that has subscribers, since otherwise it would not be in subs
 				work = appendLink(work, next)
 				next = t.subs
 			}
@@ -241,7 +241,7 @@ func (sc *Scope) notify(n *node) {
 				return
 			}
 			next = work[len(work)-1]
-			work[len(work)-1] = nil // so that the slice does not keep the link alive
+			work[len(work)-1] = nil // lets the garbage collector free the link
 			work = work[:len(work)-1]
 		}
 		l = next
@@ -256,14 +256,14 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// check is a computed that refresh is checking, with the dependency that is being refreshed.
+// check is a computed that refresh is checking, with the dependency that is currently being refreshed.
 type check struct {
 	n  *node
 	at *link
 }
 
-// refresh makes the outcome of a computed up to date: it refreshes the computed's dependencies in the order of use, and evaluates the
-// computed if one of them has changed. It recurses only through user code that reads a node for the first time.
+// refresh brings the outcome of a computed up to date. It refreshes the computed's dependencies in the order of use, and evaluates the computed
+// if one of them has changed. It recurses only through user code that reads a node for the first time.
 func (n *node) refresh() {
 	if n.fresh() {
 		return
@@ -285,9 +285,9 @@ func (n *node) refresh() {
 	}
 }
 
-// climb does the work of refresh, from dependency l of n on. It ends early if the function of a computed panics: then climb makes the
-// panic the error of that computed, and returns the computed. If the function calls runtime.Goexit, the computed has no value. One
-// deferred function is enough for all evaluations.
+// climb is the part of refresh that starts at dependency l of n. If the function of a computed panics, climb makes the panic the error of this
+// computed, and returns early with the computed. If the function calls runtime.Goexit, the computed has no value. climb has one deferred
+// function for all evaluations.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

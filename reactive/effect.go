@@ -11,29 +11,29 @@ import (
 type Effect struct {
 	node
 	f        func(Writer)
-	wake     chan struct{} // for an effect without a function: wakes the waiting goroutine, which reads the value itself
+	wake     chan struct{} // set for an effect without a function: wakes the waiting goroutine, which reads the value
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
 	flush    uint64      // the last flush in which the effect ran
-	reruns   int         // how often the effect ran in that flush
+	reruns   int         // the number of runs of the effect in that flush
 
-	parent     *Effect // the effect whose run made this one, or the scope's root
+	parent     *Effect // the effect in whose run this effect was created, or the scope's root
 	lastChild  *Effect
 	prev, next *Effect // children of the same parent
 }
 
-// NewEffect runs f at once, and again after every change of a value that the last run of f has read with its Writer: once for each batch,
-// with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, except that an effect runs
-// before the effects made in it.
+// NewEffect runs f at once, and again after every change of a value that the last run of f has read with its Writer. f runs once for each batch,
+// with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, but an effect runs before the effects
+// that were created in it.
 //
-// An effect that is made with another effect's Writer belongs to that effect, its owner. It is disposed of before its owner runs again,
-// and when its owner is disposed of; the effects of one owner are disposed of in the reverse order of making. Values that it reads are not
-// dependencies of its owner. An effect that is made in a cleanup is disposed of when the cleanup has returned. NewEffect returns
-// [ErrDisposed] in a disposed scope, and while the owner is being disposed of.
+// An effect that is created with another effect's Writer belongs to the other effect, its owner. The new effect is disposed of before its owner
+// runs again, and when its owner is disposed of. The effects of one owner are disposed of in reverse order of creation. Values that the new
+// effect reads are not dependencies of its owner. An effect that is created in a cleanup is disposed of when the cleanup has returned. NewEffect
+// returns [ErrDisposed] in a disposed scope, and while the owner is being disposed of.
 //
-// If the first run panics, NewEffect returns a nil effect and a [*PanicError], and nothing of the effect remains. Outside callbacks the
-// error also includes the errors of other effects that ran because of the first run. If a later run panics, the call that caused the run
-// returns the panic, and the effect stays; a panic in a cleanup disposes of the effect.
+// If the first run panics, NewEffect returns a nil effect and a [*PanicError], and the effect does not exist. If NewEffect is called outside
+// callbacks, the error also includes the errors of other effects that ran because of the first run. If a later run panics, the call that caused
+// the run returns the panic, and the effect remains. A panic in a cleanup disposes of the effect.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -47,7 +47,7 @@ func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	return sc.newEffect(nil, f)
 }
 
-// newEffect makes an effect that belongs to owner, which is nil outside effects.
+// newEffect creates an effect that belongs to owner. owner is nil if the effect is not created in another effect.
 func (sc *Scope) newEffect(owner *Effect, f func(Writer)) (*Effect, error) {
 	if sc.disposed.Load() || owner != nil && owner.flags&flagTorn != 0 {
 		return nil, ErrDisposed
@@ -83,8 +83,8 @@ func (e *Effect) adopt(sc *Scope, owner *Effect) {
 	e.parent.lastChild = e
 }
 
-// Dispose ends the effect: its cleanups are called, and f never runs again. It may be called from anywhere, any number of times. It does
-// not wait for callbacks: if a callback of the scope is running, the cleanups are called after it.
+// Dispose ends the effect: its cleanups are called, and f never runs again. Dispose may be called from anywhere, any number of times. It does not
+// wait for callbacks: if a callback of the scope is running, the cleanups are called after this callback.
 func (e *Effect) Dispose() {
 	if !e.doomed.Load() {
 		e.doom()
@@ -102,8 +102,8 @@ func (e *Effect) doom() {
 	sc.asked.Store(true)
 }
 
-// tearDown disposes of the effect and of the effects that it owns. If a cleanup ends the goroutine, the effect stays in its owner's list,
-// and the next call continues where this one stopped.
+// tearDown disposes of the effect and of the effects that it owns. If a cleanup calls Goexit, the effect stays in its owner's list, and the next
+// call continues where this call stopped.
 func (e *Effect) tearDown() {
 	if e.flags&flagTorn == 0 {
 		e.flags |= flagTorn
@@ -142,8 +142,8 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// clear disposes of the effects made in the last run, calls the cleanups, and disposes of the effects made in the cleanups. It reports
-// whether a cleanup failed.
+// clear disposes of the effects that were created in the last run, calls the cleanups, and disposes of the effects that were created in the
+// cleanups. It reports whether a cleanup failed.
 func (e *Effect) clear() (failed bool) {
 	e.dropChildren()
 	for left := len(e.cleanups) + maxRounds; len(e.cleanups) > 0; left-- {
@@ -166,8 +166,7 @@ func (e *Effect) clear() (failed bool) {
 	return failed
 }
 
-// cleanUp calls a cleanup and returns its panic as an error. If the cleanup ends the goroutine, the next holder of the lock disposes of the
-// effect.
+// cleanUp calls a cleanup and returns its panic as an error. If the cleanup calls Goexit, the next holder of the lock disposes of the effect.
 func (e *Effect) cleanUp(f func(Writer)) error {
 	returned := false
 	defer func() {
@@ -269,7 +268,7 @@ func (e *Effect) abort(v any, outer *node) (err error) {
 func (e *Effect) wakeUp() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // a wake-up is pending already
+	default: // a wake-up is already pending
 	}
 }
 
@@ -308,7 +307,7 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 	}
 	defer e.Dispose()
 	for {
-		// Read disposed before the value, so that the last value is seen together with the disposal.
+		// disposed is read before the value. So if disposed is true, the value no longer changes.
 		disposed := n.scope.disposed.Load()
 		if x, _, err = load(); err != nil || predicate(x) {
 			return x, err

@@ -10,10 +10,10 @@ import (
 // patience is how long a call in a callback waits for a lock that its own goroutine may hold.
 const patience = 100 * time.Millisecond
 
-// lock takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own
-// goroutine, so lock returns an error instead. Go does not tell which goroutine holds a lock. So lock returns the error if the caller's
-// stack shows a callback, of any scope, and the lock does not become free within patience: another goroutine would have released it by
-// then.
+// lock takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own goroutine, so
+// lock returns an error instead. Go does not report which goroutine holds a lock. So lock returns the error if the caller's stack shows a
+// callback of any scope, and the lock does not become free within patience. A lock that another goroutine holds usually becomes free in this
+// time.
 func (sc *Scope) lock() error {
 	if sc.mu.TryLock() {
 		return nil
@@ -32,8 +32,8 @@ func (sc *Scope) lock() error {
 		"Set for Store, and the Writer for the scope", ErrTracker)
 }
 
-// inCallback reports whether the goroutine is in a callback of a scope: on its stack, a function of this package has called a function of
-// another package, which has called this package.
+// inCallback reports whether the goroutine is in a callback of a scope. inCallback examines the stack: in a callback, this package has called a
+// function of another package, which has called this package.
 func inCallback() bool {
 	var (
 		pcs     [64]uintptr

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// TestCallsThatWaitForThemselves: in a callback of the scope, functions without a tracker return an error instead of hanging.
+// TestCallsThatWaitForThemselves: in a callback of the scope, functions that need no tracker return an error instead of blocking forever.
 func TestCallsThatWaitForThemselves(t *testing.T) {
 	for name, call := range map[string]func(*reactive.Scope, *reactive.Signal[int], *reactive.Computed[int]) error{
 		"Computed.Load": func(_ *reactive.Scope, _ *reactive.Signal[int], c *reactive.Computed[int]) error {

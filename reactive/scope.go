@@ -9,17 +9,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Scope is a group of signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be copied, and
-// one callback must not use signals of different Scopes.
+// Scope is a group of signals, computeds and effects that change together. The zero value is ready for use. A Scope must not be copied, and a
+// callback must not use signals of several Scopes.
 //
-// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof of the
-// lock: a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for code outside
-// callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an outdated computed take the
-// lock. In a callback of the scope these methods return an error that matches [ErrTracker], except that Changes yields nothing. Load of a
-// signal and Dispose never wait.
-//
+// A Scope has one lock, and holds it while one of its callbacks runs. A callback gets a tracker, a [Reader] or a [Writer], as proof of the lock:
+// a method that takes a tracker takes no lock, and always sees the newest values. Methods without a tracker are for code outside callbacks. Of
+// these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait, Changes, and Load of an outdated computed take the lock. In a callback
+// of the scope these methods return an error that matches [ErrTracker], except that Changes yields no values. Load of a signal and Dispose never
+// wait.
 // Callbacks run on the goroutine that caused the change, one at a time. A panic in a callback becomes an error. A callback may call
-// runtime.Goexit, which ends that goroutine and leaves the scope usable. Callbacks should be short, since other goroutines wait for them.
+// runtime.Goexit, which ends the goroutine and leaves the scope usable. Callbacks should be short, since other goroutines wait for them.
 type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are values of the clock
@@ -27,38 +26,38 @@ type Scope struct {
 	committed atomic.Uint64 // a copy of done, which Load reads without the lock
 
 	active  *node        // the innermost node whose callback runs
-	evals   uint64       // how many callbacks have begun
+	evals   uint64       // the number of callbacks that have begun
 	batch   node         // the tracker of batches
 	written []revertible // signals written more than once since the last commit
 
-	queue   []*Effect // effects that may have to run, from index head on
+	queue   []*Effect // effects that may have to run, starting at index head
 	head    int
 	running *Effect   // the queued effect whose function is running
 	round   int       // the queue's length when the current round began
 	rounds  int       // rounds since the queue was last empty
-	flushes uint64    // how often the queue became empty
+	flushes uint64    // the number of times that the queue became empty
 	leaving []*Effect // effects that are being disposed of
-	hooks   []*node   // nodes that gained their first subscriber or lost their last one
+	hooks   []*node   // nodes that got their first subscriber or lost their last subscriber
 	stack   []check   // see refresh
 	work    []*link   // see notify and attach
 	errs    []error   // the errors of callbacks since the lock was taken
 
 	root     Effect      // the parent of effects that have none
-	asked    atomic.Bool // the holder of the lock has work to do, see serve
+	asked    atomic.Bool // whether there is work for the holder of the lock, see serve
 	disposed atomic.Bool
 
-	askMu  sync.Mutex // guards the fields below; no other lock is taken under it
+	askMu  sync.Mutex // guards the fields below; no other lock is taken while it is held
 	doomed []*Effect  // effects to dispose of
 	late   []error    // errors that no call could return
-	lost   int        // how many more such errors were dropped
+	lost   int        // the number of further such errors, which were dropped
 
-	feed func() // set by a Source: publishes changes and notices the scope's disposal; may be nil
+	feed func() // set by a Source; publishes changes and handles the scope's disposal; may be nil
 }
 
 const (
-	maxRounds = 100     // how often an effect may run if effects keep causing each other to run
-	maxChain  = 1 << 20 // how many rounds may follow one another if effects keep making new effects
-	maxLate   = 16      // how many errors are kept for Err
+	maxRounds = 100     // the number of times that an effect may run if effects keep causing each other to run
+	maxChain  = 1 << 20 // the number of successive rounds if effects keep creating effects
+	maxLate   = 16      // the number of errors that are kept for Err
 )
 
 // Errors of this package.
@@ -69,8 +68,8 @@ var (
 	ErrEffectLoop = errors.New("effects do not come to rest")
 	// ErrDisposed is returned if the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
-	// ErrTracker is returned if a tracker was used where it is not valid: after its callback returned, with a signal of another scope, or
-	// to write in a computed. It is also returned if a callback calls a function that is meant only for code outside callbacks.
+	// ErrTracker is returned if a tracker was used where it is not valid: after its callback has returned, with a signal of another scope, or to
+	// write in a computed. It is also returned if a callback calls a function that is only for code outside callbacks.
 	ErrTracker = errors.New("tracker misused")
 )
 
@@ -83,23 +82,23 @@ type misuse struct {
 func (m *misuse) Error() string { return m.kind.Error() + ": " + m.text }
 func (m *misuse) Unwrap() error { return m.kind }
 
-// Owner is what an effect or a batch belongs to: outside callbacks a [*Scope], in a callback the callback's [Writer].
+// Owner owns an effect or a batch: outside callbacks a [*Scope], in a callback the callback's [Writer].
 type Owner interface {
 	place() (*Scope, *node)
 }
 
-// Reader is the tracker of a computed. With it the computed reads values. The computed depends on every value that it reads with Get, but
-// not on values that it reads with Peek. A tracker is valid until its callback returns.
+// Reader is the tracker with which a computed reads values. The computed depends on every value that it reads with Get, but not on values that it
+// reads with Peek. A tracker is valid until its callback returns.
 type Reader interface {
 	tracker() *node
 }
 
-// Writer is the tracker of an effect, a batch or a cleanup. With it the callback reads and writes values.
+// Writer is the tracker of an effect, a batch or a cleanup. The callback reads and writes values with it.
 type Writer interface {
 	Reader
 	Owner
-	// OnCleanup registers f to be called before the effect runs again, and when the effect is disposed of. Cleanups are called in reverse
-	// order; if a run panics, its cleanups are called at once. Only effects have cleanups: in a batch OnCleanup panics.
+	// OnCleanup registers f to be called before the effect runs again, and when the effect is disposed of. Cleanups are called in reverse order.
+	// If a run panics, its cleanups are called at once. Only effects have cleanups: in a batch OnCleanup panics.
 	OnCleanup(f func(Writer))
 }
 
@@ -122,7 +121,7 @@ func (t *writeTracker) OnCleanup(f func(Writer)) {
 	e.cleanups = append(e.cleanups, f)
 }
 
-// prove checks that the tracker's callback is running. A running callback holds the lock.
+// prove panics unless the tracker's callback is running. A running callback holds the lock.
 func (sc *Scope) prove(t Reader) {
 	switch t := t.(type) {
 	case *readTracker:
@@ -137,15 +136,15 @@ func (sc *Scope) prove(t Reader) {
 	sc.proveOuter(t)
 }
 
-// proveOuter does the check of prove for any tracker, including one of a callback that is not the innermost.
+// proveOuter is like prove, but also accepts the tracker of a running callback that is not the innermost.
 func (sc *Scope) proveOuter(t Reader) {
 	if n := t.tracker(); n.scope != sc || n.flags&flagRunning == 0 {
 		panic(&misuse{ErrTracker, "its callback has returned, or is of another scope"})
 	}
 }
 
-// proveWriting does the check of prove for a writer. It also panics if the innermost running callback is that of a computed: a computed
-// must not write, not even with the Writer of the effect or batch that is reading the computed.
+// proveWriting is like prove, but for writes. It also panics if the innermost running callback belongs to a computed: a computed must not write,
+// not even with the Writer of the effect or batch that is reading the computed.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return
@@ -156,12 +155,12 @@ func (sc *Scope) proveWriting(t Writer) {
 	}
 }
 
-// Batch calls f. After f has returned, the effects that depend on its writes run, once each. With the Writer of a callback, the batch is
-// part of that callback's batch: effects run when the outermost batch ends. On other goroutines Load sees none of the batch's writes until
-// f has returned, and then all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
+// Batch calls f. After f has returned, the effects that depend on its writes run, once each. With the Writer of a callback, the batch is part of
+// that callback's batch: effects run when the outermost batch ends. Until f has returned, Load on other goroutines sees none of the batch's
+// writes, and afterwards it sees all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
 //
-// The error joins the panic of f, if there was one, and the panics of the effects that ran; the writes of f stay. A nested Batch returns
-// nil and lets panics pass.
+// The error joins the panic of f, if there was one, and the panics of the effects that ran. The writes of f stay. A nested Batch returns nil, and
+// does not recover from panics.
 func Batch(in Owner, f func(Writer)) (err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -188,8 +187,8 @@ func Untracked[R Reader](r R, f func(R)) {
 	f(r)
 }
 
-// Dispose ends every effect, subscription, Wait and Changes of the scope and calls their cleanups. After that no callback runs, and signals
-// keep their last values. Dispose may be called from anywhere, any number of times. It does not wait for a running callback: if it is
+// Dispose ends every effect, subscription, Wait and Changes of the scope, and calls the cleanups of the effects. After that no callback runs, and
+// signals keep their last values. Dispose may be called from anywhere, any number of times. It does not wait for a running callback: if it is
 // called in a callback, it takes effect when the callback has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
@@ -198,7 +197,7 @@ func (sc *Scope) Dispose() {
 }
 
 // Err returns and removes the errors that no call has returned: errors of effects that ran because of a [Source], and of cleanups after a
-// Dispose. The scope keeps the first 16 errors, and counts further ones.
+// Dispose. The scope keeps the first 16 errors and counts the others.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -228,18 +227,18 @@ func (sc *Scope) leave(err *error) {
 	}
 }
 
-// quiet reports whether there is no work to do before the lock is released.
+// quiet reports whether the lock can be released without further work.
 func (sc *Scope) quiet() bool {
 	return len(sc.queue) == 0 && len(sc.hooks) == 0 && len(sc.errs) == 0 && !sc.asked.Load()
 }
 
-// unlock releases the lock and does the work that other goroutines have left meanwhile.
+// unlock releases the lock, and does the work that other goroutines requested while the lock was held.
 func (sc *Scope) unlock() {
 	sc.mu.Unlock()
 	sc.serve()
 }
 
-// serve does the work that was left for the holder of the lock. If another goroutine holds the lock, that goroutine does the work before
+// serve does the work that goroutines without the lock have requested. If another goroutine holds the lock, that goroutine does the work before
 // or after it releases the lock. So no goroutine waits for a callback, and a callback never waits for itself.
 func (sc *Scope) serve() {
 	for sc.asked.Load() && sc.mu.TryLock() {
@@ -276,8 +275,8 @@ func (sc *Scope) flush() {
 	}
 }
 
-// run does the work of flush until an effect panics or ends the goroutine: one deferred function serves all effects. After runtime.Goexit
-// in an effect the remaining effects still run.
+// run does the work of flush until an effect panics or calls Goexit. So one deferred function is enough for all effects. After runtime.Goexit in
+// an effect the remaining effects still run.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {
@@ -291,7 +290,7 @@ func (sc *Scope) run() (done bool) {
 		}()
 		switch e := sc.running; {
 		case e == nil:
-		case e.flags&flagRunning == 0: // a cleanup before the effect's next run ended the goroutine
+		case e.flags&flagRunning == 0: // a cleanup has called Goexit before the effect could run again
 			sc.running = nil
 			e.doom()
 		default:
@@ -346,7 +345,7 @@ func (sc *Scope) rest() {
 	sc.flushes++
 }
 
-// giveUp clears a queue that would never become empty.
+// giveUp clears the queue of effects if it would never become empty.
 func (sc *Scope) giveUp() {
 	for _, e := range sc.queue[sc.head:] {
 		e.flags &^= flagNotified
@@ -356,7 +355,7 @@ func (sc *Scope) giveUp() {
 	sc.rest()
 }
 
-// takeOrders disposes of doomed effects and lets the source publish its changes.
+// takeOrders disposes of effects whose Dispose was called, and lets the source publish its changes.
 func (sc *Scope) takeOrders() {
 	sc.asked.Store(false)
 	sc.askMu.Lock()
@@ -367,7 +366,7 @@ func (sc *Scope) takeOrders() {
 	if sc.disposed.Load() {
 		sc.root.dropChildren()
 	}
-	for len(sc.leaving) > 0 { // an effect leaves the list after its teardown, since a cleanup may end the goroutine
+	for len(sc.leaving) > 0 { // an effect leaves the list after its teardown, since a cleanup may call Goexit
 		sc.leaving[0].tearDown()
 		sc.leaving[0] = nil
 		sc.leaving = sc.leaving[1:]
@@ -393,7 +392,7 @@ func (sc *Scope) commit() {
 	sc.committed.Store(sc.clock)
 }
 
-// callHooks calls the OnWatch functions of signals that have gained their first subscriber or lost their last one.
+// callHooks calls the OnWatch functions of signals that have got their first subscriber or lost their last subscriber.
 func (sc *Scope) callHooks() {
 	for len(sc.hooks) > 0 {
 		n := sc.hooks[len(sc.hooks)-1]
@@ -420,7 +419,7 @@ func (sc *Scope) callHooks() {
 }
 
 // PanicError is the error of a callback that has panicked. Value is the panic value, and Stack is the stack of its goroutine, as
-// runtime/debug.Stack returns it. It unwraps to Value if that is an error.
+// runtime/debug.Stack returns it. If Value is an error, Unwrap returns it.
 type PanicError = foreign.PanicError
 
 // caught turns a panic value into an error. A panic that passes through several callbacks is wrapped once.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Value is an observable value that changes. The owner of a [Signal] sets it; a [Source] sets its own values.
+// Value is an observable value that changes. The owner of a [Signal] sets the signal; a [Source] sets its own values.
 //
 // Load is for code outside callbacks; Get and Peek are for callbacks, which have a tracker.
 type Value[T any] struct {
@@ -21,12 +21,12 @@ type Signal[T any] struct {
 	Value[T]
 }
 
-// NewSignal returns a signal with the value v. Writing a value that is == to the current one changes nothing.
+// NewSignal returns a signal with the value v. Writing a value that equals the current one by == changes nothing.
 func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
 	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
 }
 
-// NewSignalFunc returns a signal that compares values with equal instead of ==. equal is called as a callback of the scope.
+// NewSignalFunc returns a signal that compares values with equal instead of ==. equal runs as a callback of the scope.
 func NewSignalFunc[T any](sc *Scope, v T, equal func(a, b T) bool) *Signal[T] {
 	s := &Signal[T]{}
 	s.init(sc, v, equal)
@@ -38,8 +38,8 @@ func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
 	v.cell.slots[0].Store(&slot[T]{value: x})
 }
 
-// OnWatch registers two functions: watched is called after the signal has got its first subscriber, and unwatched after it has lost its
-// last one. Either may be nil. Call OnWatch before the signal is used.
+// OnWatch registers two functions: watched is called after the signal has got its first subscriber, and unwatched after it has lost its last
+// subscriber. Either may be nil. Call OnWatch before the signal is used.
 func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
 	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
 }
@@ -121,7 +121,7 @@ func (v *Value[T]) write(x T) bool {
 // revertible is a Value of any type.
 type revertible interface{ revert() }
 
-// revert undoes the writes since the last commit if the value equals the value before these writes. Otherwise the writes stay.
+// revert undoes the writes since the last commit if the value equals the value before them. Otherwise it keeps the writes.
 func (v *Value[T]) revert() {
 	v.flags &^= flagRewritten
 	if !v.same() {
@@ -130,20 +130,19 @@ func (v *Value[T]) revert() {
 	v.cell.revert()
 	v.version = v.before
 	sc := v.scope
-	sc.clock++ // callbacks that have read a value in between must run again
+	sc.clock++ // callbacks that have read an intermediate value must run again
 	sc.notify(&v.node)
 }
 
-// same reports whether the newest value equals the previous one. It returns false if the function equal panics.
+// same reports whether the newest value equals the previous one. If equal panics, same returns false.
 func (v *Value[T]) same() (same bool) {
-	defer func() { _ = recover() }() // drop the panic: write has called equal on the same values, and has returned it
+	defer func() { _ = recover() }() // drop the panic: when write called equal with the same values, the panic became the error of the writing callback
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
-// cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, and readers
-// never wait for the writer. A cell has two slots: readers see one, and the writer prepares the other one, which readers see when the clock
-// of commits reaches its stamp. If readers are still reading the slot that the writer needs, the writer leaves it to them and makes a new
-// one.
+// cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, and readers never
+// wait for the writer. A cell has two slots. Readers see one slot. The writer prepares the other slot, which readers see when the clock of
+// commits reaches its stamp. If readers still read the slot that the writer needs, the writer replaces this slot by a new one.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
@@ -151,7 +150,7 @@ type cell[T any] struct {
 
 type slot[T any] struct {
 	stamp   atomic.Uint64
-	readers atomic.Int32 // how many goroutines are in the part of load that reads value; each reads it only if the stamp has not changed
+	readers atomic.Int32 // the number of goroutines in the part of load that reads value; each of them reads value only if the stamp has not changed
 	value   T
 }
 
@@ -164,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// load returns the newest value whose stamp is not after the clock, with the stamp and the clock's reading. If there is none, because no
-// value was put or because the clock has advanced meanwhile, the stamp is noStamp, which is after any reading.
+// load returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. The stamp is noStamp, which
+// is after every time, if no value was put, or if the clock has advanced during load.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()
@@ -190,8 +189,8 @@ func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
-// put prepares the next value, with a stamp that the clock has not reached. New readers do not use this slot. If earlier readers still use
-// it, put makes a new one.
+// put prepares the next value, with a stamp that the clock has not reached. New readers do not use this slot. If earlier readers still use the
+// slot, put makes a new one.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -213,21 +212,21 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as the predicate holds for it. Wait may miss a value that is soon replaced, but not the current one. If
-// ctx ends first, Wait returns the last value seen and the cause of ctx. If the scope is disposed of, it returns the last value seen and
-// [ErrDisposed]. The predicate is called on the caller's goroutine, without the lock.
+// Wait returns the value as soon as predicate returns true for it. Wait may miss a value that is soon replaced, but not the current value. If ctx
+// ends first, Wait returns the last value it saw and the cause of ctx. If the scope is disposed of, Wait returns the last value it saw and
+// [ErrDisposed]. predicate is called on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
 
-// Changes yields the value, and then the newest value whenever it has changed, until ctx or the scope ends. A slow consumer may miss
-// intermediate values, but not the last one. It delays no other code.
+// Changes yields the value, and then the newest value whenever it has changed, until ctx ends or the scope is disposed of. A slow consumer may
+// miss intermediate values, but not the last one, and delays no other code.
 func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }
 
-// Subscribe calls f with the value, and again after every change. The Writer belongs to an effect that depends only on this value. The
-// owner and the error are as for [NewEffect].
+// Subscribe calls f with the value, and again after every change. The Writer belongs to an effect that depends only on this value. The parameter
+// `in` and the error have the same meaning as in [NewEffect].
 func (v *Value[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := v.Get(w)

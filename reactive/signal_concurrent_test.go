@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// TestSignalsFromManyGoroutines is the part of the list in TestSignals about concurrency.
+// TestSignalsFromManyGoroutines contains the tests of the conformance list (see TestSignals) that concern
+// concurrency.
 func TestSignalsFromManyGoroutines(t *testing.T) {
 	t.Run("64 many writers", func(t *testing.T) {
 		sc := new(reactive.Scope)
@@ -35,7 +36,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 					}
 				}
 			})
-			wg.Go(func() { // observers subscribe and leave
+			wg.Go(func() { // observers subscribe and unsubscribe
 				for range writes / 10 {
 					e, err := reactive.NewEffect(sc, func(w reactive.Writer) {
 						if sum.Get(w)%2 != 0 {
@@ -165,7 +166,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				close(written) // before the consumer asks for its second value
+				close(written) // before the consumer requests its second value
 			}()
 			for v := range c.Changes(t.Context()) {
 				got = append(got, v)
@@ -249,7 +250,7 @@ func TestSignalsFromManyGoroutines(t *testing.T) {
 	})
 }
 
-// TestScopeDispose: Dispose ends everything, wherever it is called.
+// TestScopeDispose: Dispose ends all effects, subscriptions and waits, both inside and outside callbacks.
 func TestScopeDispose(t *testing.T) {
 	sc := new(reactive.Scope)
 	s := reactive.NewSignal(sc, 0)
@@ -283,7 +284,7 @@ func TestScopeDispose(t *testing.T) {
 	require.Equal(t, []int{2}, slices.Collect(s.Changes(t.Context())))
 }
 
-// TestDeepChains: there is no recursion over the depth of an existing graph.
+// TestDeepChains: a change of a deep dependency graph that was already evaluated causes no recursion.
 func TestDeepChains(t *testing.T) {
 	const depth = 100_000
 	sc := new(reactive.Scope)
@@ -302,7 +303,7 @@ func TestDeepChains(t *testing.T) {
 	require.Equal(t, []int{depth, depth + 1}, p.seen)
 }
 
-// TestDisposeWaitsForNobody: Dispose returns at once on another goroutine while a callback runs.
+// TestDisposeWaitsForNobody: while a callback runs, Dispose on another goroutine returns at once.
 func TestDisposeWaitsForNobody(t *testing.T) {
 	sc := new(reactive.Scope)
 	s := reactive.NewSignal(sc, 0)

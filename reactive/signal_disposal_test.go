@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// TestEffectsMadeInCleanups: effects made in a cleanup do not outlive the effect of the cleanup, whatever the reason for the cleanup.
+// TestEffectsMadeInCleanups: an effect that is created in a cleanup is disposed of, whatever the reason for which the cleanup was called.
 func TestEffectsMadeInCleanups(t *testing.T) {
 	type maker = func(reactive.Writer)
 	again := func(t *testing.T, trigger *reactive.Signal[int], f func(w reactive.Writer, x int)) maker {
@@ -141,7 +141,7 @@ func TestEffectsMadeInCleanups(t *testing.T) {
 	}
 }
 
-// TestOwnerIsTheWritersEffect: an effect belongs to the effect whose Writer it was made with, even if it is made in another effect.
+// TestOwnerIsTheWritersEffect: an effect belongs to the effect with whose Writer it was created, even if it is created in another effect.
 func TestOwnerIsTheWritersEffect(t *testing.T) {
 	sc := new(reactive.Scope)
 	s, trigger := reactive.NewSignal(sc, 0), reactive.NewSignal(sc, 0)
@@ -164,8 +164,7 @@ func TestOwnerIsTheWritersEffect(t *testing.T) {
 	require.Equal(t, 2, runs)
 }
 
-// TestGoexitInCleanups: a disposal completes even if a cleanup ends its goroutine: every cleanup is called, none is called twice, and
-// goroutines in Wait are woken.
+// TestGoexitInCleanups: a disposal completes even if a cleanup calls Goexit. Every cleanup is called once, and goroutines in Wait are woken.
 func TestGoexitInCleanups(t *testing.T) {
 	for name, end := range map[string]func(sc *reactive.Scope, trigger *reactive.Signal[int], outer *reactive.Effect){
 		"disposed of":       func(_ *reactive.Scope, _ *reactive.Signal[int], outer *reactive.Effect) { outer.Dispose() },
@@ -218,7 +217,7 @@ func TestGoexitInCleanups(t *testing.T) {
 	}
 }
 
-// TestCleanupsWithoutEnd: a cleanup that keeps registering itself is given up, and its effect is disposed of.
+// TestCleanupsWithoutEnd: if a cleanup registers itself again and again, the scope gives up and disposes of the effect.
 func TestCleanupsWithoutEnd(t *testing.T) {
 	for _, dispose := range []bool{false, true} {
 		withTimeout(t, func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// TestEffects continues the list of TestSignals.
+// TestEffects contains the tests of the conformance list (see TestSignals) that concern effects.
 func TestEffects(t *testing.T) {
 	t.Run("30 self-cycle", func(t *testing.T) {
 		sc := new(reactive.Scope)
@@ -158,7 +158,8 @@ func TestEffects(t *testing.T) {
 		sc := new(reactive.Scope)
 		s := reactive.NewSignal(sc, 1)
 		_, err := reactive.NewEffect(sc, func(w reactive.Writer) {
-			// The compiler refuses s.Set(r, 2), see the planted bugs. At run time the scope refuses a writer from around the computed.
+			// The compiler refuses s.Set(r, 2), which signals_test.go in internal/mutants checks. At run time the scope refuses the writer of the
+			// effect around the computed.
 			reactive.NewComputed(sc, func(r reactive.Reader) int { s.Set(w, 2); return 0 }).Get(w)
 		})
 		require.ErrorIs(t, err, reactive.ErrTracker)
@@ -474,7 +475,7 @@ func TestEffects(t *testing.T) {
 			for i := range 3 {
 				effect(t, w, func(w reactive.Writer) {
 					order = append(order, fmt.Sprint("run ", v, i))
-					s.Get(w) // the child is notified before its parent, which runs first nevertheless
+					s.Get(w) // the child is notified before its parent, but the parent runs first
 					note(w, fmt.Sprint("child ", i))
 					effect(t, w, func(w reactive.Writer) { note(w, fmt.Sprint("grandchild ", i)) })
 				})

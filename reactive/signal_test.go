@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// probe counts the evaluations of a computed or the runs of an effect, and records the values that an effect saw.
+// probe counts the evaluations of a computed or the runs of an effect, and records the values that the effect saw.
 type probe[T any] struct {
 	n    int
 	seen []T
@@ -38,7 +38,7 @@ type source[T any] interface {
 	Get(reactive.Reader) T
 }
 
-// observe makes an effect that records every value of s.
+// observe creates an effect that records every value of s.
 func observe[T any](t testing.TB, in reactive.Owner, s source[T]) (*reactive.Effect, *probe[T]) {
 	t.Helper()
 	p := &probe[T]{}
@@ -69,7 +69,7 @@ func effect(t testing.TB, in reactive.Owner, f func(reactive.Writer)) *reactive.
 	return e
 }
 
-// TestSignals is the conformance list of signals, computeds, effects and batches. The names begin with the number in the list.
+// TestSignals is the conformance list of signals, computeds, effects and batches. The name of each subtest begins with its number in the list.
 func TestSignals(t *testing.T) {
 	t.Run("1 Set then Load", func(t *testing.T) {
 		s := reactive.NewSignal(new(reactive.Scope), 1)
@@ -175,7 +175,7 @@ func TestSignals(t *testing.T) {
 				inner++
 				other.Get(in)
 				if inner == 1 {
-					other.Get(w) // the tracker of the effect around it makes no difference
+					other.Get(w) // a read with the tracker of the enclosing effect
 				}
 			})
 			require.NoError(t, err)
@@ -206,7 +206,7 @@ func TestSignals(t *testing.T) {
 		c, p := computed(sc, func(r reactive.Reader) int { return s.Get(r) })
 		load(t, c)
 		load(t, c)
-		require.NoError(t, other.Store(2)) // c does not depend on it, but the scope has changed
+		require.NoError(t, other.Store(2)) // the scope changes, although c does not depend on other
 		load(t, c)
 		load(t, c)
 		require.Equal(t, 1, p.n)
@@ -370,7 +370,7 @@ func TestSignals(t *testing.T) {
 		sc := new(reactive.Scope)
 		index, list := reactive.NewSignal(sc, 2), reactive.NewSignalFunc(sc, []int{1, 2, 3}, nil2)
 		inRange, _ := computed(sc, func(r reactive.Reader) bool { return index.Get(r) < len(list.Get(r)) })
-		item, _ := computed(sc, func(r reactive.Reader) int { return list.Get(r)[index.Get(r)] }) // panics out of range
+		item, _ := computed(sc, func(r reactive.Reader) int { return list.Get(r)[index.Get(r)] }) // panics: the index is out of range
 		c, _ := computed(sc, func(r reactive.Reader) int {
 			if inRange.Get(r) {
 				return item.Get(r)
@@ -496,10 +496,10 @@ func TestSignals(t *testing.T) {
 	})
 }
 
-// nil2 is an equality that never holds.
+// nil2 is an equality function that always returns false.
 func nil2(a, b []int) bool { return false }
 
-// collected fails the test unless the value that f points to is garbage.
+// collected fails the test unless the value that f points to is garbage-collected.
 func collected[T any](t *testing.T, f func() weak.Pointer[T]) {
 	t.Helper()
 	p := f()
@@ -514,7 +514,7 @@ func collected[T any](t *testing.T, f func() weak.Pointer[T]) {
 
 var errTest = errors.New("test")
 
-// withTimeout fails the test instead of letting it hang if a lock is not released.
+// withTimeout fails the test if f does not return, for example because a lock is not released.
 func withTimeout(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})

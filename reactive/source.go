@@ -1,11 +1,11 @@
 package reactive
 
-// Source is a [Scope] with values that come from a machine. The machine has its own lock, changes its state under that lock, and must not
-// wait for callbacks. The values are of type [Value]: any code can read and observe them, but only the machine sets them.
+// Source is a [Scope] with values of a machine. The machine has its own lock, changes its state under this lock, and must not wait for callbacks.
+// The values are of type [Value]: any code can read and observe them, but only the machine sets them.
 //
-// The machine calls Announce, under its lock, after its state has changed, and Deliver after it has released the lock. The holder of the
-// scope's lock then calls publish, which takes the machine's lock and sets all values that have changed. So the scope's lock is taken
-// before the machine's. Callbacks may call the machine, and callers of the machine never wait for a callback.
+// The machine calls Announce, under its lock, after its state has changed, and Deliver after it has released the lock. The holder of the scope's
+// lock then calls publish, which takes the machine's lock and sets all values that have changed. So the scope's lock is taken before the
+// machine's lock. Callbacks may call the machine, and callers of the machine never wait for a callback.
 type Source struct {
 	scope   Scope
 	changed []*node // values that publish has set; guarded by the scope's lock
@@ -15,9 +15,9 @@ type Source struct {
 // lock held, after an announcement and after the scope's disposal.
 func (s *Source) Init(publish func(*Publication)) {
 	s.scope.feed = func() {
-		s.scope.commit() // commit the callbacks' writes before publish takes a lock: an equality may be user code
+		s.scope.commit() // commit the writes of callbacks before publish takes a lock, since equality functions may be user code
 		publish((*Publication)(s))
-		// The values are committed. Notify dependents without the machine's lock, since there may be many.
+		// The values are committed now. Dependents are notified without the machine's lock, since there may be many.
 		for _, n := range s.changed {
 			s.scope.notify(n)
 		}
@@ -32,25 +32,25 @@ func (s *Source) Scope() *Scope { return &s.scope }
 // Announce records that there are changes to publish. It takes no lock and calls no user code.
 func (s *Source) Announce() { s.scope.asked.Store(true) }
 
-// Deliver publishes the announced changes and lets effects run. If a callback of the scope is running, or another goroutine holds the
-// scope's lock, Deliver returns at once, and the holder of the lock publishes instead. The caller must not hold the machine's lock.
+// Deliver publishes the announced changes and runs effects. If a callback of the scope is running, or another goroutine holds the scope's lock,
+// Deliver returns at once, and the holder of the lock publishes instead. The caller must not hold the machine's lock.
 func (s *Source) Deliver() { s.scope.serve() }
 
 // DeliverAll is like Deliver, but waits for the scope's lock. When it returns, all changes announced before the call have been published.
 func (s *Source) DeliverAll() {
 	s.scope.mu.Lock()
 	s.scope.answer()
-	s.scope.serve() // a Deliver that found the lock taken relies on the holder
+	s.scope.serve() // another Deliver may have found the lock taken, and relies on its holder to publish
 }
 
 // Publication is the tracker with which publish sets the values of its [Source].
 type Publication Source
 
-// Disposed reports whether the scope was disposed of. Then publish need not publish any more.
+// Disposed reports whether the scope was disposed of. publish may then do nothing.
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
-// Commit makes the values that were set visible to Load. publish calls it after its last Publish, while it holds the machine's lock. So a
-// value that is made under that lock shows either the same state of the machine as the published values or the next one.
+// Commit makes the values that were set visible to Load. publish calls Commit after its last Publish, while it holds the machine's lock. So a
+// value that is created under this lock shows the same state of the machine as the published values, or the next state.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.
@@ -60,7 +60,7 @@ func NewValue[T comparable](s *Source, x T) *Value[T] {
 	return v
 }
 
-// Publish sets a value of the publication's source. It ignores a nil value, which has not been made yet.
+// Publish sets a value of the publication's source. It ignores a nil value, which was not created yet.
 func Publish[T any](p *Publication, v *Value[T], x T) {
 	if v != nil && v.write(x) {
 		p.changed = append(p.changed, &v.node)

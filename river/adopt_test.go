@@ -13,9 +13,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestAdopt: the job of a run at rest moves into the queue of the run's new plan, at once if a Client adopts the run, and soon if a program
-// without River does. The job of a run that has not begun keeps its time. If a program without River adopts such a run, its job moves when
-// it is due.
+// TestAdopt: if a waiting run gets another plan, its job moves to the queue of that plan: at once if a Client adopts the run, and soon if a
+// program without River does. If the run has not begun, its job keeps its scheduled time. If a program without River adopts such a run, the job
+// moves when the run is due.
 func TestAdopt(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -76,7 +76,7 @@ func TestAdopt(t *testing.T) {
 	for _, text := range []string{
 		"UPDATE " + pgx.Identifier{x.store.Schema(), "runs"}.Sanitize() + " SET wake = now() WHERE id = 'not begun either'",
 		"UPDATE " + pgx.Identifier{x.schema, "river_job"}.Sanitize() + " SET state = 'available', scheduled_at = now() WHERE args->>'run' = 'not begun either'",
-	} { // as if it were tomorrow
+	} { // make the run due now
 		_, err := x.pool.Exec(t.Context(), text)
 		require.NoError(t, err)
 	}

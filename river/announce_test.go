@@ -16,7 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The queues of a process count as live from its start to its stop. The queues of versions that no process has do not.
+// A queue counts as live from the Start to the Stop of a Performer that has the queue's plan. The queue of a plan that no process has does not count
+// as live.
 func TestUnclaimable(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -52,7 +53,7 @@ func TestUnclaimable(t *testing.T) {
 	require.Len(t, unclaimable(), 2)
 }
 
-// Start refuses what cannot be started.
+// Start returns an error if the client or the Performer cannot be started.
 func TestStartRefuses(t *testing.T) {
 	t.Parallel()
 	p := new(riverkahn.Performer)

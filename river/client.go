@@ -15,9 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Client creates and wakes runs, which processes with a [Performer] perform. The store and River must be in the same database. A client
-// of River that works no jobs is enough; a client with Workers needs the workers of [Performer.Register], or
-// [river.Config].SkipUnknownJobCheck.
+// Client creates and wakes runs, which processes with a [Performer] perform. The store and River must be in the same database. The River client may
+// be one without Workers. If it has Workers, it needs the workers of [Performer.Register], or [river.Config].SkipUnknownJobCheck.
 type Client struct {
 	Store *postgres.Store
 	River *river.Client[pgx.Tx]
@@ -31,7 +30,7 @@ type CreateOptions struct {
 	Priority int
 }
 
-// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the run, its policy and the errors; a run that exists already gets no
+// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the use of n and for the errors. A run that exists already gets no
 // new job. The job is scheduled for n.NotBefore.
 func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
@@ -76,10 +75,9 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 	return stored, created, nil
 }
 
-// Adopt makes a run continue with another version of its graph, and moves its job into the queue of that version, since perhaps no process
-// serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies
-// before it has moved the job, or a program without River adopts the run, the process that looks for runs without a job moves the job
-// once the run is due.
+// Adopt makes a run continue with another version of its graph. It also moves the run's job into the queue of that version, since perhaps no process
+// serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the process dies before it has
+// moved the job, or if a program without River adopts the run, the process that looks for runs without a job moves the job once the run is due.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {
@@ -106,9 +104,8 @@ func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	return c.enqueue(ctx, tx, r, at)
 }
 
-// Wake makes a run at rest continue: it inserts the job of the run, or makes a scheduled job of the run begin at once. It does nothing
-// for a run in flight, or for a run that has ended and has no waiting redrive. The error matches [store.ErrUnknownRun] if the run is not
-// stored.
+// Wake makes a waiting run continue: it inserts the job of the run, or makes a scheduled job of the run begin at once. It does nothing for a
+// running run, or for a run that has ended and has no waiting redrive. The error matches [store.ErrUnknownRun] if the run is not stored.
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }

@@ -34,8 +34,8 @@ func (l *ledger) read() []string {
 	return slices.Clone(l.lines)
 }
 
-// TestCompensation: a run that fails undoes its steps. If the process is stopped meanwhile, another process continues, and repeats the
-// interrupted compensation under the same key. The effect of a remote step is undone in the process that performs the run.
+// TestCompensation: a run that fails undoes its steps. If the process is stopped during the compensations, another process continues, and
+// repeats the interrupted compensation under the same key. The effect of a remote step is undone in the process that performs the run.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -91,7 +91,8 @@ func TestCompensation(t *testing.T) {
 	}
 }
 
-// TestRepairCompensation: an SQL function repeats a failed compensation, or declares that it was done by hand, and a job carries that out.
+// TestRepairCompensation: an SQL function requests that a failed compensation is repeated, or declares that it was done by hand. A job carries
+// out the request.
 func TestRepairCompensation(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

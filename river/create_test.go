@@ -49,7 +49,7 @@ func TestCreate(t *testing.T) {
 	require.Equal(t, 3, jobs[0].Priority)
 	require.WithinDuration(t, n.NotBefore, jobs[0].ScheduledAt, time.Millisecond)
 
-	require.NoError(t, c.Wake(t.Context(), "order-17")) // its job begins at once, in place of the scheduled one, and finds that the run is not due
+	require.NoError(t, c.Wake(t.Context(), "order-17")) // the run's scheduled job begins at once, and finds that the run is not due
 	jobs = x.jobs(t, "order-17")
 	require.Len(t, jobs, 1)
 	require.Equal(t, rivertype.JobStateAvailable, jobs[0].State)
@@ -62,7 +62,7 @@ func TestCreate(t *testing.T) {
 	require.ErrorIs(t, err, machine.ErrBadValue)
 }
 
-// TestCreatePriorities: a job of River has the priority of its run if River knows that priority; other priorities are refused by name.
+// TestCreatePriorities: a job of River gets the priority of its run if River has this priority. Create refuses other priorities.
 func TestCreatePriorities(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -135,10 +135,10 @@ func TestVersions(t *testing.T) {
 	x.reaches(t, "former", kahn.RunCompleted)
 }
 
-// TestQueueOf: whatever the name of a workflow, River accepts the name of its queue.
+// TestQueueOf: River accepts the queue's name for any name of a workflow.
 func TestQueueOf(t *testing.T) {
 	t.Parallel()
-	valid := regexp.MustCompile(`^(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*$`) // of River's client.go
+	valid := regexp.MustCompile(`^(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*$`) // the pattern in River's client.go
 	seen := map[string]string{}
 	for _, name := range []string{"", "order", "Order", "order ", "ö", "___", "a_", strings.Repeat("long name ", 50), "a\x00b", "K", "x--y"} {
 		for _, plan := range []string{"", "0123"} {
@@ -152,7 +152,7 @@ func TestQueueOf(t *testing.T) {
 	require.Contains(t, riverkahn.QueueOf("Order 66", ""), "kahn_order_66_")
 }
 
-// TestRegister: Register returns an error that says what a Performer lacks.
+// TestRegister: Register returns an error that names what the Performer lacks.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

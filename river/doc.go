@@ -12,7 +12,7 @@
 //	…
 //	defer p.Stop(ctx, client)
 //
-// Any process can create runs, with a client of River that need not work jobs:
+// Any process can create runs, even with a client of River that works no jobs:
 //
 //	c := riverkahn.Client{Store: s, River: client}
 //	n, err := kahn.Prepare(graph, kahn.RunID("order-17"), kahn.Inputs(inputs))
@@ -32,10 +32,10 @@
 //
 // # The job of a run
 //
-// A run has at most one job that has not ended. The job names the run, and is in the queue of the run's plan, see [QueueOf]. A process
-// works the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until the run ends or
-// rests. A run rests if it waits for a signal, or backs off or pauses for more than 5 s. Its job is completed then. If the run is to
-// continue at some time without a signal, a job is scheduled for that time. River begins scheduled jobs up to 5 s late.
+// A run has at most one job that has not ended. The job names the run, and is in the queue of the run's plan, see [QueueOf]. A process works the
+// queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until the run ends, waits for a signal,
+// or backs off or pauses for more than 5 s. Then the job is completed. If the run is to continue at some time without a signal, a job is
+// scheduled for that time. River begins scheduled jobs up to 5 s late.
 //
 // # Faults
 //
@@ -44,12 +44,14 @@
 // fails. River's retry policy applies then. After 25 failures River discards the job; then the process that looks for runs without a job
 // inserts another one.
 //
-// A process that dies, or hangs, leaves a job in the state running. Every few seconds one process looks for such jobs whose runs no process
-// holds any more. It discards each of these jobs, and inserts another, with which the run continues. The lease of the run, 30 s unless
-// [kahn.Lease] says otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any more.
+// A process that dies, or hangs, leaves a job in the state running. Every few seconds one process looks for such jobs, and checks that no
+// process holds their runs any more. It discards each of these jobs, and inserts another, with which the run continues. The lease of the run, 30
+// s unless [kahn.Lease] says otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any
+// more.
 //
-// Every minute this process also looks for nodes whose [Remote] waits for a job that is gone, and for due runs without a job in the queue
-// of their plan. Such a job was cancelled or deleted, or the run became due without a [Client], for example by [postgres.Store.Post].
+// Every minute one process also looks for nodes that wait for a job of a [Remote] that no longer exists, and for due runs without a job in the queue
+// of their plan. A run has no job if its job was cancelled or deleted, or if the run became due without a [Client], for example by
+// [postgres.Store.Post].
 //
 // River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that a
 // program starts must be configured by [Server.Register] or [Performer.Register], if need be with a Performer without Workflows.

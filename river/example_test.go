@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// One process performs the runs of a workflow, and creates one.
+// One process creates a run of a workflow, and performs it.
 func ExamplePerformer() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))

@@ -16,14 +16,14 @@ import (
 // withFunctions creates the SQL functions.
 func (x *tables) withFunctions(t *testing.T) (schema string) {
 	t.Helper()
-	for range 2 { // the second time replaces them
+	for range 2 { // the second execution replaces the functions
 		_, err := x.pool.Exec(t.Context(), riverkahn.Functions(x.store.Schema(), x.schema), pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)
 	}
 	return pgx.Identifier{x.store.Schema()}.Sanitize()
 }
 
-// TestFunctionQueue: SQL and Go have the same names for queues.
+// TestFunctionQueue: SQL and Go compute the same names of queues.
 func TestFunctionQueue(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -37,7 +37,7 @@ func TestFunctionQueue(t *testing.T) {
 	}
 }
 
-// TestFunctionWake: if another program wakes a run, the run has the same job that this package would insert, and begins at once.
+// TestFunctionWake: if another program wakes a run by SQL, the run gets the same job as from Client.Wake, and begins at once.
 func TestFunctionWake(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -49,7 +49,7 @@ func TestFunctionWake(t *testing.T) {
 	c := x.client(t)
 	n, err := kahn.Prepare(order(), kahn.RunID(`"order" of <ö>`))
 	require.NoError(t, err)
-	_, _, err = x.store.Create(t.Context(), n) // without a job
+	_, _, err = x.store.Create(t.Context(), n) // creates the run without a job
 	require.NoError(t, err)
 	require.NoError(t, wake(n.ID))
 	jobs := x.jobs(t, n.ID)
@@ -78,8 +78,8 @@ func TestFunctionWake(t *testing.T) {
 	require.ErrorContains(t, wake("no such run"), "unknown run no such run")
 }
 
-// TestFunctionPost: a request from another program wakes a run at rest, once, in the transaction that posts the request. For a run that has
-// not begun, a signal leaves the job at its time, and a cancel lets it begin.
+// TestFunctionPost: a request that another program posts by SQL wakes a waiting run, once, in the same transaction. If the run has not begun,
+// its job keeps its scheduled time after a signal, and begins at once after a cancel.
 func TestFunctionPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

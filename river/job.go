@@ -50,8 +50,8 @@ func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
 
-// queueName returns the name of a queue: prefix, at most `most` readable characters of name, and a hash of hashed. The hash identifies
-// the queue.
+// queueName returns the name of a queue: prefix, at most `most` readable characters of name, and the hash of the text `hashed`, which identifies the
+// queue.
 func queueName(prefix string, most int, name, hashed string) string {
 	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
 	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")
@@ -77,10 +77,9 @@ func priorityOf(labels map[string]string) int {
 
 const maxPriority = 4
 
-// enqueue makes sure that a run has a job with which it continues at the given time, or at once if that time has passed. It replaces a
-// job of the run that is scheduled for another time, or that waits in the queue of another plan. A running job stays: when its process
-// gives the job back, see giveBack, that process sees that the run has more to do. The transaction that gives the job back waits for the
-// end of tx, since the insertion in tx has locked the job.
+// enqueue makes sure that a run has a job with which it continues at the given time, or at once if that time has passed. It replaces a job of the run
+// that is scheduled for another time, or that waits in the queue of another plan. A running job stays: giveBack completes it later, and inserts the
+// next job if the run has more to do. giveBack waits for the end of tx, because the insertion in tx has locked the running job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

@@ -34,7 +34,8 @@ type runWorker struct {
 // Timeout returns -1, which means none: the run has its own timeouts. River's rescuer leaves jobs without a timeout alone.
 func (*runWorker) Timeout(*river.Job[RunArgs]) time.Duration { return -1 }
 
-// Work performs a run until it ends, rests or is left, and gives its job back. The job succeeds even if the run fails.
+// Work performs a run until the run ends, is left, or has to wait for long. Then it gives the run's job back. The job succeeds even if the run
+// fails.
 func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 	switch err := w.perform(ctx, job); {
 	case err == nil, errors.Is(err, kahn.ErrFinished), errors.Is(err, kahn.ErrNotDue):
@@ -53,12 +54,12 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 }
 
 // perform performs a run in this process. It returns an error if the run cannot begin, and kahn.ErrStore if the store fails. It returns
-// kahn.ErrUndecoded if the run is due again because of a request that cannot be read: River reports the error, and tries again after a
+// kahn.ErrUndecoded if the run is due again because of a request that cannot be read. River then reports the error, and tries again after a
 // pause, or when another request is posted.
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {
-		return kahn.ErrGraphChanged // the program has moved the job into another queue
+		return kahn.ErrGraphChanged // Adopt has moved the job into another queue
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
@@ -87,8 +88,8 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	return nil
 }
 
-// rests waits, for about half a schedulerInterval, until the run has ended, or has nothing to do for longer than River needs to begin a
-// due job. It returns false if the time passes first.
+// rests waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. It waits for about half a
+// schedulerInterval at most. It returns false if the time passes first.
 func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
 	calls := work.calls.Load()
 	round, cancel := context.WithTimeout(ctx, schedulerInterval/2)
@@ -105,7 +106,7 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // a node backs off or a loop pauses, for longer than the interval
 }
 
-// workMeter counts the calls of a run's steps: those that are running, and all so far.
+// workMeter counts the calls of a run's steps: the running calls, and all calls so far.
 type workMeter struct{ atWork, calls atomic.Int64 }
 
 func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {

@@ -23,7 +23,8 @@ func gated(timeout time.Duration) *kahn.Graph {
 		kahn.Node{ID: "ship", After: []string{"approve"}})
 }
 
-// TestRest: a waiting run gives its job back. It gets another job only if it continues by itself, for the time at which it does.
+// TestRest: when a run begins a long wait, its job is completed. If the wait ends without a signal, the run gets another job, scheduled for the end
+// of the wait.
 func TestRest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -39,14 +40,14 @@ func TestRest(t *testing.T) {
 	require.WithinDuration(t, stored.WakeAt, x.jobs(t, "later")[1].ScheduledAt, time.Millisecond)
 	require.WithinDuration(t, time.Now().Add(time.Hour), stored.WakeAt, time.Minute)
 
-	require.NoError(t, c.Wake(t.Context(), "never")) // the run finds nothing to do, and rests again
+	require.NoError(t, c.Wake(t.Context(), "never")) // the run finds nothing to do, and waits again
 	x.states(t, "never", rivertype.JobStateCompleted, rivertype.JobStateCompleted)
 	require.NoError(t, c.Wake(t.Context(), "later"))
 	x.states(t, "later", rivertype.JobStateCompleted, rivertype.JobStateCompleted, rivertype.JobStateScheduled)
 	require.ErrorIs(t, c.Wake(t.Context(), "no such run"), store.ErrUnknownRun)
 }
 
-// TestShortRest: a run stays in its process during a wait that is shorter than River needs to notice a due job.
+// TestShortRest: a run keeps its job during a short wait, since River would begin a scheduled job only after the end of the wait.
 func TestShortRest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -59,7 +60,7 @@ func TestShortRest(t *testing.T) {
 	x.states(t, "short", rivertype.JobStateCompleted)
 }
 
-// TestBackoff: a run does not keep its job during a long backoff.
+// TestBackoff: a run completes its job before a long backoff.
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -86,8 +87,8 @@ func TestFailure(t *testing.T) {
 	require.Empty(t, x.jobs(t, "failing")[0].Errors)
 }
 
-// TestUnreadRequest: if a run has a request that cannot be read, its job fails, so that River reports the error and tries again after its
-// pauses. Another request does not wait for these pauses.
+// TestUnreadRequest: if a request cannot be read, the job of its run fails, so that River reports the error and retries the job after a pause.
+// If another request arrives, the run does not wait for this pause.
 func TestUnreadRequest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -105,7 +106,7 @@ func TestUnreadRequest(t *testing.T) {
 	x.reaches(t, "asks", kahn.RunCompleted)
 }
 
-// TestJobTimeout: neither River's job timeout nor its rescuer interrupts a run that takes longer.
+// TestJobTimeout: neither River's job timeout nor River's rescuer interrupts a run that takes longer than this timeout.
 func TestJobTimeout(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -146,7 +147,7 @@ func TestLeased(t *testing.T) {
 	x.states(t, "held", rivertype.JobStateCompleted)
 }
 
-// slow is a step that reports its beginning, and returns when the test lets it, or when it is asked to stop.
+// slow is a step that reports its beginning, and returns when the test releases it, or when its context ends.
 type slow struct {
 	began chan string
 	end   chan struct{}

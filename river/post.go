@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Post stores a request for a run, see [store.Inbox], and in the same transaction makes the run continue if it is at rest. The request is
-// a signal that kahn.PrepareSignal makes, a cancel, or, for a run that has ended, a redrive that kahn.PrepareRedrive makes. Posting the
-// same request again under its id changes nothing.
+// Post stores a request for a run, see [store.Inbox]. In the same transaction it inserts the job with which a waiting run continues. The request is a
+// signal from kahn.PrepareSignal or a cancel; for a run that has ended, it is a redrive from kahn.PrepareRedrive. If the same request was posted
+// before, Post changes nothing.
 func (c Client) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		posted, err = c.PostTx(ctx, tx, run, q)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// signal returns the request that answers the gate of gated.
+// signal returns a request that answers the gate of the graph gated.
 func signal(t *testing.T, id, value string) store.Request {
 	t.Helper()
 	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: value, ID: id})
@@ -22,7 +22,7 @@ func signal(t *testing.T, id, value string) store.Request {
 	return q
 }
 
-// TestPost: a request wakes a run at rest, once, in the transaction that posts the request.
+// TestPost: a request wakes a waiting run, once, in the transaction that posts the request.
 func TestPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -59,7 +59,7 @@ func TestPost(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrEnded)
 }
 
-// TestPostAtRest: a request that is posted while its run comes to rest, or begins, is not lost.
+// TestPostAtRest: a request is not lost if it is posted just when its run begins to wait, or begins.
 func TestPostAtRest(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -85,7 +85,7 @@ func TestPostAtRest(t *testing.T) {
 	}
 }
 
-// TestSignalLatency measures the time from a signal for a run at rest to the call of the next step.
+// TestSignalLatency measures the time from a signal for a waiting run to the call of the next step.
 func TestSignalLatency(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -26,7 +26,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// The environment of a child process: the schema of River, and the file that records calls.
+// The environment variables of a child process: they name the schema of River, and the file that records calls.
 const (
 	childSchema = "KAHN_RIVER_SCHEMA"
 	childLog    = "KAHN_RIVER_LOG"
@@ -50,7 +50,7 @@ func chain(n int) *kahn.Graph {
 	return g
 }
 
-// TestChild, in a child process, performs the runs of chain until its input ends. It is skipped elsewhere.
+// TestChild, in a child process, performs the runs of chain until its input ends. In the process of go test it is skipped.
 func TestChild(t *testing.T) {
 	schema := os.Getenv(childSchema)
 	if schema == "" {
@@ -97,19 +97,19 @@ func startProcess(t *testing.T, schema, log string) *process {
 	require.NoError(t, cmd.Start())
 	_, err = io.ReadFull(output, make([]byte, len("ready")))
 	require.NoError(t, err)
-	go func() { _, _ = io.Copy(io.Discard, output) }() // ends with the process
+	go func() { _, _ = io.Copy(io.Discard, output) }() // ends when the process ends
 	return &process{cmd, input}
 }
 
-// end lets the process stop, and waits for it.
+// end closes the input of the process, which makes it stop, and waits for its end.
 func (p *process) end(t *testing.T) {
 	t.Helper()
 	require.NoError(t, p.input.Close())
 	require.NoError(t, p.Wait())
 }
 
-// TestProcesses: three processes share runs, while again and again one is stopped for longer than its leases last, and one is killed. All
-// runs end without help, and nothing is stored twice.
+// TestProcesses: three processes share runs. Again and again the test stops one process for longer than its leases last, and kills another. All
+// runs end, and nothing is stored twice.
 func TestProcesses(t *testing.T) {
 	t.Parallel()
 	runs := 8

@@ -37,11 +37,11 @@ type recoverWorker struct {
 	age   time.Duration // see lostQuery
 
 	mu   sync.Mutex // guards seen
-	seen place      // how far this process has looked for waits without a job
+	seen place      // the run at which the last search for waits without a job has stopped
 }
 
-// addRecovery adds the worker and the periodic jobs that recover runs and steps to a configuration of River, unless a Performer or a Server of
-// the same client has added them. River's leader inserts only its own periodic jobs, so each client that may be elected needs them.
+// addRecovery adds the worker and the periodic jobs that recover runs and steps to a configuration of River. It does nothing if a Performer or a
+// Server of the same client has added them. River's leader inserts only its own periodic jobs, so each client that may be elected needs them.
 func addRecovery(config *river.Config, s *postgres.Store, queue string, every time.Duration) {
 	every = cmp.Or(every, defaultRecover)
 	if river.AddWorkerSafely(config.Workers, &recoverWorker{store: s, age: every}) != nil {
@@ -57,10 +57,10 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it recovers runs
-// without a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks. A
-// process that posts a request locks the row of the run first and then the run's job. In one transaction, recoverRuns and recoverSteps
-// would lock in the opposite order: jobs of runs first, and then rows of runs.
+// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it recovers runs without
+// a job, and steps whose job is gone, instead. Each of these four searches has its own transactions, to avoid deadlocks. A process that posts a
+// request locks the row of the run first and then the run's job. If recoverRuns and recoverSteps shared a transaction, they would lock in the
+// opposite order: jobs of runs first, and then rows of runs.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -73,7 +73,7 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 }
 
 const (
-	// recoverBatch is how many runs, or steps, one transaction recovers.
+	// recoverBatch is how many runs or steps one transaction recovers.
 	recoverBatch = 100
 	// strayRounds is how many searches for lost runs there are for each search for runs without a job. A search for runs without a job is
 	// rarer since it reads all due runs.
@@ -81,16 +81,16 @@ const (
 )
 
 // lostQuery finds runs that no process holds although their jobs are in the state running. $1 is the least age of such a job: a process
-// that has just begun a job may not have acquired the run yet. After a lease is released, the column expires is usually still in the
-// future, so the query does not find a job that is just being completed.
+// that has just begun a job may not have acquired the run yet. After a lease is released, the time in the column "expires" is usually still
+// in the future, so the query does not find a job that is just being completed.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
-// strayQuery finds due runs that have neither a holder nor a job that will begin: the job was cancelled, discarded or deleted, or the run
-// became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan:
-// such a run continues with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. It does not find a run whose job
-// the program has moved into a queue whose name does not begin with kahn_.
+// strayQuery finds due runs that no process holds and that have no job that will begin. The job was cancelled, discarded or deleted, or the run
+// became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan: such a
+// run continues with a new plan, see [kahn.Adopt], and perhaps no process has the former plan. It does not find a run whose job the program has
+// moved into a queue whose name does not begin with kahn_.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR
@@ -109,7 +109,7 @@ const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
-// A place says which run a process has inspected last.
+// place records which run a search has inspected last.
 type place struct {
 	status  int // the index of the status in atWork
 	created time.Time
@@ -130,9 +130,9 @@ const (
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next unended runs with a given status, the newest first. For each node of these runs that waits for the reply of a
-// job, it returns the token of that wait if the reply can no longer come: the job was deleted or has ended, and no reply with the token
-// was posted. The reply and the end of a job are in one transaction.
+// goneQuery finds the next unended runs with a given status, the newest first. For each node of these runs that waits for the reply of a job, it
+// returns the token of the wait if no reply can come any more: the job was deleted or has ended, and no reply with the token was posted. The
+// reply and the end of a job are in one transaction.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),
@@ -152,7 +152,7 @@ type lost struct {
 	scheduled time.Time
 }
 
-// inBatches calls recoverSome in one transaction after the other, until a call finds less than a batch.
+// inBatches calls recoverSome repeatedly, each time in a new transaction, until a call finds less than a full batch.
 func (c Client) inBatches(ctx context.Context, recoverSome func(context.Context, pgx.Tx) (found int, err error)) error {
 	for {
 		var found int

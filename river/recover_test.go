@@ -53,7 +53,7 @@ func TestRecover(t *testing.T) {
 	x.states(t, "held", rivertype.JobStateRunning)
 }
 
-// TestStray: a due run continues although its job is gone, and a waiting run gets no second job.
+// TestStray: a due run continues even if its job is gone, and a waiting run gets no second job.
 func TestStray(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -113,7 +113,7 @@ func (x *tables) lose(t *testing.T, losses int) {
 	require.NoError(t, err)
 }
 
-// TestRecoverAndPost: a program that posts two requests while runs and steps are recovered meets no deadlock.
+// TestRecoverAndPost: posting two requests while runs and steps are recovered causes no deadlock.
 func TestRecoverAndPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -135,11 +135,11 @@ func TestRecoverAndPost(t *testing.T) {
 
 	tx, err := x.pool.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // does nothing after a commit
 	_, err = x.store.PostTx(t.Context(), tx, "letter", store.Request{ID: "a", Kind: store.KindCancel})
 	require.NoError(t, err)
 	x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{flow}})
-	const waits = `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1 AND query_start < now() - interval '1.2 seconds'` // longer than deadlock_timeout
+	const waits = `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1 AND query_start < now() - interval '1.2 seconds'` // a lock wait of 1.2 seconds is longer than deadlock_timeout
 	require.Eventually(t, func() bool {
 		var n int
 		require.NoError(t, x.pool.QueryRow(t.Context(), waits, "%"+x.schema+"%").Scan(&n))
@@ -151,7 +151,7 @@ func TestRecoverAndPost(t *testing.T) {
 	x.reaches(t, "letter", kahn.RunCancelled)
 }
 
-// TestLostStepOfEndedRun: if a step was lost too often and its run has ended meanwhile, other steps are still recovered.
+// TestLostStepOfEndedRun: if a step was lost too often, but its run has ended, the search still recovers other steps.
 func TestLostStepOfEndedRun(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -166,7 +166,7 @@ func TestLostStepOfEndedRun(t *testing.T) {
 	require.Eventually(t, func() bool { return x.stepJobs(t)[0] == rivertype.JobStateDiscarded }, 10*time.Second, 5*time.Millisecond)
 }
 
-// TestRecoverUnderServer: lost runs also continue while River's leader is a client with only a Server.
+// TestRecoverUnderServer: lost runs are also found while River's leader is a client with only a Server.
 func TestRecoverUnderServer(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -175,13 +175,13 @@ func TestRecoverUnderServer(t *testing.T) {
 		require.NoError(t, x.pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM "+pgx.Identifier{x.schema, "river_leader"}.Sanitize()).Scan(&elected))
 		return elected
 	}, 10*time.Second, 5*time.Millisecond)
-	c := x.perform(t, &riverkahn.Performer{}) // without workflows, so that no process takes the job
+	c := x.perform(t, &riverkahn.Performer{}) // the Performer has no workflows, so this process does not perform the run
 	create(t, c, order(), "lost")
 	x.abandon(t, "lost")
 	x.states(t, "lost", rivertype.JobStateDiscarded, rivertype.JobStateAvailable)
 }
 
-// mortal is the store of a process that dies: once dead is set, no call reaches the database.
+// mortal is a store whose process can die: once dead is set, no call reaches the database.
 type mortal struct {
 	store.Store
 	dead atomic.Bool
@@ -210,7 +210,7 @@ func (m *mortal) Commit(ctx context.Context, l store.Lease, c store.Commit) (sto
 	return m.Store.Commit(ctx, l, c)
 }
 
-// begin begins a run in a process that dies while the run pays.
+// begin begins a run in a process that dies during the step "pay".
 func (x *tables) begin(t *testing.T, id string) {
 	t.Helper()
 	process := &mortal{Store: x.store}

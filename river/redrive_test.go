@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestRedrive: any program may post a redrive, in Go or in SQL, and a job performs it. A refused redrive is answered, and leaves the run as
-// it is. A redrive that was posted without a job is found.
+// TestRedrive: a program posts a redrive, in Go or in SQL, and a job performs it. A refused redrive gets an answer, and does not change the run.
+// If a redrive was posted without a job, the search for runs without a job finds it.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -62,7 +62,7 @@ func TestRedrive(t *testing.T) {
 		create(t, c, g, id)
 		x.reaches(t, id, kahn.RunFailed)
 		mu.Lock()
-		calls[id] = nil // a map goes on to perform its other items
+		calls[id] = nil // the other items of the map may have been called after the failure
 		mu.Unlock()
 		for _, node := range []string{"M[7]", "M[1]"} {
 			require.NoError(t, post(t, id, []string{node}), id)

@@ -21,7 +21,7 @@ import (
 // stepArgs are the arguments of the job that performs an attempt of a step.
 type stepArgs struct {
 	Run     string `json:"run"`
-	Path    string `json:"path"` // of the node
+	Path    string `json:"path"` // the path of the node
 	Attempt int    `json:"attempt"`
 	Token   string `json:"token"` // the token under which the node waits for the reply
 	// LostAfter is how long the process that performs the attempt may be silent.
@@ -43,8 +43,8 @@ type Remote struct {
 	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it the step sees only the results of its
 	// predecessors.
 	WithView bool
-	// LostAfter is how long the process of a step may be silent before another process performs the attempt again. Zero means 30 s. After
-	// three losses the attempt fails.
+	// LostAfter is how long the process of a step may send no heartbeat before another process performs the attempt again. Zero means 30 s.
+	// After three losses the attempt fails.
 	LostAfter time.Duration
 	// Priority is the priority of the jobs, from 1 to 4; jobs with 1 come first. Zero means 1.
 	Priority int

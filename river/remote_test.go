@@ -36,7 +36,7 @@ func (x *tables) serve(t *testing.T, step kahn.StepFunc, codec kahn.Codec) *rive
 	return c
 }
 
-// stepJobs returns the states of the jobs of steps, the oldest first.
+// stepJobs returns the states of the jobs that perform steps, the oldest first.
 func (x *tables) stepJobs(t *testing.T) []rivertype.JobState {
 	t.Helper()
 	rows, err := x.pool.Query(t.Context(), "SELECT state FROM "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+" WHERE kind = 'kahn_step' ORDER BY id")
@@ -52,7 +52,7 @@ func mails(n kahn.Node) *kahn.Graph {
 	return (&kahn.Graph{Name: "mails"}).Add(n, kahn.Node{ID: "note", After: []string{"mail"}})
 }
 
-// TestRemote: another process performs a step. It sees what the step would see here, and its reply is the outcome of the node.
+// TestRemote: another process performs a step. The step sees what it would see in this process, and its reply is the outcome of the node.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -85,7 +85,7 @@ func TestRemote(t *testing.T) {
 	require.Less(t, size, 10_000, "the text did not go by reference")
 }
 
-// TestRemoteStop: a remote step is asked to stop when its run is cancelled, or its node times out.
+// TestRemoteStop: the context of a remote step ends when its run is cancelled or its node times out.
 func TestRemoteStop(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -121,7 +121,8 @@ func TestRemoteStop(t *testing.T) {
 	}
 }
 
-// TestRemoteLost: if the process of an attempt is silent, another process gets the attempt. An attempt that was lost too often fails.
+// TestRemoteLost: if the process of an attempt sends no heartbeats, another process performs the attempt. If an attempt is lost too often, it
+// fails.
 func TestRemoteLost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -149,7 +150,7 @@ func TestRemoteLost(t *testing.T) {
 	x.reaches(t, "other letter", kahn.RunCompleted)
 }
 
-// TestRemoteSlips: errors say what is wrong with a Server, or with the use of a Remote.
+// TestRemoteSlips: the error for a wrong Server, or a wrong use of a Remote, names the mistake.
 func TestRemoteSlips(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -187,8 +188,8 @@ func TestRemoteJobCancelled(t *testing.T) {
 	require.ErrorContains(t, err, "the job of the step was cancelled")
 }
 
-// TestRemoteJobGone: if a job is deleted, or cancelled before it begins, its attempt fails, and the node's policy decides about a retry.
-// Other attempts continue: their jobs wait for a process, are running, or have a posted reply that the run has not taken.
+// TestRemoteJobGone: if a job is deleted, or cancelled before it begins, its attempt fails, and the retry policy of the node applies. Other
+// attempts are not affected: their jobs wait for a process or are running, or the run has not yet taken their reply.
 func TestRemoteJobGone(t *testing.T) {
 	t.Parallel()
 	for name, gone := range map[string]string{
@@ -232,7 +233,7 @@ func TestRemoteJobGone(t *testing.T) {
 		require.NoError(t, x.pool.QueryRow(t.Context(), "SELECT args->>'token' FROM "+jobs+" WHERE args->>'run' = 'replied' AND kind = 'kahn_step'").Scan(&token))
 		q, err := kahn.PrepareSignal(token, kahn.Decision{Value: `{"value": "sent"}`, ID: token})
 		require.NoError(t, err)
-		_, err = x.store.Post(t.Context(), "replied", q) // without a job, so that the run does not take it for a while
+		_, err = x.store.Post(t.Context(), "replied", q) // posted without a job, so that the run does not take the reply for a while
 		require.NoError(t, err)
 		_, err = x.pool.Exec(t.Context(), "DELETE FROM "+jobs+" WHERE kind = 'kahn_step' AND args->>'run' IN ('replied', 'gone')")
 		require.NoError(t, err)
@@ -246,13 +247,13 @@ func TestRemoteJobGone(t *testing.T) {
 	})
 }
 
-// TestRemoteEnd: an end node cannot wait, so a remote step for it is refused by Register, or if Register cannot detect it, when the step is
-// called. Nothing is sent.
+// TestRemoteEnd: an end node cannot wait, so it cannot be a remote step. Register refuses the workflow, or, if Register cannot know, the step
+// fails. No job is inserted.
 func TestRemoteEnd(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
 	remote := riverkahn.Remote{}
-	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { // hides the remote step from Register
+	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { // the function hides from Register that the step is remote
 		out, err := remote.Step(ctx, s)
 		return out, err
 	}
@@ -279,7 +280,7 @@ func TestRemoteEnd(t *testing.T) {
 	require.Empty(t, x.stepJobs(t))
 }
 
-// TestRemoteAnswersAgain: if the reply of a step cannot be stored at once, the step is not performed again.
+// TestRemoteAnswersAgain: if storing the reply of a step fails, the Server stores the reply again, and does not call the step again.
 func TestRemoteAnswersAgain(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
@@ -302,7 +303,7 @@ func TestRemoteAnswersAgain(t *testing.T) {
 	require.Equal(t, []rivertype.JobState{rivertype.JobStateCompleted}, x.stepJobs(t))
 }
 
-// TestRemoteRefused: a Remote with odd fields fails its node, without another attempt.
+// TestRemoteRefused: if a Remote has bad fields, its node fails without a retry.
 func TestRemoteRefused(t *testing.T) {
 	t.Parallel()
 	for name, r := range map[string]riverkahn.Remote{"LostAfter -1ns": {LostAfter: -1}, "Priority 5": {Priority: 5}, "Priority -1": {Priority: -1}} {
@@ -330,7 +331,7 @@ func (k *keyReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.Trace
 
 func (*keyReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestRemoteReads: a process searches the nodes of a run once per attempt, however often it checks whether the node waits.
+// TestRemoteReads: a process looks up the node of an attempt only once, however often it checks whether the node waits.
 func TestRemoteReads(t *testing.T) {
 	t.Parallel()
 	x, reads := newTables(t), new(keyReads)
@@ -348,7 +349,7 @@ func TestRemoteReads(t *testing.T) {
 	require.EqualValues(t, 1, reads.searches.Load())
 }
 
-// TestSetLabel: a run has the labels that its steps set, and their usage. SetLabel returns an error in a step with its own job.
+// TestSetLabel: a run gets the labels and the usage that its steps report. In a step with its own job, SetLabel returns an error.
 func TestSetLabel(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -27,7 +27,7 @@ type Server struct {
 	Step kahn.StepFunc
 	// Kinds are the kinds of nodes that the process serves, each with the number of steps that it performs at the same time.
 	Kinds map[string]int
-	// Codec is the runs' codec, see [kahn.Encoding]. Nil means nil [kahn.Types].
+	// Codec is the runs' codec, see [kahn.Encoding]. If Codec is nil, the Server uses an empty [kahn.Types].
 	Codec kahn.Codec
 	// RecoverEvery and Queue are as in a [Performer]: a Server whose River client is the elected leader also looks for lost runs. If a
 	// Performer was registered before with the same configuration, the Performer's values count.
@@ -129,7 +129,7 @@ func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error
 	case reply.Err != nil && errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
 		return kahn.Reply{Codec: w.s.Codec, Err: errors.New("the job of the step was cancelled")}, nil
 	case reply.Err != nil && ctx.Err() != nil:
-		return reply, ctx.Err() // the client of River stops: another process will perform the attempt
+		return reply, ctx.Err() // the client of River stops, so another process will perform the attempt
 	}
 	return reply, nil
 }
@@ -219,8 +219,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, in one transaction. So that the reply is not lost, answer repeats a failed transaction
-// until the run no longer waits for the reply or the client of River stops.
+// answer completes the job and posts the reply, in one transaction. answer repeats a failed transaction, so that the reply is not lost, until
+// the run no longer waits for the reply or the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/schedule"
 )
 
-// Half past two does not exist on 29 March 2026 in Berlin, and exists twice on 25 October.
+// In Berlin, half past two does not exist on 29 March 2026, and exists twice on 25 October.
 func ExampleCron() {
 	times, err := schedule.Cron("30 2 * * *", "Europe/Berlin")
 	if err != nil {

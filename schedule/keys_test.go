@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestKeys: all ticks have the key and the priority of their schedule, and begin in the turn of their key. They wait only for earlier runs
-// of the same key, unless their priority is higher.
+// TestKeys: all runs of a schedule have its key and priority, and take turns with the runs of other keys. A run waits only for earlier runs of its
+// own key, and not even for these if it has a higher priority.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -36,7 +36,7 @@ func TestKeys(t *testing.T) {
 		over := make(chan error, 1)
 		go func() { over <- s.Serve(t.Context()) }()
 		time.Sleep(59*time.Minute + 58500*time.Millisecond)
-		for _, id := range []string{"1", "2", "3", "4"} { // these are due before the ticks
+		for _, id := range []string{"1", "2", "3", "4"} { // these runs are due before the ticks
 			n, err := kahn.Prepare(g, kahn.RunID("acme-"+id), kahn.RunKey("acme"))
 			require.NoError(t, err)
 			_, _, err = db.Create(t.Context(), n)

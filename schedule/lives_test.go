@@ -28,19 +28,19 @@ var errDead = errors.New("the process was killed")
 type process struct {
 	*store.Memory
 	world *world
-	skew  time.Duration // error of the process's clock
-	fuse  atomic.Int64  // how many calls the process lives; the last call takes effect, but its answer is lost
+	skew  time.Duration // how far the process's clock is wrong
+	fuse  atomic.Int64  // how many calls the process can make before it dies; the last call takes effect, but its answer is lost
 }
 
-// world is the store and the records that all processes share.
+// world is the store that all processes share, with records of what happened.
 type world struct {
 	store.Memory
 	mu    sync.Mutex
-	ended map[string]int // how often each run has ended
+	ended map[string]int // how often each run has ended, by run
 	left  map[string]bool
 }
 
-// call makes a call if the process lives.
+// call makes a call unless the process is dead.
 func call[T any](p *process, f func() (T, error)) (x T, err error) {
 	left := p.fuse.Add(-1)
 	if left < 0 {
@@ -121,9 +121,9 @@ func (p *process) Announce(ctx context.Context, a store.Announcement) error {
 	return err
 }
 
-// Processes are killed after any call of the store, and their clocks differ by up to an hour. New versions of the graph are deployed, and
-// Prune runs all the time. Each tick has one run, which ends once. No tick is left out if ticks may overlap; otherwise no run begins while
-// another one is running.
+// TestEachTickOnce kills processes after any call of the store; the clocks of the processes differ by up to an hour. New versions of the graph
+// are deployed, and runs are pruned all the time. Each tick must have one run, which ends once. No tick may be left out if ticks may overlap;
+// otherwise no two runs may run at the same time.
 func TestEachTickOnce(t *testing.T) {
 	t.Parallel()
 	worlds := uint64(6)
@@ -143,12 +143,12 @@ func TestEachTickOnce(t *testing.T) {
 func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 	const lasts = 12 * time.Hour
 	w := &world{ended: map[string]int{}, left: map[string]bool{}}
-	// All ticks of both schedules run: of one schedule side by side, of the other one after the other.
+	// All ticks of both schedules must run: the ticks of the first schedule may overlap, and the ticks of the second run in turn.
 	list := []schedule.Schedule{
 		{Name: "beside", Workflow: "w", Cron: "*/15 * * * *", Missed: schedule.All, Overlap: schedule.Allow},
 		{Name: "after", Workflow: "w", Every: 10 * time.Minute, Missed: schedule.All, Jitter: 3 * time.Minute},
 	}
-	var atWork sync.Map // runs of "after" whose step has begun and whose process lives
+	var atWork sync.Map // the runs of "after" whose step is running in a live process
 	version := 0
 	live := func(skew time.Duration) (kill func(now bool)) {
 		p := &process{Memory: &w.Memory, world: w, skew: skew}
@@ -172,7 +172,7 @@ func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 				}
 				return nil, context.Cause(ctx)
 			}}}}
-		former := version // a new version keeps the version before, for runs that have begun
+		former := version // the process also keeps the previous version, for runs that have begun with it
 		for v := range former {
 			old := x.Workflows[0]
 			old.Graph = (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, Config: map[string]any{"version": v}})
@@ -224,10 +224,10 @@ func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 		}
 	}
 	processes.Wait()
-	kill := live(0) // run the missed ticks
+	kill := live(0) // start one more process, which performs the remaining ticks
 	time.Sleep(3 * time.Hour)
 	kill(false)
-	left := 0 // ticks of "after" that were left out because the run before was running, or was killed and still leased
+	left := 0 // how many ticks of "after" were left out, because the previous run was running or still leased to a dead process
 	for _, s := range list {
 		times, err := schedule.Every(15 * time.Minute)
 		if s.Every != 0 {
@@ -235,7 +235,7 @@ func eachTickOnce(t *testing.T, random *rand.Rand, skewed bool) {
 		}
 		require.NoError(t, err)
 		first := times.Next(begin)
-		if skewed { // the first tick follows from the clock of the first process, which is up to an hour ahead
+		if skewed { // the first tick depends on the clock of the first process, which is up to an hour ahead
 			for tick := range times.Between(begin.Add(-time.Hour), begin.Add(75*time.Minute)) {
 				if w.ended[s.Name+"@"+tick.UTC().Format(time.RFC3339)] > 0 {
 					first = tick

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// defects has bugs in this package, and in the store in memory, each with a test that finds it.
+// defects lists bugs in this package and in the store in memory, each with the test that must find it.
 var defects = []struct {
 	test           string
 	file, function string
@@ -27,7 +27,7 @@ var defects = []struct {
 	{"TestEachTickOnce", "store/memory_schedule.go", "Memory.PutSchedule", `m.create(create)`, `m.create(&NewRun{ID: create.ID + " ", Spec: create.Spec, NotBefore: create.NotBefore})`},
 }
 
-// TestPlantedBugs plants each defect, and requires that its test finds it.
+// TestPlantedBugs plants each of the defects in a copy of the code, and requires that its test then fails.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	plant.Wanted(t)
@@ -41,5 +41,5 @@ func TestPlantedBugs(t *testing.T) {
 	if os.Getenv("KAHN_LONG") != "" {
 		most = len(cases)
 	}
-	require.NoError(t, plant.Try(ctx, "..", cases, most, "KAHN_LONG=")) // few worlds
+	require.NoError(t, plant.Try(ctx, "..", cases, most, "KAHN_LONG=")) // without KAHN_LONG the tests try few cases
 }

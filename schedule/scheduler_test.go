@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// diary records what steps do, with the hours and minutes since the beginning of a bubble, which is midnight UTC.
+// diary records what steps do, each with the hours and minutes since midnight, when the test begins.
 type diary struct {
 	mu   sync.Mutex
 	list []string
@@ -203,7 +203,8 @@ func TestTicks(t *testing.T) {
 	})
 }
 
-// TestTickBesideInputs: the tick's time is an input beside the schedule's own, unless they have one of its name or the graph does not take it.
+// TestTickBesideInputs: a run has the input "tick" in addition to the schedule's own inputs, unless these include a tick or the graph does not
+// take one.
 func TestTickBesideInputs(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -234,7 +235,8 @@ func TestTickBesideInputs(t *testing.T) {
 	}
 }
 
-// TestInputsOfNew: New refuses a schedule whose graph does not take the inputs of the next tick, and accepts one whose Inputs fails.
+// TestInputsOfNew: New refuses a schedule if the graph does not take the inputs of the next tick. It accepts a schedule whose Inputs returns an
+// error.
 func TestInputsOfNew(t *testing.T) {
 	t.Parallel()
 	give := func(names ...string) func(time.Time) (map[string]any, error) {
@@ -248,7 +250,7 @@ func TestInputsOfNew(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		inputs func(time.Time) (map[string]any, error)
-		want   string // "" if New accepts the schedule
+		want   string // the error; "" if New accepts the schedule
 	}{
 		"none":     {nil, `missing root input: "region"`},
 		"misspelt": {give("regoin"), `"regoin"`},
@@ -272,7 +274,7 @@ func TestInputsOfNew(t *testing.T) {
 
 func TestMissed(t *testing.T) {
 	t.Parallel()
-	// No process serves from half past one to half past five.
+	// No process serves the schedule from 01:30 to 05:30.
 	for _, row := range []struct {
 		name  string
 		s     schedule.Schedule
@@ -364,7 +366,7 @@ func TestOperate(t *testing.T) {
 		require.Equal(t, machine.RunCompleted, list[0].Last[0].Status)
 		require.NoError(t, s.Pause(t.Context(), "hourly"))
 		require.NoError(t, s.Pause(t.Context(), "hourly"))
-		time.Sleep(2 * time.Hour) // until half past three
+		time.Sleep(2 * time.Hour) // until 03:30
 		id, err := s.RunNow(t.Context(), "hourly")
 		require.NoError(t, err)
 		require.Equal(t, "hourly@2000-01-01T03:30:00Z/now", id)

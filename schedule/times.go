@@ -29,10 +29,10 @@ type Times struct {
 // Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has
 // five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
 //
-// When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star has each time once:
-// if clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one counts. Any other
-// expression follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If neither the day of month
-// nor the day of week begins with a star, one of the two must match; otherwise both must match.
+// When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star ticks once for each
+// local time that matches. If clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one
+// counts. Any other expression follows the clock: with */10 in the minute there is a tick every ten minutes, whatever the clock shows. If
+// neither the day of month nor the day of week begins with a star, one of the two must match; otherwise both must match.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {
@@ -111,7 +111,7 @@ var fields = [...]field{
 // ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
-// star reports whether a field begins with a star. As in Vixie cron, a field such as */2 does.
+// star reports whether a field begins with a star. As in Vixie cron, a field such as */2 also begins with a star.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
 // parse returns the bits of a field.
@@ -194,7 +194,7 @@ func shown(u time.Time) int64 {
 // margin is larger than any offset of a zone, in seconds.
 const margin = 26 * 3600
 
-// reached returns the first moment at which the clock shows c, or more than c if clocks go forward over c. See shown for c.
+// reached returns the first moment at which the clock shows the local time c (a number, see shown), or, if the clock skips c, the end of the gap.
 func (t *Times) reached(c int64) time.Time {
 	for u := time.Unix(c-margin, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()

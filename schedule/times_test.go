@@ -39,7 +39,8 @@ func cron(t *testing.T, expression, zone string) *schedule.Times {
 	return times
 }
 
-// A fixed time in a gap moves to the end of the gap, and a fixed time that occurs twice counts the first time. A star follows the clock.
+// If the clock skips a time of an expression without a star, the tick moves to the end of the gap. If such a time occurs twice, only the first one is
+// a tick. An expression with a star follows the clock.
 func TestClocksAreChanged(t *testing.T) {
 	t.Parallel()
 	const spring, fall = "2026-03-29T00:00:00+01:00", "2026-10-25T00:00:00+02:00"
@@ -62,7 +63,7 @@ func TestClocksAreChanged(t *testing.T) {
 		require.Equal(t, x.spring, ticks(t, times, spring, afterSpring), x.expression)
 		require.Equal(t, x.fall, ticks(t, times, fall, afterFall), x.expression)
 	}
-	// The clock skipped midnight, or the whole day.
+	// In Santiago the clock skips midnight, and in Apia it skipped a whole day.
 	require.Equal(t, []string{"2026-09-06T01:00:00-03:00", "2026-09-07T00:00:00-03:00"},
 		ticks(t, cron(t, "0 0 * * *", "America/Santiago"), "2026-09-06T00:00:00-04:00", "2026-09-07T12:00:00-03:00"))
 	require.Equal(t, []string{"2011-12-29T12:00:00-10:00", "2011-12-31T00:00:00+14:00", "2011-12-31T12:00:00+14:00"},
@@ -73,16 +74,16 @@ func TestDays(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		expression string
-		want       string // days of June 2026, which begins on a Monday
+		want       string // the days in June 2026, which begins on a Monday
 	}{
 		{"0 9 13 * *", "13"},
 		{"0 9 * * fri", "05 12 19 26"},
-		{"0 9 13 * 5", "05 12 13 19 26"}, // either
-		{"0 9 */13 * 5", ""},             // both: neither 1, 14 nor 27 is a Friday
-		{"0 9 */13 * 6", "27"},           // both
-		{"0 9 1-7 6 */2", "02 04 06 07"}, // both: Sunday, Tuesday, Thursday, Saturday
-		{"0 9 * JUN 0", "07 14 21 28"},   // Sunday
-		{"0 9 * 6-8 7", "07 14 21 28"},   // Sunday
+		{"0 9 13 * 5", "05 12 13 19 26"}, // one of the two fields must match
+		{"0 9 */13 * 5", ""},             // both fields must match, and neither 1, 14 nor 27 is a Friday
+		{"0 9 */13 * 6", "27"},           // both fields must match
+		{"0 9 1-7 6 */2", "02 04 06 07"}, // both fields must match; the days of the week are Sunday, Tuesday, Thursday and Saturday
+		{"0 9 * JUN 0", "07 14 21 28"},   // Sundays
+		{"0 9 * 6-8 7", "07 14 21 28"},   // Sundays
 		{"0 9 * * 5-7/2", "05 07 12 14 19 21 26 28"},
 		{"0 9 * * 7,1", "01 07 08 14 15 21 22 28 29"},
 		{"@monthly", "01"},
@@ -155,7 +156,7 @@ func TestBadExpressions(t *testing.T) {
 	}
 }
 
-// minutes has expressions, and the minutes of a clock that match them.
+// minutes lists expressions; match reports whether the minute that a clock shows matches the expression.
 var minutes = []struct {
 	expression string
 	wild       bool
@@ -174,9 +175,9 @@ var minutes = []struct {
 	}},
 }
 
-// walk follows Vixie's rule as his program does: it wakes each minute, and matches fixed expressions with the minutes that the clock has
-// passed since it last woke. If the clock was set back, it matches none until the clock is where it was. It matches expressions with a star
-// with the minute that the clock shows.
+// walk is Vixie's algorithm: it wakes each minute, and compares expressions without a star with all minutes that have passed on the clock since
+// it last woke. If the clock was set back, no such expression matches until the clock has reached its former time. An expression with a star is
+// compared only with the minute that the clock shows.
 func walk(zone *time.Location, from, before time.Time) (found [][]int64) {
 	found = make([][]int64, len(minutes))
 	_, offset := from.In(zone).Zone()
@@ -205,7 +206,7 @@ func walk(zone *time.Location, from, before time.Time) (found [][]int64) {
 	return found
 }
 
-// zones returns the names of all zones.
+// zones returns the names of all time zones.
 func zones(t *testing.T) (list []string) {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -222,11 +223,11 @@ func zones(t *testing.T) (list []string) {
 	return list
 }
 
-// TestVixie compares ten years in all zones with five expressions. Without KAHN_LONG it takes a sample of the zones.
+// TestVixie compares Cron with walk over ten years, in all zones, for five expressions. Without KAHN_LONG it tests only a sample of the zones.
 func TestVixie(t *testing.T) {
 	t.Parallel()
 	all := zones(t)
-	if os.Getenv("KAHN_LONG") == "" { // with changes by half an hour, two and three hours, at midnight, for Ramadan, back in summer, and a few others
+	if os.Getenv("KAHN_LONG") == "" { // a sample of zones with unusual changes of the clock
 		all = []string{"Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll", "Antarctica/Casey", "America/Santiago", "Africa/Casablanca", "Europe/Dublin", "Asia/Pyongyang", "Asia/Gaza", "UTC"}
 	}
 	from, before := at(t, "2017-01-01T00:00:00Z"), at(t, "2027-01-01T00:00:00Z")
@@ -260,7 +261,7 @@ func unix(zone *time.Location, seconds []int64) (list []string) {
 	return list
 }
 
-// Next from any moment is the first of the ticks after it.
+// TestNextFromAnyMoment: for any moment, Next returns the first tick after the moment.
 func TestNextFromAnyMoment(t *testing.T) {
 	t.Parallel()
 	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "America/Santiago", "Antarctica/Troll"} {

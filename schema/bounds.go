@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// measure refuses a value that is too deep or too large, or that contains itself: encoding or validating it would take
-// unbounded work. A value that marshals itself counts as one part.
+// measure refuses a value that is too deep or too large, or that contains itself: encoding or validating such a value would take unbounded work.
+// A value with its own JSON encoding counts as one part.
 func measure(v any, maxDepth, maxParts int) error {
 	m := meter{depth: maxDepth, parts: maxParts}
 	return m.walk(reflect.ValueOf(v), 0)
@@ -115,17 +115,17 @@ func pattern(text string) (jsonschema.Regexp, error) {
 	return re, nil
 }
 
-// reach counts the schemas that one schema, itself included, applies to the same value, and how deep they are nested.
+// reach counts the schemas that a schema, itself included, applies to the same value, and the depth of their nesting.
 type reach struct{ schemas, depth int }
 
-// checkReach refuses a schema that would apply too many schemas to one value. It visits each schema once, but counts a
-// schema once for each path that leads to it: the validator applies the schema again each time.
+// checkReach refuses a schema that would apply too many schemas to one value. It visits each schema once, but counts it once for each path that
+// leads to it, since the validator applies the schema again each time.
 func checkReach(root *jsonschema.Schema) error {
 	known := map[*jsonschema.Schema]reach{}
 	var of func(s *jsonschema.Schema) reach
 	of = func(s *jsonschema.Schema) reach {
 		if r, ok := known[s]; ok {
-			return r // zero if s is being visited: this is a cycle, and the validator stops there
+			return r // zero if s is being visited: the schemas form a cycle, at which the validator stops
 		}
 		known[s] = reach{}
 		sum := reach{1, 0}
@@ -155,7 +155,7 @@ func checkReach(root *jsonschema.Schema) error {
 	return nil
 }
 
-// sameValue lists the schemas that s applies to the same value as itself.
+// sameValue lists the schemas that s applies to the value to which s is applied.
 func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
 	if s.DynamicRef != nil {
@@ -207,7 +207,7 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	slices.SortFunc(list, func(a, b kahn.Violation) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
 	})
-	list = slices.Compact(list) // the validator may find an error in two ways
+	list = slices.Compact(list) // the validator may find the same error in two ways
 	if more := len(list) - maxViolations; more > 0 {
 		list = append(list[:maxViolations], kahn.Violation{Message: fmt.Sprintf("and %d more", more)})
 	}
@@ -226,7 +226,7 @@ func pointer(path []string) string {
 	return b.String()
 }
 
-// shorten bounds a message, which may hold parts of the value.
+// shorten bounds a message, which may contain parts of the value.
 func shorten(text string) string {
 	const most = 500
 	if len(text) <= most {

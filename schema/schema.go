@@ -1,24 +1,23 @@
-// Package schema compiles JSON Schemas into contracts. It has the compiler that a graph with schemas needs:
+// Package schema compiles JSON Schemas into contracts. It provides the compiler for graphs with schemas:
 //
 //	g.Schemas = schema.Compiler{}
 //
 //	kahn.Node{ID: "store", OutputSchema: map[string]any{"type": "object", "required": []string{"id"}}}
 //
-// A schema is any value whose JSON form is a JSON Schema, or JSON text as a string, a []byte or a [json.RawMessage].
-// Drafts 4, 6, 7, 2019-09 and 2020-12 are supported, the last one by default. The keyword format is only an annotation, as
-// the later drafts specify: values are not checked against it. Patterns have the syntax of package regexp.
+// A schema is any value whose JSON form is a JSON Schema, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7, 2019-09 and
+// 2020-12 are supported; the default is 2020-12. As the later drafts specify, the keyword format is only an annotation: values are not checked
+// against it. Patterns have the syntax of package regexp.
 //
-// Compiled schemas check values in their JSON form, as package json encodes them, with integers of any size exact. A
-// value without a JSON form is a violation.
+// Compiled schemas check the JSON form of values, as package json encodes them. Integers of any size are exact. A value without a JSON form is a
+// violation.
 //
 // # Limits
 //
-// Compile loads no documents: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, except to a
-// standard metaschema. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
-// 50 of them within one another; the error of a larger schema matches [ErrLimit]. The error for a pattern of more than
-// 1,000 bytes is an [*Error]. A value may have 1,000 levels and ten million parts, and checking it may take a million
-// applications of schemas; exceeding one of these bounds is a violation. An application is counted when it is complete, so
-// this bound is rough: recursive alternatives below a "not" are not counted if they fail at once.
+// Compile loads no documents: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, except to a standard metaschema. A
+// schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep. The error for a larger
+// schema matches [ErrLimit]. The error for a pattern of more than 1,000 bytes is an [*Error]. A value may have 1,000 levels and ten million
+// parts, and checking it may take a million applications of schemas; beyond these bounds the value is a violation. An application is counted when
+// it is complete, so the last bound is only approximate: recursive alternatives below a "not" are not counted if they fail at once.
 package schema
 
 import (
@@ -46,18 +45,18 @@ const (
 	maxParts        = 10_000_000
 	maxApplications = 1_000_000
 	maxDigits       = 1000
-	maxViolations   = 100    // that are reported
-	maxLeaves       = 10_000 // that are visited
+	maxViolations   = 100    // the maximum number that is reported
+	maxLeaves       = 10_000 // the maximum number that is visited
 )
 
 var (
-	// ErrRemote means that a schema refers to a document outside of itself.
+	// ErrRemote is returned if a schema refers to a document outside the schema.
 	ErrRemote = errors.New("remote reference")
-	// ErrLimit means that a schema is too large.
+	// ErrLimit is returned if a schema is too large.
 	ErrLimit = errors.New("schema limit exceeded")
 )
 
-// Error lists the violations of a schema against its metaschema.
+// Error lists the parts of a schema that violate its metaschema.
 type Error struct {
 	Violations []kahn.Violation // with paths into the schema
 }
@@ -74,8 +73,7 @@ func (e *Error) Error() string {
 // Compiler compiles JSON Schemas. It can be the Schemas of a [kahn.Graph].
 type Compiler struct{}
 
-// Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or says why the
-// schema is not JSON.
+// Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or says why the schema is not JSON.
 func (Compiler) Compile(schema any) (kahn.Contract, error) {
 	doc, err := document(schema)
 	if err != nil {
@@ -143,7 +141,7 @@ func decode(text []byte) (v any, err error) {
 
 const location = "contract:///schema.json"
 
-// judge is a compiled schema with a count of its applications. Only one goroutine at a time may use it.
+// judge is a compiled schema that counts its applications. Only one goroutine at a time may use it.
 type judge struct {
 	schema *jsonschema.Schema
 	spent  int
@@ -193,7 +191,7 @@ type nothing struct{}
 
 func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
 
-// errCostly is the value of the panic that ends a validation of too many applications.
+// errCostly is the panic value that ends a validation with too many applications.
 var errCostly = fmt.Errorf("judging the value takes more than %d applications of schemas", maxApplications)
 
 // Validate implements jsonschema.SchemaExt: it is called whenever a schema has been applied to a value.
@@ -232,7 +230,7 @@ func (c *contract) Check(value any) []kahn.Violation {
 	if err != nil {
 		return []kahn.Violation{{Message: "the value has no JSON form: " + err.Error()}}
 	}
-	if err := measure(v, maxDepth, maxParts); err != nil { // the first call of measure could not look into values that marshal themselves
+	if err := measure(v, maxDepth, maxParts); err != nil { // the first call of measure could not examine values with their own JSON encoding
 		return []kahn.Violation{{Message: err.Error()}}
 	}
 	if bad, is := badNumber(v, nil); is {

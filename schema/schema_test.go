@@ -26,7 +26,7 @@ func check(t testing.TB, schema, value any) []kahn.Violation {
 	return c.Check(value)
 }
 
-// paths are the places of violations.
+// paths returns the paths of violations.
 func paths(list []kahn.Violation) (places []string) {
 	for _, v := range list {
 		places = append(places, v.Path)
@@ -182,7 +182,8 @@ func TestBadSchemas(t *testing.T) {
 	}
 }
 
-// TestRecursion: schemas that refer to themselves are fine where values end, and stop where they do not.
+// TestRecursion: a schema may refer to itself. Validation ends where the value ends, and stops if the schema would apply to the same value
+// without end.
 func TestRecursion(t *testing.T) {
 	tree := object{"type": "object", "properties": object{"left": object{"$ref": "#"}, "right": object{"$ref": "#"}}, "additionalProperties": false}
 	require.Empty(t, check(t, tree, object{"left": object{"right": object{}}}))
@@ -191,7 +192,7 @@ func TestRecursion(t *testing.T) {
 	require.NotEmpty(t, check(t, object{"$defs": object{"a": object{"$ref": "#/$defs/b"}, "b": object{"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, 1))
 }
 
-// TestHostileValues: values without bounds are violations.
+// TestHostileValues: a value that is too large or contains itself is a violation.
 func TestHostileValues(t *testing.T) {
 	var deep any
 	for range 100_000 {
@@ -215,7 +216,7 @@ func TestHostileValues(t *testing.T) {
 		require.Len(t, check(t, true, value), 1, name)
 	}
 
-	// Every level judges the next one twice.
+	// Every level applies the schema to the next level twice.
 	twice := object{"properties": object{"x": object{"allOf": []object{{"$ref": "#"}, {"$ref": "#"}}}}}
 	value := object{}
 	for range 100 {
@@ -227,7 +228,7 @@ func TestHostileValues(t *testing.T) {
 	require.Contains(t, got[0].Message, "applications")
 	require.Less(t, time.Since(start), 30*time.Second)
 
-	// As deep as schemas and values may be.
+	// These schemas and values have the maximum depth.
 	defs := object{"49": object{"properties": object{"x": object{"$ref": "#"}}}}
 	for i := range 49 {
 		defs[fmt.Sprint(i)] = object{"$ref": fmt.Sprintf("#/$defs/%d", i+1)}
@@ -258,7 +259,7 @@ func TestConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOrder: violations come by place, not by the order of maps, and not without end.
+// TestOrder: violations are sorted by place, not by map iteration order, and their number is bounded.
 func TestOrder(t *testing.T) {
 	value := object{}
 	for i := range 300 {

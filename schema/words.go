@@ -15,13 +15,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// typeWords are the types of JSON Schema in words.
+// typeWords maps the types of JSON Schema to words.
 var typeWords = map[string]string{
 	"null": "null", "boolean": "a boolean", "number": "a number", "integer": "an integer", "string": "text", "array": "a list", "object": "an object",
 }
 
-// violations describes an error that has no causes, or whose causes are about the name of a field. An error about members that are
-// missing or not allowed becomes one violation for each member, with the member's path.
+// violations describes an error that has no causes, or whose causes are about the name of a field. An error about members that are missing or not
+// allowed becomes one violation per member, with the member's path.
 func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	members := func(names []string, message string) []kahn.Violation {
 		for _, name := range names {
@@ -98,12 +98,12 @@ func message(k jsonschema.ErrorKind) string {
 	return "the value does not satisfy " + strings.Join(k.KeywordPath(), "/")
 }
 
-// wanted is what a value should be instead of what it is.
+// wanted describes what a value should be and what it is.
 type wanted struct {
 	choices []string
-	got     string // the value in words, "" if words say nothing more
-	meant   string // the choice that is similar to the given text, "" if none is
-	mend    string // how to write the value, "" if there is no advice
+	got     string // the value in words; "" if words add no information
+	meant   string // the choice that is similar to the given text; "" if none is
+	mend    string // how to write the value; "" if there is no advice
 }
 
 // String renders the expectation.
@@ -121,7 +121,7 @@ func (w wanted) String() string {
 	return text
 }
 
-// expected returns what a keyword wants of the value as a whole. ok is false for keywords that do not compare whole values.
+// expected returns what a keyword expects of the value as a whole. ok is false for keywords that do not compare whole values.
 func expected(k jsonschema.ErrorKind) (w wanted, ok bool) {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -173,8 +173,8 @@ func oneOf(want []any, got any) (w wanted) {
 	return w
 }
 
-// alternatives combines what the alternatives of an anyOf or oneOf want of the value as a whole. ok is false if the error of an
-// alternative is not about the whole value.
+// alternatives combines what the alternatives of an anyOf or oneOf expect of the value as a whole. ok is false if the error of an alternative is
+// not about the whole value.
 func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -203,8 +203,8 @@ func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	return w, len(e.Causes) > 0
 }
 
-// isWhole reports whether flatten uses the message of a keyword's error, and leaves out the errors about parts of the value that caused
-// it.
+// isWhole reports whether flatten reports a keyword's error itself, and omits the causes of this error, which are errors about parts of the
+// value.
 func isWhole(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.PropertyNames, *kind.Contains, *kind.MinContains:

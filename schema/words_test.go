@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each keyword that a value violates is described in words that name what is expected.
+// The message about each violated keyword is a sentence that names what is expected.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ schema, value, want string }{

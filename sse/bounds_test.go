@@ -12,7 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// TestNegativeNumbers: a negative number is an error that names the field, before a run is looked up or a server contacted.
+// TestNegativeNumbers: a negative number in a Handler or a Client causes an error that names the field, before a run is looked up or a server
+// contacted.
 func TestNegativeNumbers(t *testing.T) {
 	find := func(*http.Request) (sse.Source, error) {
 		t.Error("a run is looked for")
@@ -43,7 +44,7 @@ func TestNegativeNumbers(t *testing.T) {
 	}
 }
 
-// never is a transport that must not be used.
+// never is a transport that the test must not use.
 type never struct{ t *testing.T }
 
 func (n never) RoundTrip(*http.Request) (*http.Response, error) {

@@ -22,8 +22,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// browserPage reads a run with the browser's own EventSource, and posts the events that it has read. It neither drops
-// nor sorts events: a duplicate would be posted twice.
+// browserPage is a page that reads a run with the browser's own EventSource, and posts the events. It posts exactly the events that the
+// EventSource delivers, in their order, duplicates included.
 const browserPage = `<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,"><script>
 const seen = [], types = %s
 const source = new EventSource("/events")
@@ -41,8 +41,8 @@ for (const type of types) source.addEventListener(type, e => {
 func TestBrowser(t *testing.T) {
 	const events, every = 1000, 150
 
-	// run.started, node.queued, node.started, the deltas, node.completed, run.completed. Some events happen before the
-	// browser has connected, and the rest while it reads.
+	// The events are run.started, node.queued, node.started, the deltas, node.completed, run.completed. Some events happen before the
+	// browser has connected, and the rest while the browser reads.
 	connected := make(chan struct{})
 	run := start(t, chain(1), func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range events - 5 {
@@ -137,12 +137,12 @@ func browse[T any](t *testing.T, url string, reports <-chan T) T {
 	args := []string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--user-data-dir=" + profile,
-		"--remote-debugging-port=0", // without it, or without something to print, a headless browser exits at once
+		"--remote-debugging-port=0", // without this flag, or something to print, a headless browser exits at once
 	}
 	cmd := exec.CommandContext(ctx, "chromium", slices.Concat(args, []string{url})...)
 	var log strings.Builder // written by one goroutine, and read after the browser has exited
 	cmd.Stdout, cmd.Stderr = &log, &log
-	cmd.WaitDelay = 5 * time.Second // its children may hold the pipes open
+	cmd.WaitDelay = 5 * time.Second // child processes may hold the pipes open
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("chromium: %v", err)
 	}
@@ -161,7 +161,7 @@ func browse[T any](t *testing.T, url string, reports <-chan T) T {
 	}
 	cancel()
 	<-exited
-	_ = os.RemoveAll(profile) // a child that is still running may write to it
+	_ = os.RemoveAll(profile) // a child process that is still running may write to the profile
 	if !reported {
 		t.Fatalf("no report of the browser, which left with %v:\n%s", err, &log)
 	}

@@ -18,17 +18,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Client reads the events of a run from the URL of a [Handler], across cut connections and restarting servers. Its
-// fields must not change while it reads; many readers may use one client.
+// Client reads the events of a run from the URL of a [Handler]. It continues after cut connections and server restarts. Its fields must not
+// change while it reads. Many readers may use one client.
 type Client struct {
 	// URL is the address of the run's events, without afterEventId: the client sends its cursor as a header.
 	URL string
 	// Header is added to each request, for example to identify the client.
 	Header http.Header
-	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, the Timeout cuts streams, and the client connects again.
+	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, streams are cut at the Timeout, and the client connects again.
 	HTTP *http.Client
-	// Wait is the time before the client connects again; the server's retry field overrides it. It doubles, up to 30 s, with
-	// each successive attempt without new events. A longer Retry-After takes precedence. Default: 1 s.
+	// Wait is the time before the client connects again; the server's retry field overrides it. Wait doubles, up to 30 s, with each successive
+	// attempt without new events. A longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
 	// Attempts bounds the successive attempts without new events. 0 means no bound: the client continues until its context
 	// ends.
@@ -43,15 +43,13 @@ const (
 	defaultMaxBytes = 1 << 20
 )
 
-// Events yields the events with ids greater than after, each once, in order and without holes, and ends after the run's last
-// event. The value 0 means from the first event. Events that the server withholds are left out. Leaving the loop closes the
-// connection.
+// Events yields the events with ids greater than after, each once, in order and without gaps, and ends after the run's last event. If after is 0,
+// Events begins with the first event. Events omits events that the server withholds. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client
-// is negative. The error is the cause of ctx's end if ctx ends; a [*event.GapError] if the server no longer keeps the events after
-// the cursor (to continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the
-// request; a [*LostError] if events are missing that the server cannot send again; and the last problem after Attempts
-// attempts. After any other error the client connects again.
+// An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
+// ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor (to
+// continue, reset the state and read Events(ctx, First-1)), a [*StatusError] if the server rejects the request, and a [*LostError] if events are
+// missing that the server cannot send again. After Attempts attempts, it is the last error. After any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
@@ -94,13 +92,13 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event
 	}
 }
 
-// backoff returns the time before the next connection. The parameter idle is the number of successive connections without new events.
+// backoff returns the time before the next connection. idle is the number of successive connections without new events.
 func backoff(wait time.Duration, idle int) time.Duration {
 	longest := wait
 	for i := 1; i < idle && longest < maxWait; i++ {
 		longest = min(2*longest, maxWait)
 	}
-	return wait + rand.N(longest-wait+1) // random, so that clients that were disconnected together do not reconnect together
+	return wait + rand.N(longest-wait+1) // random, so that clients that lost their connections at the same time do not reconnect at the same time
 }
 
 // sleep waits for d. It reports false if ctx ends first.
@@ -115,20 +113,20 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Reasons for the end of a response. After errDone the sequence ends, after errMore the client requests the next page at once, and after
-// errCut it waits and connects again.
+// These errors end a response. After errDone the sequence of events ends. After errMore the client requests the next page at once. After errCut
+// the client waits and connects again.
 var (
 	errDone = errors.New("done") // the run has ended, or the consumer has stopped reading
 	errMore = errors.New("more") // there is another page
 	errCut  = errors.New("sse: the stream has ended before the run")
 )
 
-// finalError wraps an error that a new connection would not fix.
+// finalError wraps an error that a new connection would not remove.
 type finalError struct{ error }
 
 func final(err error) error { return &finalError{err} }
 
-// connect requests the events after the last one, and reads until the response ends.
+// connect requests the events after the last event, and reads until the response ends.
 func (r *reader) connect(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.URL, nil)
 	if err != nil {
@@ -149,7 +147,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // an error of Close adds nothing: the body was read, or reading it has failed
+	defer func() { _ = resp.Body.Close() }() // an error of Close adds no information: the body was read, or reading it has failed
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNoContent:
@@ -167,9 +165,9 @@ func (r *reader) connect(ctx context.Context) error {
 	return final(fmt.Errorf("sse: the answer is of type %q, and no stream of events", resp.Header.Get("Content-Type")))
 }
 
-// refused returns the error for a response that is not a stream.
+// refused returns the error for a response other than a stream or a page.
 func (r *reader) refused(resp *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // after an error, body has what was read before it
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // if reading fails, body contains the bytes read before
 	if resp.StatusCode == http.StatusGone {
 		var g gone
 		if json.Unmarshal(body, &g) == nil && g.First > 0 {

@@ -20,13 +20,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// visit is the record of one request to the server.
+// visit records one request to the server.
 type visit struct {
 	at    time.Duration // since the first request
 	after string
 }
 
-// script is a server that responds to each request with the next of its parts, and then with 404.
+// script is a server that answers the n-th request with its n-th part, and all further requests with 404.
 type script struct {
 	parts  []func(http.ResponseWriter)
 	visits []visit
@@ -70,7 +70,7 @@ func answers(kind, body string) func(http.ResponseWriter) {
 	}
 }
 
-// block returns an event in the form in which the server sends it.
+// block returns an event as the server sends it.
 func block(e event.Event) string {
 	e.RunID = "run"
 	data, err := json.Marshal(e)
@@ -103,7 +103,7 @@ func alive(last uint64) string {
 // withheld returns the frame of an event that the client may not see.
 func withheld(id uint64) string { return fmt.Sprintf("id: %d\n\n", id) }
 
-// collect reads to the end and renders the ids; for deltas, the node and the index.
+// collect reads to the end of the stream. It returns the ids of the events and, for deltas, the node and the index.
 func collect(ctx context.Context, c *sse.Client, after uint64) (string, error) {
 	var got []string
 	for e, err := range c.Events(ctx, after) {
@@ -349,8 +349,8 @@ func TestClientLeaves(t *testing.T) {
 	})
 }
 
-// cutting is a ResponseWriter whose connection breaks in the middle of an event after some events, however many events one
-// write has.
+// cutting is a ResponseWriter whose connection breaks after some events, in the middle of the next event. This may be in the middle of a
+// write with several events.
 type cutting struct {
 	http.ResponseWriter
 	left *int
@@ -389,7 +389,7 @@ func cuts(h http.Handler, n int) http.Handler {
 	})
 }
 
-// The client yields the same events as the run's own log, whatever happens in between.
+// The client yields the same events as the run's own log, wherever connections break.
 func TestClientAgainstHandler(t *testing.T) {
 	deltas := func(_ context.Context, s *kahn.Step) (any, error) {
 		for i := range 100 {

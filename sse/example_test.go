@@ -83,7 +83,7 @@ func Example() {
 	// 10 run.completed
 }
 
-// A client that joins a run late, after the run has dropped its first events, starts from the oldest kept event.
+// A client joins a run late, after the run has dropped its first events, and starts from the oldest kept event.
 func ExampleClient_Events_gap() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "a", Do: nothing}, kahn.Node{ID: "b", After: []string{"a"}, Do: nothing})
@@ -92,7 +92,7 @@ func ExampleClient_Events_gap() {
 		fmt.Println(err)
 		return
 	}
-	_, _ = run.Wait() // this is about the events
+	_, _ = run.Wait() // the example shows only the events
 	server := httptest.NewServer(&sse.Handler{Find: sse.Fixed(run)})
 	defer server.Close()
 
@@ -104,7 +104,7 @@ func ExampleClient_Events_gap() {
 			var gap *event.GapError
 			switch {
 			case errors.As(err, &gap):
-				fmt.Println(err) // a program drops its state from earlier events here
+				fmt.Println(err) // here a program drops the state that it built from earlier events
 				after, done = gap.First-1, false
 			case err != nil:
 				fmt.Println(err)
@@ -120,8 +120,8 @@ func ExampleClient_Events_gap() {
 	// 8 run.completed
 }
 
-// A host of many runs: a list of them, and the events of each. A run that waits is put aside and continues later, in one
-// stream for its readers.
+// A host serves many runs: a list of them, and the events of each. A run that waits is saved, and continues later. Its readers see one
+// uninterrupted stream.
 func Example_runner() {
 	ctx := context.Background()
 	var g kahn.Graph
@@ -140,7 +140,7 @@ func Example_runner() {
 		}
 	})
 	mux.Handle("GET /runs/{id}/events", &sse.Handler{
-		Find: func(r *http.Request) (sse.Source, error) { // asked again when the run that it found was left
+		Find: func(r *http.Request) (sse.Source, error) { // called again when the run was left
 			run, ok := runner.Run(r.PathValue("id"))
 			if !ok {
 				return nil, errors.New("no such run")
@@ -183,7 +183,7 @@ func Example_runner() {
 				fmt.Println(err)
 				return
 			}
-			// It has come.
+			// The answer has come.
 			snapshot := new(kahn.Snapshot)
 			if err := json.Unmarshal(record, snapshot); err != nil {
 				fmt.Println(err)

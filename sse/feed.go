@@ -11,61 +11,60 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// feed reads the events of one source for all streams of the source: each event is read, encoded and timed once, not once for each
-// client. A stream takes one chunk after the other. Streams that are behind share segments of the events that they have missed. A
-// handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
+// feed reads the events of one source for all streams of the source. Each event is read, encoded and timed once, not once per client. A stream
+// takes one chunk after the other. Streams that have fallen behind the kept chunks share segments of the older events. A handler with Redact has
+// a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
 //
-// When the open chunk is full, the feed stops reading until a stream takes the chunk. So it reads nothing while all its clients stall.
+// When the open chunk is full, the feed stops reading until a stream takes the chunk. So while all clients stall, the feed reads no events.
 type feed struct {
-	h    *Handler // encodes the events; nil if the stream itself encodes them
+	h    *Handler // encodes the events; nil if the stream encodes them
 	stop context.CancelFunc
 	done chan struct{} // closed when the reader has returned
 
 	streams int // guarded by the mu of feeds
 
-	segments segments // older events, which the field chunks no longer contains
+	segments segments // older events that are no longer in chunks
 
 	mu      sync.Mutex
 	chunks  []chunk // the latest chunks, in order
-	upTo    uint64  // the id of the last event in chunks, or of the event after which the feed began
-	open    chunk   // the chunk of the next events, which no stream has taken yet
-	ready   bool    // streams may take the open chunk
+	upTo    uint64  // the id of the last event in chunks or, if there were no chunks yet, of the event after which the feed began
+	open    chunk   // the chunk for the next events, which no stream has taken yet
+	ready   bool    // whether streams may take the open chunk
 	changed chan struct{}
-	room    chan struct{} // gets a value when a stream has taken the open chunk
+	room    chan struct{} // receives a value when a stream has taken the open chunk
 	taken   time.Time     // when a stream last took an open chunk
 	due     *time.Timer   // the timer that makes the open chunk ready
-	ended   bool          // the source has ended, or failed
+	ended   bool          // whether the source has ended or failed
 	err     error
 }
 
-// chunk has the events with ids greater than after, up to last. It is immutable once it is taken.
+// chunk holds the events with ids greater than after, up to last. It does not change once a stream has taken it.
 type chunk struct {
 	after, last uint64
 	frames      []byte
-	events      []event.Event // the events in place of frames, if the stream itself encodes them
+	events      []event.Event // the events instead of frames, if the stream encodes them
 }
 
 // size returns the number of bytes of the chunk, without the values that its events refer to.
 func (c *chunk) size() int { return len(c.frames) + len(c.events)*int(unsafe.Sizeof(event.Event{})) }
 
 const (
-	// flushEvery is the minimum time between chunks: an event after a pause is sent at once, and events in quick succession are sent
-	// together.
+	// flushEvery is the minimum time between chunks. An event after a pause is sent at once, and events in quick succession are sent together.
 	flushEvery = 20 * time.Millisecond
-	// fullChunk is the number of bytes that are sent without waiting for flushEvery.
+	// fullChunk is the number of bytes after which a chunk is sent without waiting for flushEvery.
 	fullChunk = 32 << 10
-	// keptChunks and keptBytes bound the chunks that a feed keeps for slower streams. The latest chunk is kept whatever its size.
+	// keptChunks and keptBytes bound the chunks that a feed keeps for slower streams. The latest chunk is kept even if it exceeds keptBytes.
 	keptChunks, keptBytes = 8, 2 * 8 * fullChunk
 )
 
-// feeds has the feed of each source that has streams.
+// feeds holds the feed of each source with streams.
 type feeds struct {
 	mu       sync.Mutex
 	bySource map[Source]*feed
 }
 
-// join returns a feed of a source for one more stream, which calls leave when it ends. A new feed begins after the given event. The stream
-// has a feed of its own if h redacts events, or if the source is not comparable.
+// join returns a feed of a source for one more stream, which calls leave when it ends. A new feed begins after the given event. If h redacts
+// events, or the source is not comparable, the stream gets its own feed.
 func (fs *feeds) join(src Source, after uint64, h *Handler) (f *feed, leave func()) {
 	if h.Redact != nil || !reflect.ValueOf(src).Comparable() {
 		own := h
@@ -101,7 +100,7 @@ func (fs *feeds) leave(src Source, f *feed) {
 	}
 }
 
-// newFeed starts to read a source. h encodes the events, unless it is nil.
+// newFeed starts to read a source. h encodes the events; nil means that the stream encodes them.
 func newFeed(src Source, after uint64, h *Handler) *feed {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &feed{
@@ -121,14 +120,14 @@ func (f *feed) close() {
 	f.due.Stop()
 }
 
-// over reports whether the feed has ended. A stream must not join such a feed, since it could miss events that the source has.
+// over reports whether the feed has ended. A new stream must not join such a feed, since it could miss events of the source.
 func (f *feed) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended
 }
 
-// read runs on a goroutine of its own. It ends when the source or ctx ends.
+// read runs on the feed's goroutine. It ends when the source or ctx ends.
 func (f *feed) read(ctx context.Context, src Source, after uint64) {
 	defer close(f.done)
 	f.end(f.pass(ctx, src, after))
@@ -152,7 +151,7 @@ func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	return nil
 }
 
-// add waits for room in the open chunk and appends an event, or the event's frame if the feed encodes events. It returns false if ctx has
+// add waits for room in the open chunk. Then it appends the event or, if the feed encodes events, the event's frame. It returns false if ctx has
 // ended.
 func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	f.mu.Lock()
@@ -197,7 +196,7 @@ func (f *feed) announce() {
 	f.changed = make(chan struct{})
 }
 
-// mayBeTaken makes the open chunk ready when the timer fires. The timer may be late, so the chunk may have been taken meanwhile.
+// mayBeTaken makes the open chunk ready when the timer fires. Another stream may have taken the chunk before, since the timer may be late.
 func (f *feed) mayBeTaken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,7 +205,7 @@ func (f *feed) mayBeTaken() {
 	}
 }
 
-// end records that no events follow.
+// end records that the feed gets no further events.
 func (f *feed) end(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,17 +213,17 @@ func (f *feed) end(err error) {
 	f.announce()
 }
 
-// next is what a stream should do after it has read up to some event. Exactly one of chunk, behind, wait and ended is set.
+// next is the next action of a stream that has read up to some event. Exactly one of chunk, behind, wait and ended is set.
 type next struct {
 	chunk  *chunk          // the next events
-	upTo   uint64          // if the stream is behind: the id of the event up to which it must catch up
-	behind bool            // the next chunk is no longer kept, or the stream is in the middle of it
-	wait   <-chan struct{} // closed when the stream should ask again
-	ended  bool            // no events follow
-	err    error           // why no events follow
+	upTo   uint64          // if behind is set: the id of the event up to which the stream must catch up
+	behind bool            // the chunk with the next event is no longer kept, or begins before the next event
+	wait   <-chan struct{} // closed when the stream should call after again
+	ended  bool            // there are no further events
+	err    error           // why there are no further events
 }
 
-// after returns the result for a stream that has read up to event id.
+// after returns what a stream that has read up to event id must do next.
 func (f *feed) after(id uint64) next {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,7 +247,7 @@ func (f *feed) after(id uint64) next {
 	}
 }
 
-// take adds the open chunk to the chunks that streams get. The caller holds f.mu.
+// take moves the open chunk to the chunks for the streams. The caller holds f.mu.
 func (f *feed) take() {
 	kept, first := f.open.size(), len(f.chunks) // first will be the index of the oldest chunk to keep
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {

@@ -24,7 +24,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// counted is a host's value that counts how often it is encoded.
+// counted is a value that counts how often it is encoded.
 type counted struct {
 	n    *atomic.Int32
 	text string
@@ -49,10 +49,10 @@ func (w *writes) Write(b []byte) (int, error) {
 func (w *writes) Flush() {
 	w.flushes++
 	w.ResponseRecorder.Flush()
-	time.Sleep(time.Millisecond) // lets the next events be read before the stream continues
+	time.Sleep(time.Millisecond) // the feed reads the next events before the stream continues
 }
 
-// deltas returns a source of n events, each with a host's value. The value of the second last event is large.
+// deltas returns a source of n events with values. The value of the second last event is large.
 func deltas(n int, encoded *atomic.Int32) *source {
 	return &source{status: kahn.RunCompleted, last: uint64(n), events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
 		for id := after + 1; id <= uint64(n); id++ {
@@ -81,7 +81,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var encoded atomic.Int32
 				src := deltas(events, &encoded)
-				gate := make(chan struct{}) // keeps the first event back until all streams have joined
+				gate := make(chan struct{}) // holds the first event back until all streams have joined
 				all := src.events
 				src.events = func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
 					<-gate
@@ -110,9 +110,8 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestLateStreamsShareTheBytes: streams that begin long after the events, each a little later than the one before and elsewhere in the log,
-// share what they read, in a bounded number of bytes. Nothing is kept when they have read it. Earlier versions encoded the log for each
-// stream.
+// TestLateStreamsShareTheBytes: if streams begin long after the events, one after the other and at different positions in the log, they share
+// the encoded events. The shared bytes are bounded, and are dropped when the streams have caught up.
 func TestLateStreamsShareTheBytes(t *testing.T) {
 	const clients, events = 10, 10_000
 	inBubble(t, "late", func(t *testing.T) {
@@ -160,8 +159,8 @@ func TestLateStreamsShareTheBytes(t *testing.T) {
 	})
 }
 
-// TestSegmentOfAStreamThatEnds: if a stream waits for another to encode, and the other's client hangs up, the stream reads by
-// itself.
+// TestSegmentOfAStreamThatEnds: a stream waits for another stream to encode a segment, and that stream's client hangs up. The first stream then
+// reads the events itself.
 func TestSegmentOfAStreamThatEnds(t *testing.T) {
 	inBubble(t, "the first client hangs up", func(t *testing.T) {
 		var readers atomic.Int32
@@ -202,7 +201,7 @@ func TestSegmentOfAStreamThatEnds(t *testing.T) {
 	})
 }
 
-// TestFramesOfOneFlushAreOneWrite: a burst of events is one write, unless it is long.
+// TestFramesOfOneFlushAreOneWrite: a short burst of events is sent in one write.
 func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var encoded atomic.Int32
@@ -218,7 +217,7 @@ func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
 // timedWrites records when each event was written.
 type timedWrites struct {
 	*httptest.ResponseRecorder
-	at map[string]time.Time // by the event's id line
+	at map[string]time.Time // by the id line of the event
 }
 
 func (w *timedWrites) Write(b []byte) (int, error) {
@@ -230,8 +229,7 @@ func (w *timedWrites) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestFlushesAreBounded: events in quick succession are sent together, delayed by at most 20 ms, and the first one at
-// once.
+// TestFlushesAreBounded: events in quick succession are sent together, delayed by at most 20 ms. The first event is sent at once.
 func TestFlushesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		happened := map[string]time.Time{}
@@ -267,7 +265,7 @@ func TestFlushesAreBounded(t *testing.T) {
 type slowWrites struct {
 	*httptest.ResponseRecorder
 	pause time.Duration
-	left  int // writes left until it hangs up
+	left  int // the number of writes until the client hangs up
 }
 
 func (w *slowWrites) Write(b []byte) (int, error) {
@@ -278,8 +276,8 @@ func (w *slowWrites) Write(b []byte) (int, error) {
 	return w.ResponseRecorder.Write(b)
 }
 
-// TestStreamsOfOneSource: streams that join at any time, anywhere in the log, fast and slow, get each event once and in order, whatever
-// other streams do.
+// TestStreamsOfOneSource: fast and slow streams join at any time and anywhere in the log. Each stream gets each event once and in order,
+// whatever the other streams do.
 func TestStreamsOfOneSource(t *testing.T) {
 	const events = 600
 	for seed := range uint64(30) {
@@ -332,7 +330,7 @@ func TestStreamsOfOneSource(t *testing.T) {
 	}
 }
 
-// TestStalledStreamsStopTheFeed: while all clients of a source stall, its events are not read.
+// TestStalledStreamsStopTheFeed: while all clients of a source stall, the feed does not read its events.
 func TestStalledStreamsStopTheFeed(t *testing.T) {
 	inBubble(t, "one client", func(t *testing.T) {
 		var yielded atomic.Int32
@@ -352,10 +350,10 @@ func TestStalledStreamsStopTheFeed(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if n := yielded.Load(); n < 100 || n > 1_000 { // some 33,000 bytes of frames for the stream, and as many in the feed
+		if n := yielded.Load(); n < 100 || n > 1_000 { // about 33,000 bytes of frames for the stream, and as many in the feed
 			t.Errorf("%d events were read for a client that does not read", n)
 		}
-		resp, err := client.Get("http://memory/?afterEventId=9000") // far ahead of the stalled stream
+		resp, err := client.Get("http://memory/?afterEventId=9000") // begins far ahead of the stalled stream
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,8 +364,8 @@ func TestStalledStreamsStopTheFeed(t *testing.T) {
 	})
 }
 
-// TestSourceThatPanicsForALateStream: a stream that itself reads events that the feed no longer keeps ends if the source panics; the
-// server is not affected.
+// TestSourceThatPanicsForALateStream: the feed no longer keeps some events, so a stream reads them from the source, which panics. The stream
+// ends, and the server continues.
 func TestSourceThatPanicsForALateStream(t *testing.T) {
 	inBubble(t, "late", func(t *testing.T) {
 		readers := 0
@@ -389,7 +387,7 @@ func TestSourceThatPanicsForALateStream(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(first, http.MethodGet, "/?afterEventId=10", nil))
 		})
 		synctest.Wait()
-		if a := ask(t, h, "GET", "/"); a.code != 200 || a.body != "" { // before the feed's first event
+		if a := ask(t, h, "GET", "/"); a.code != 200 || a.body != "" { // the feed has no event yet
 			t.Errorf("%d %s", a.code, a.body)
 		}
 		hangUp()
@@ -397,8 +395,8 @@ func TestSourceThatPanicsForALateStream(t *testing.T) {
 	})
 }
 
-// TestStreamAfterAFailure: a stream that joins after the source has failed reads the source anew, although another stream is still writing
-// earlier events.
+// TestStreamAfterAFailure: the source fails while a stream is still writing earlier events. A stream that joins after the failure reads the
+// source from the beginning.
 func TestStreamAfterAFailure(t *testing.T) {
 	inBubble(t, "the source fails once", func(t *testing.T) {
 		failed := false
@@ -431,7 +429,7 @@ func TestStreamAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestLargeEventsAreNotKept: a feed keeps a bounded number of bytes for slow streams, however large its events are.
+// TestLargeEventsAreNotKept: for slow streams a feed keeps a bounded number of bytes, however large its events are.
 func TestLargeEventsAreNotKept(t *testing.T) {
 	inBubble(t, "deltas of a megabyte, with pauses", func(t *testing.T) {
 		src := &source{status: kahn.RunRunning, last: 20, events: func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {

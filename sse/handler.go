@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Handler serves the events of runs. Find must be set. Handler is read-only: it responds to methods other than GET and HEAD
-// with 405. If one of its numbers is negative, it responds to every request with 500 and the name of the field. A handler
-// must not be copied after first use, and its fields must not change.
+// Handler serves the events of runs. Find must be set. Handler is read-only: it responds to methods other than GET and HEAD with 405. If one of
+// its numbers is negative, it responds to every request with 500 and the name of the field. A handler must not be copied after first use, and its
+// fields must not change.
 //
 // A stream ends with its request's context. http.Server.Shutdown waits for streams: to end them, cancel the server's
 // BaseContext in a function passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
@@ -31,26 +31,24 @@ type Handler struct {
 	// [*StatusError]. If the run is suspended and its log has ended, the handler calls Find repeatedly to get the run that
 	// continues it.
 	Find func(*http.Request) (Source, error)
-	// Authorize is called first, once for each request. nil lets the request pass; for an error the response is 403, or the
-	// status of a [*StatusError]. Without Authorize everyone who reaches the handler may read.
+	// Authorize is called first, once for each request. If Authorize returns nil, the request passes. If Authorize returns an error, the response is
+	// 403, or the status of a [*StatusError]. Without Authorize every client that reaches the handler may read.
 	Authorize func(*http.Request) error
-	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see.
-	// If it returns false, the event is withheld, and the client gets only its id. Redact must not change values that
-	// the payload refers to, since other streams share them. It may replace the payload with another payload of the
-	// same type, or with a json.RawMessage; an event with any other payload is withheld. Id and type stay. Redact runs
-	// on the request's goroutine.
+	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see. If it returns false, the
+	// event is withheld, and the client gets only its id. Redact must not change values to which the payload refers, since other streams share them.
+	// It may replace the payload by another payload of the same type, or by a json.RawMessage. An event with any other payload is withheld. Redact
+	// cannot change the id and the type of an event. It runs on the request's goroutine.
 	Redact func(*http.Request, event.Event) (event.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
-	// WriteTimeout bounds each write to a client, whatever http.Server.WriteTimeout says. A slower client's stream is cut.
-	// Default: 10 s.
+	// WriteTimeout bounds each write to a client, and overrides http.Server.WriteTimeout. The stream of a slower client is cut. Default: 10 s.
 	WriteTimeout time.Duration
-	// Retry is how long clients should wait before they reconnect. 0 leaves it to the clients.
+	// Retry is how long clients should wait before they reconnect. 0 lets the clients decide.
 	Retry time.Duration
-	// MaxStreams bounds the concurrent streams, MaxStreamsPerKey the streams of one key; 0 means no bound. For further
-	// requests the response is 503 with Retry-After. Pages are not counted.
+	// MaxStreams bounds the number of concurrent streams, and MaxStreamsPerKey the number for one key. 0 means no bound. Requests beyond a bound
+	// get the response 503 with Retry-After. Pages do not count.
 	MaxStreams, MaxStreamsPerKey int
-	// Key returns the key of a request: a user, a tenant. Default: the host of the remote address.
+	// Key returns the key of a request, such as a user or a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
 
 	slots slots
@@ -60,7 +58,7 @@ type Handler struct {
 const (
 	defaultHeartbeat    = 15 * time.Second
 	defaultWriteTimeout = 10 * time.Second
-	// fullRetryAfter is the Retry-After for requests beyond the bounds on streams.
+	// fullRetryAfter is the Retry-After of the response to requests beyond the bounds on streams.
 	fullRetryAfter = 5 * time.Second
 )
 
@@ -96,8 +94,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// The status is read before the range: if the status is terminal, the range is final. Problems with the cursor must
-	// be found here, without waiting, while the handler can still respond with a status.
+	// The status is read before the range: if the status is terminal, the range is final. Problems with the cursor must be found here, without
+	// waiting, since the handler can still respond with another status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
@@ -110,7 +108,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if ended && cur.after >= last && cur.header {
 		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusNoContent) // the standard way to stop an EventSource from reconnecting
+		w.WriteHeader(http.StatusNoContent) // this status stops an EventSource from reconnecting
 		return
 	}
 	release, ok := h.slots.take(h, r)
@@ -129,7 +127,7 @@ type cursor struct {
 }
 
 func cursorOf(r *http.Request) (cursor, error) {
-	// A query that cannot be parsed may contain a cursor, so the handler must not respond from the beginning.
+	// If the query cannot be parsed, it may contain a cursor, so the handler must not send the events from the beginning.
 	if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has("afterEventId") {
 		n, bad := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
 		if err != nil || bad != nil {
@@ -139,16 +137,16 @@ func cursorOf(r *http.Request) (cursor, error) {
 	}
 	n, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {
-		return cursor{}, nil // the header is ignored: a browser may send an id that another server gave it
+		return cursor{}, nil // the header is ignored, since a browser may send an id from another server
 	}
 	return cursor{after: n, header: true}, nil
 }
 
-// readable returns the error that reading after the cursor would return, if that is known without waiting.
+// readable returns the error that reading after the cursor would return, if the handler can know this error without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// There is no event to read: either none has happened yet, or none is kept. Reading with an ended context tells
-		// the two apart at once.
+		// There is no event to read: either none has happened yet, or none is kept. A call with an ended context returns at once, and shows which is
+		// true.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
@@ -162,9 +160,8 @@ func readable(src Source, after, first, last uint64) error {
 	if first > 0 && after < first-1 {
 		return &event.GapError{After: after, First: first}
 	}
-	// If the run is running, a cursor beyond its last event means that a crash has lost the event that the client saw;
-	// another event will get the id. If the run is not running, src may be out of date, since another Source of the run
-	// may have continued the log.
+	// If the run is running, a cursor beyond its last event means that a crash has lost the event that the client saw. A later event will get
+	// this id. If the run is not running, src may be out of date, since another Source of the run may have continued the log.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
@@ -183,7 +180,7 @@ func (h *Handler) key(r *http.Request) string {
 	return host
 }
 
-// wantsPage reports whether the client asks for JSON and not for a stream.
+// wantsPage reports whether the client requests JSON and not a stream.
 func wantsPage(r *http.Request) bool {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return strings.Contains(accept, jsonType) && !strings.Contains(accept, streamType)
@@ -196,7 +193,8 @@ type gone struct {
 	First uint64 `json:"first"`
 }
 
-// refuse responds with an error. The status is that of the error if it has one, and otherwise code.
+// refuse responds with an error. The status is 410 for an [*event.GapError], and the Code of a [*StatusError] if it is from 400 to 599. Otherwise
+// the status is code.
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -204,13 +202,13 @@ func refuse(w http.ResponseWriter, err error, code int) {
 	if errors.As(err, &gap) {
 		header.Set("Content-Type", jsonType)
 		w.WriteHeader(http.StatusGone)
-		// A failed write means that the client is gone.
+		// If the write fails, the client is gone.
 		_ = json.NewEncoder(w).Encode(gone{Error: gap.Error(), After: gap.After, First: gap.First})
 		return
 	}
 	status := &StatusError{Code: code}
 	if own := (*StatusError)(nil); errors.As(err, &own) && own != nil && own.Code >= 400 && own.Code < 600 {
-		status = own // only codes from 400: any other code would turn the error into a success
+		status = own // with another code, the error would look like a success
 	}
 	if status.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(status.RetryAfter.Seconds()))))
@@ -225,7 +223,7 @@ type slots struct {
 	byKey map[string]int
 }
 
-// take counts one more stream until release is called. ok is false if that would exceed a bound.
+// take counts one more stream until release is called. ok is false if the stream would exceed a bound.
 func (s *slots) take(h *Handler, r *http.Request) (release func(), ok bool) {
 	key := ""
 	if h.MaxStreamsPerKey > 0 {

@@ -41,9 +41,9 @@ func ask(t testing.TB, h http.Handler, method, target string, headers ...string)
 }
 
 func TestCursor(t *testing.T) {
-	// run.started, three events for each node, run.completed: 11.
+	// There are 11 events: run.started, three for each node, and run.completed.
 	all := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing))}
-	// The last four of the same events.
+	// This run keeps the last four of the same events.
 	late := &sse.Handler{Find: sse.Fixed(finished(t, chain(3), nothing, kahn.Retain(4)))}
 
 	for _, row := range []struct {
@@ -96,8 +96,8 @@ func TestCursor(t *testing.T) {
 	}
 }
 
-// TestResetAhead: a client that has seen events that a crash has lost must reset, since it would miss the new events with
-// the same ids.
+// TestResetAhead: a client has seen events that a crash has lost. The response must make the client reset, since otherwise it would miss the
+// new events with the same ids.
 func TestResetAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -182,7 +182,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestNoEmptyEvents reads streams like clients that deliver an event for every block of lines with a field.
+// TestNoEmptyEvents reads streams like a client that delivers an event for every block of lines with a field.
 func TestNoEmptyEvents(t *testing.T) {
 	withheld := func(_ *http.Request, e event.Event) (event.Event, bool) { return e, e.Type != event.Heartbeat }
 	for name, h := range map[string]*sse.Handler{
@@ -197,7 +197,7 @@ func TestNoEmptyEvents(t *testing.T) {
 			run := start(t, chain(1), takes(time.Minute))
 			h.Find = sse.Fixed(run)
 			target := "/"
-			if name == "none but heartbeats" || name == "nothing for a minute" { // before the first event
+			if name == "none but heartbeats" || name == "nothing for a minute" { // the client has no event yet
 				synctest.Wait()
 				target = "/?afterEventId=3"
 			}
@@ -289,10 +289,10 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// redactedID is the id that secretive gives to events. It is long, so that the digits of a time or a trace id are not taken for it.
+// redactedID is the id that secretive gives to events. Because it is long, digits of a time or a trace id cannot be mistaken for it.
 const redactedID = 4711471147114711
 
-// secretive withholds the queuing of nodes, hides all names, and tries to change fields that it cannot change.
+// secretive withholds node.queued, hides all names, and tries to change fields that Redact must not change.
 func secretive(_ *http.Request, e event.Event) (event.Event, bool) {
 	if e.Node != "" {
 		e.Node, e.Path = "hidden", "hidden"
@@ -335,8 +335,8 @@ func TestRedactHeartbeat(t *testing.T) {
 	})
 }
 
-// TestRedactGoroutine: Redact runs only on the request's goroutine. So a Redact that keeps state for each request needs no lock, and a
-// panic ends the request as in any other handler.
+// TestRedactGoroutine: Redact runs only on the request's goroutine. So a Redact with state for each request needs no lock, and a panic ends the
+// request as in any other handler.
 func TestRedactGoroutine(t *testing.T) {
 	inBubble(t, "events and heartbeats", func(t *testing.T) {
 		now, most, calls := atomic.Int32{}, int32(0), 0
@@ -514,8 +514,8 @@ func TestHeartbeat(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		// A heartbeat is recorded with the silence before it. Events in quick succession are sent in one piece or in two, 20 ms
-		// apart: the silence begins with the last event that the client got, whenever that was.
+		// The test records each heartbeat with the silence before it. Events in quick succession are sent in one write or in two, 20 ms apart.
+		// The silence begins with the last event that the client got.
 		var got []string
 		last := began
 		_ = frames(resp.Body, func(f frame) bool {
@@ -598,7 +598,7 @@ func TestBounds(t *testing.T) {
 		two := open("ann", 200)
 		open("ann", 503)()
 		three := open("bob", 200)
-		open("bob", 503)() // the bound on all streams
+		open("bob", 503)() // 503 because of the bound on all streams
 		two()
 		open("bob", 200)()
 		open("ann", 200)()

@@ -14,13 +14,13 @@ type page struct {
 	Done        bool              `json:"done"`
 }
 
-// pageSize is the number of bytes of events at which a page is full.
+// pageSize is the number of bytes of events after which a page is full.
 const pageSize = 1 << 18
 
 // page responds with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
-	ended := src.Status().Terminal() // the status is read before the range, so that the range is final if the status is
+	ended := src.Status().Terminal() // read before the range: if the status is terminal, the range is final
 	_, last := src.EventRange()
 	if after < last {
 		size := 0

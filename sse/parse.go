@@ -13,9 +13,9 @@ import (
 type message struct {
 	// id is the id of this block, or of the last block before it that has one.
 	id    string
-	event string // "" if the block names none
-	// data is valid until the next call. hasData distinguishes a block with empty data from a block without data,
-	// which is not an event and only moves the id.
+	event string // "" if the block has no event field
+	// data is valid until the next call. hasData distinguishes a block with empty data from a block without data, which is not an event and only
+	// sets the id.
 	data    []byte
 	hasData bool
 }
@@ -31,16 +31,16 @@ type parser struct {
 	id      string
 	data    []byte
 	line    []byte
-	started bool // the first line has been read, so a byte order mark may no longer come
-	afterCR bool // a line feed that comes next belongs to the preceding line end
+	started bool // whether the first line was read; a byte order mark is allowed only before the first line
+	afterCR bool // whether a line feed as the next byte belongs to the previous line end
 }
 
 func newParser(r io.Reader, limit int) *parser {
 	return &parser{r: bufio.NewReader(r), limit: limit, retry: -1}
 }
 
-// next returns the next block with an id or data. It drops a block that the end of the stream cuts off: a client that
-// resumes gets the block again.
+// next returns the next block with an id or data. It drops a block that the end of the stream cuts off; a client that resumes gets this block
+// again.
 func (p *parser) next() (message, error) {
 	m := message{}
 	id, hasID := p.id, false
@@ -79,7 +79,7 @@ func (p *parser) next() (message, error) {
 	}
 }
 
-// maxRetry bounds the wait that a server can impose on a client.
+// maxRetry bounds the wait that a server can demand from a client.
 const maxRetry = time.Hour
 
 // parseRetry reads the value of a retry field: ASCII digits only.
@@ -99,7 +99,7 @@ func (p *parser) readLine() ([]byte, error) {
 	p.line = p.line[:0]
 	for {
 		if _, err := p.r.Peek(1); err != nil {
-			return nil, err // the stream may end here: an unterminated line is dropped
+			return nil, err // the stream may end here; an unterminated line is dropped
 		}
 		chunk, _ := p.r.Peek(p.r.Buffered())
 		if p.afterCR {

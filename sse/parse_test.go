@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// parsed renders all messages of a stream, the last retry and the error that ended it.
+// parsed returns all messages of a stream as text, the last retry and the error that ended the stream.
 func parsed(p *parser) (got []string, err error) {
 	for {
 		m, err := p.next()
@@ -25,7 +25,7 @@ func parsed(p *parser) (got []string, err error) {
 	}
 }
 
-// The examples of the HTML standard, section 9.2.6, and further cases of its grammar and processing rules.
+// The streams are the examples of the HTML standard, section 9.2.6, and further cases of its grammar and processing rules.
 var streams = []struct {
 	name, text string
 	want       []string
@@ -60,7 +60,7 @@ var streams = []struct {
 
 func TestParse(t *testing.T) {
 	for _, row := range streams {
-		// The result does not depend on how the stream is cut into reads.
+		// The result does not depend on how reads cut the stream.
 		for way, r := range map[string]io.Reader{
 			"whole": strings.NewReader(row.text), "bytes": iotest.OneByteReader(strings.NewReader(row.text)),
 		} {
@@ -72,7 +72,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A line that ends in CR is complete: waiting for the next byte would delay its event until the next event.
+// A line that ends in CR is complete. Waiting for the next byte would delay its event until the next event.
 func TestParseDoesNotWait(t *testing.T) {
 	for _, text := range []string{"data: x\r\r", "data: x\r\n\r", "data: x\n\n"} {
 		r, w := io.Pipe()
@@ -104,7 +104,7 @@ func TestParseRetry(t *testing.T) {
 	}
 }
 
-// endless is a stream that repeats itself.
+// endless is a reader that repeats its text.
 type endless string
 
 func (e endless) Read(b []byte) (int, error) { return copy(b, e), nil }
@@ -128,7 +128,7 @@ func TestParseBounds(t *testing.T) {
 	}
 }
 
-// reference parses a whole text in the steps of the standard: decode, split into lines, process each line.
+// reference parses a whole text by the steps of the standard: decode, split into lines, process each line.
 func reference(text string) (got []string) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(text, "\r\n", "\n")

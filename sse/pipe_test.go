@@ -26,8 +26,8 @@ func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-// network is a network in memory, so that connections stand still and time out in fake time. Its pipes have no buffers:
-// if the client does not read, the server stops at once.
+// network is a network in memory, whose connections can stall and time out in fake time. Its pipes have no buffers: if the client does not read,
+// the server blocks at once.
 type network struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -56,8 +56,8 @@ func (n *network) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// serve starts a server and returns its network and a client for it. Both are closed when the test ends; otherwise the
-// bubble fails.
+// serve starts a server and returns its network and a client for it. Both are closed when the test ends, since their goroutines must end before
+// the synctest bubble does.
 func serve(t *testing.T, server *http.Server) (*network, *http.Client) {
 	t.Helper()
 	n := &network{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -81,8 +81,7 @@ func serve(t *testing.T, server *http.Server) (*network, *http.Client) {
 // frame is a block of a stream as it was sent.
 type frame struct{ id, event, data string }
 
-// frames reads a stream line by line, without the parser under test. It ends with the stream, and returns the error
-// that ended it.
+// frames reads a stream line by line, without the parser under test, until the stream ends. It returns the error that ended the stream.
 func frames(body io.Reader, take func(frame) bool) error {
 	var f frame
 	lines := bufio.NewReader(body)
@@ -136,7 +135,7 @@ func takes(d time.Duration) kahn.StepFunc {
 	}
 }
 
-// chain returns a graph of n nodes, each after the one before: 3n + 2 events.
+// chain returns a chain of n nodes. Its run has 3n + 2 events.
 func chain(n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
@@ -149,8 +148,8 @@ func chain(n int) *kahn.Graph {
 	return &g
 }
 
-// start starts a run. At the end of the test it checks the run's events against the rules of every stream of events,
-// whatever its log keeps of them. By then the run must have ended, or have been left.
+// start starts a run. At the end of the test it checks the run's events against the rules for every run, even if the run's log keeps only some of
+// them. By then the run must have ended, or have been left.
 func start(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *kahn.Run {
 	t.Helper()
 	var rec kahntest.Recorder

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// LostError means that events, or deltas of a node, are missing from a stream, and also from the stream of the next
-// connection. Then the server is broken, or a proxy drops parts of streams.
+// LostError means that the same events, or deltas of a node, are missing in the streams of two successive connections. Either the server is
+// broken, or a proxy drops parts of streams.
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
 	Last uint64 // the last index or id before the gap
@@ -31,11 +31,11 @@ type reader struct {
 	yield func(event.Event, error) bool
 	run   string        // the id of the run, once known
 	start uint64        // the initial cursor
-	last  uint64        // the id of the last seen event
-	alive bool          // the connection has delivered an event or a heartbeat
-	torn  bool          // the last connection was closed because of a gap, and no new event has arrived since
-	wait  time.Duration // the time before the next connection, if the present connection has delivered something
-	// deltas has the last delta of each node. If a node had deltas before the initial cursor, the node has no entry until its next delta.
+	last  uint64        // the id of the last event that was seen
+	alive bool          // whether the connection has delivered an event or a heartbeat
+	torn  bool          // whether the last connection was closed because of a gap, and no new event has arrived since then
+	wait  time.Duration // the time before the next connection, if the current connection has delivered something
+	// deltas maps a node to its last delta. If a node had deltas before the initial cursor, it has no entry until its next delta.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last withheld event, which may have been a delta
 }
@@ -67,7 +67,7 @@ func (r *reader) message(m message) error {
 	return r.event(e)
 }
 
-// heartbeat handles a heartbeat, which also carries the id of the last event before it.
+// heartbeat handles a heartbeat, which contains the id of the last event before it.
 func (r *reader) heartbeat(data []byte) error {
 	var e event.Event
 	if err := e.UnmarshalJSON(data); err != nil {
@@ -98,7 +98,7 @@ func (r *reader) event(e event.Event) error {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the event was seen: the server has begun before the cursor
+		return nil // the event was seen before: the server has begun with an event before the cursor
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})
@@ -140,8 +140,8 @@ func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// lost returns the error with which the reader closes the connection: the next connection should deliver the missing
-// events. If it does not, the error is final.
+// lost returns the error with which the reader closes the connection. The next connection should deliver the missing events. If it does not, the
+// error is final.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
 		return final(err)
@@ -150,7 +150,7 @@ func (r *reader) lost(err *LostError) error {
 	return err
 }
 
-// sameRun checks that the URL still names the same run: the ids seen so far mean nothing in another run.
+// sameRun checks that the URL still belongs to the same run, since the ids seen so far have no meaning in another run.
 func (r *reader) sameRun(id string) error {
 	if r.run = cmp.Or(r.run, id); id != "" && r.run != id {
 		return final(fmt.Errorf("sse: the stream was of run %s and is of run %s now", r.run, id))

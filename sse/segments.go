@@ -5,32 +5,32 @@ import (
 	"sync"
 )
 
-// segments holds the frames of events that a feed no longer keeps, for streams that are behind. The first stream that needs a
-// segment reads and encodes it, and other streams wait for it. All segments are dropped when no stream is behind.
+// segments holds the frames of events that a feed no longer keeps, for streams that are behind. The first stream that needs a segment reads and
+// encodes it, and other streams wait for it. When no stream is behind, all segments are dropped.
 type segments struct {
 	mu      sync.Mutex
-	behind  int // streams
+	behind  int // the number of streams that are behind
 	byAfter map[uint64]*segment
 	kept    []*segment // encoded segments, the oldest first
-	bytes   int        // of the kept segments
+	bytes   int        // the size of the kept segments
 }
 
-// segment has the frames of the events with ids greater than after, up to last. It ends with an id that is a multiple of segmentEvents,
-// or earlier if it is large. So streams that began in different places soon need the same segments.
+// segment holds the frames of the events with ids greater than after, up to last. It ends with an id that is a multiple of segmentEvents, or
+// earlier if it is large. So streams that began at different positions soon need the same segments.
 type segment struct {
 	after, last uint64
 	frames      []byte
-	done        chan struct{} // closed when the segment is encoded, or when encoding has failed
-	encoded     bool          // may be read once done is closed
+	done        chan struct{} // closed when the segment is encoded or encoding has failed
+	encoded     bool          // whether the segment was encoded; may be read once done is closed
 }
 
 const (
 	segmentEvents = 64
-	// keptSegments is how many bytes of segments are kept for clients that read at the same time, however long the log is.
+	// keptSegments bounds the bytes of segments that are kept for clients that read at the same time, however long the log is.
 	keptSegments = 1 << 20
 )
 
-// next returns the segment that begins after an event. If mine is set, the caller must encode the segment and then call ss.done.
+// next returns the segment that begins after an event. If mine is true, the caller must encode the segment and then call ss.done.
 func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -45,8 +45,7 @@ func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	return g, true
 }
 
-// done hands an encoded segment to all streams that wait for it. If encoding has failed, one of these streams encodes
-// it.
+// done wakes the streams that wait for a segment. If encoding has failed, one of these streams encodes the segment.
 func (ss *segments) done(g *segment, encoded bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -78,7 +77,7 @@ func (ss *segments) leave() {
 	}
 }
 
-// catchUp writes the events up to the id upTo. The source must have all of these events.
+// catchUp writes the events up to the id upTo. The source must have all these events.
 func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	ss.enter()
 	defer ss.leave()
@@ -105,7 +104,7 @@ func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	return nil
 }
 
-// encode encodes a segment and writes it, and then the following segments, until another stream encodes the next one.
+// encode encodes a segment and writes it. It continues with the following segments until another stream encodes the next segment.
 func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
 	defer func() {
 		if g != nil {
@@ -123,7 +122,7 @@ func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err 
 		}
 		ss.done(g, true)
 		frames, last := g.frames, g.last
-		g = nil // the segment is done, so other streams do not wait while this client reads
+		g = nil // other streams can use the segment before it is written to this client
 		if err := s.send(frames); err != nil {
 			return err
 		}

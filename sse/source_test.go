@@ -29,7 +29,7 @@ type source struct {
 func (s *source) Status() kahn.RunStatus           { return s.status }
 func (s *source) EventRange() (first, last uint64) { return 1, s.last }
 func (s *source) Heartbeat() event.Event {
-	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // an event has just happened
+	return event.Event{Type: event.Heartbeat, RunID: "run", Payload: event.Beat{Last: s.last + 1}} // as if another event had just happened
 }
 func (s *source) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) { s.events(ctx, after, yield) }
@@ -87,7 +87,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// A run is left while it waits for a signal; another run continues it later with the following ids.
+// A run is left while it waits for a signal, and is later continued from its snapshot. The stream continues with the
+// next ids.
 func TestSuspended(t *testing.T) {
 	inBubble(t, "a stream stays open until the run goes on, and then to its end", func(t *testing.T) {
 		log := func(upto uint64, last event.Type) func(context.Context, uint64, func(event.Event, error) bool) {
@@ -151,13 +152,13 @@ func TestResumed(t *testing.T) {
 			h.ServeHTTP(w, r)
 		})})
 		go func() {
-			time.Sleep(time.Hour) // suspended, but still in memory
+			time.Sleep(time.Hour) // the run is suspended, and still in memory
 			first.Leave()
 			res, err := first.Wait()
 			if err != nil || res.Status != kahn.RunSuspended {
 				t.Errorf("%v, %v", res, err)
 			}
-			time.Sleep(time.Hour) // suspended, and only in the snapshot
+			time.Sleep(time.Hour) // the run is suspended, and only in the snapshot
 			now.Store(start(t, &g, nil, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"A": "go on"})))
 		}()
 		got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client}, 0)

@@ -1,5 +1,5 @@
-// Package sse serves the events of runs over HTTP as server-sent events, and reads them: a [Handler] for browsers' EventSource
-// and any other client, and a [Client] in Go. It needs only the standard library.
+// Package sse serves the events of runs over HTTP as server-sent events, and reads them. A [Handler] serves browsers' EventSource and other
+// clients, and a [Client] reads in Go. The package needs only the standard library.
 //
 //	http.Handle("/runs/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
 //		if run, ok := runner.Run(r.PathValue("id")); ok {
@@ -8,16 +8,16 @@
 //		return nil, errors.New("no such run")
 //	}})
 //
-// A stream can be cut at any time and resumed without loss, because an event's id is its place in the run's log:
+// A stream can be cut at any time and resumed without loss, because an event's id is its position in the run's log:
 //
 //	id: 7
 //	event: node.completed
 //	data: {"eventId":7,"sequence":7,"type":"node.completed",...}
 //
-// The id of the last event that a client has seen is its cursor. A client sends its cursor as the query parameter afterEventId
-// or as the header Last-Event-ID, as every EventSource does when it reconnects; the query wins. It then gets the events with
-// greater ids: past events first, then new events as they happen. After the run's last event the stream ends. Streams of a
-// suspended run stay open, even across a resumption if Find then returns the run that continues.
+// The id of the last event that a client has seen is its cursor. A client sends its cursor as the query parameter afterEventId or as the header
+// Last-Event-ID, as every EventSource does when it reconnects. If both are sent, the query parameter counts. The client then gets the events with
+// greater ids: past events first, then new events as they happen. After the run's last event the stream ends. Streams of a suspended run stay
+// open. If the run later continues as another Source, and Find returns this Source, the streams continue with it.
 //
 // # In a browser
 //
@@ -26,16 +26,16 @@
 //	for (const end of ["run.completed", "run.failed", "run.cancelled", "run.timed_out"])
 //		events.addEventListener(end, () => events.close())
 //
-// An EventSource reconnects whenever a stream ends. If the page does not close it, it gets status 204 when it reconnects after
-// the run's last event, and stops. Do not put afterEventId into the URL of an EventSource: the parameter would be sent on every
-// reconnection, and would win over the browser's own cursor.
+// An EventSource reconnects whenever a stream ends. If the page does not close it, it gets status 204 when it reconnects after the run's last
+// event, and stops. Do not put afterEventId into the URL of an EventSource: the parameter would be sent on every reconnection, and would override
+// the browser's own cursor.
 //
-// An event after a pause is sent at once; events in quick succession are sent together, delayed by at most 20 ms.
+// The first event after a pause is sent at once. Events in quick succession are sent together, with a delay of at most 20 ms.
 //
 // # Runs that other processes perform
 //
-// A run with the option kahn.StoreEvents keeps all its events in its store, whichever processes have performed it. Every process can read
-// them there:
+// A run with the option kahn.StoreEvents stores all its events, whichever processes have performed it. Every process can read them from the
+// store:
 //
 //	Find: func(r *http.Request) (sse.Source, error) {
 //		log, err := store.OpenEvents(r.Context(), db, r.PathValue("id"))
@@ -62,13 +62,12 @@
 //
 // # Without streaming
 //
-// Two kinds of clients get one page with the events up to now: a client that accepts application/json and not
-// text/event-stream, and any client whose response cannot be flushed. The client requests the next page with its
-// lastEventId as the cursor, until done is true:
+// Two kinds of clients get one page with the events so far: a client that accepts application/json and not text/event-stream, and any client
+// whose response cannot be flushed. The client requests the next page with its lastEventId as the cursor, until done is true:
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //
-// more means that there are already more events; a page holds some hundred kilobytes. A withheld event has only its eventId.
+// If more is true, there are already more events. A page holds some hundred kilobytes. A withheld event has only its eventId.
 package sse
 
 import (
@@ -86,8 +85,7 @@ import (
 type Source interface {
 	// Status returns the status of the run. Once the status is terminal, the run's last event can be read.
 	Status() machine.RunStatus
-	// EventRange returns the ids of the first and the last event that can be read now. If first is greater than last,
-	// there are none.
+	// EventRange returns the ids of the first and the last event that can be read now. If first is greater than last, no event can be read.
 	EventRange() (first, last uint64)
 	// Events yields the events with ids greater than after, and waits for later ones. An error ends the sequence: a
 	// [*event.GapError] if events are no longer kept.
@@ -96,11 +94,11 @@ type Source interface {
 	Heartbeat() event.Event
 }
 
-// StatusError is an HTTP status as an error. Hooks of a [Handler] return it to choose the response, and a [Client] yields
-// it for a response that is not a stream.
+// StatusError is an error with an HTTP status. Functions of a [Handler] return it to choose the response, and a [Client] yields it for a response
+// that is not a stream.
 type StatusError struct {
 	Code    int    // 401, 404, ...
-	Message string // the text for the client; "" for the standard text of the code
+	Message string // the text for the client; "" means the standard text of the code
 	// RetryAfter is how long the client should wait before it tries again; 0 sends no Retry-After.
 	RetryAfter time.Duration
 }

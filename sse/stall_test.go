@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/sse"
 )
 
-// closings returns a server, and a channel that receives the time when the server closes a connection.
+// closings returns a server, and a channel that receives the time of each connection that the server closes.
 func closings(h http.Handler) (*http.Server, <-chan time.Time) {
 	closed := make(chan time.Time, 100)
 	return &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
@@ -131,14 +131,14 @@ func TestStalledClient(t *testing.T) {
 				}
 			}
 		}
-		// The run has ended meanwhile: besides the events that were already in the pipe, only the last 30 remain.
+		// In the meantime the run has ended. The client can still read the events in the pipe, and the last 30 events.
 		if lost == 0 {
 			t.Error("nothing was lost, or nothing was said")
 		}
 	})
 
-	// All events are written at once. The client reads up to the given text and then stops. After the last event the
-	// server only ends the response.
+	// All events are written at once. The client reads up to the given text and then stops. After the last event the server only has to end the
+	// response.
 	for _, upto := range []string{"", "H", "\r\n\r\n", "id: 3", "run.completed", "}}\n\n", "}}\n\n\r\n", "\r\n0\r\n\r"} {
 		inBubble(t, fmt.Sprintf("stops after %q of a finished run", upto), func(t *testing.T) {
 			run := finished(t, chain(4), nothing)
@@ -185,7 +185,7 @@ func TestStalledClient(t *testing.T) {
 }
 
 func TestServerTimeouts(t *testing.T) {
-	// All these timeouts are far shorter than the run and its silence.
+	// All these timeouts are far shorter than the run and the silence of its stream.
 	for _, http2 := range []bool{false, true} {
 		inBubble(t, fmt.Sprintf("http.Server's do not end a stream, HTTP/2 %v", http2), func(t *testing.T) {
 			run := start(t, chain(3), takes(20*time.Second))

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestStoredRun: processes that do not perform a run serve its events from the store, over all its lives. A client can continue with a
-// cursor from another process.
+// TestStoredRun: processes that do not perform a run serve all events of the run from the store, whichever processes performed it. A client
+// can continue with a cursor from another process.
 func TestStoredRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,18 +12,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// stream is the response to one request. All its methods run on the request's goroutine; a feed reads the source on another
-// goroutine.
+// stream is the response to one request. All its methods run on the request's goroutine. A feed reads the source on another goroutine.
 type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
-	last uint64      // the client's cursor once it has read everything that was written
+	last uint64      // the client's cursor after everything that was written
 	beat *time.Timer // fires when the stream has been silent for too long
 }
 
-// resumption is how often a stream calls Find for the run that continues a suspended one.
+// resumption is the interval at which a stream calls Find for the run that continues a suspended run.
 const resumption = time.Second
 
 // stream responds with the events after a cursor, until the run has ended or the client is gone.
@@ -39,7 +38,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 	s.beat = time.NewTimer(s.heartbeat())
 	defer s.beat.Stop()
-	// The headers go first, so that the client knows at once that it is connected.
+	// The headers are sent first, so that the client knows at once that it is connected.
 	if err := s.send(nil); errors.Is(err, errors.ErrUnsupported) {
 		header.Del("Connection")
 		header.Del("X-Accel-Buffering")
@@ -48,11 +47,11 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	} else if err != nil {
 		return
 	}
-	// The server ends the response after this function returns, and the deadline applies to that write, too.
+	// The server ends the response after this function returns. The deadline must apply to this last write, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// No empty line follows the field, so it is part of the first event. Some clients would take a field before an
-		// empty line for an event.
+		// No empty line follows the field, so it is part of the first event. Some clients would take a field that is followed by an empty line
+		// for an event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
@@ -70,8 +69,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// follow writes the events of a source until the source ends; it then returns nil. It does not send errors to the client:
-// the client reconnects, and either misses nothing or gets the error then.
+// follow writes the events of a source until the source ends, and then returns nil. It does not send errors to the client: the client reconnects,
+// and then either misses nothing or gets the error.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
@@ -107,7 +106,7 @@ func (s *stream) follow(src Source) error {
 	}
 }
 
-// resumed waits for the run that continues a suspended one.
+// resumed waits for the run that continues a suspended run.
 func (s *stream) resumed(src Source) (Source, error) {
 	ask := time.NewTicker(resumption)
 	defer ask.Stop()
@@ -131,8 +130,8 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// contain turns a panic of a source, or of the encoding of a value, into an error, and logs it: the client only sees that its stream ends.
-// Callers defer it.
+// contain turns a panic of a source, or of the encoding of a value, into an error, and logs it. The client only sees that its stream ends.
+// Callers defer contain.
 func contain(err *error) {
 	if v := recover(); v != nil {
 		*err = fmt.Errorf("sse: panic while events are read: %v", v)
@@ -140,11 +139,11 @@ func contain(err *error) {
 	}
 }
 
-// frame returns an event in the form in which it is sent. Only Redact uses r.
+// frame returns an event as it is sent. Only Redact uses r.
 func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 	data := h.render(r, e)
 	if data == nil {
-		return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data moves the cursor and is not an event
+		return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data sets the client's cursor and is not an event
 	}
 	return fmt.Appendf(make([]byte, 0, len(data)+64), "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
 }
@@ -153,11 +152,11 @@ func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 func (s *stream) sendHeartbeat(src Source) error {
 	beat := src.Heartbeat()
 	beat.ID = 0
-	beat.Payload = event.Beat{Last: s.last} // the last event that this stream has sent, since later events are still to come
+	beat.Payload = event.Beat{Last: s.last} // the last event that this stream has sent; later events have not been sent yet
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	return s.send([]byte(":\n")) // a comment in place of a withheld heartbeat; an empty line after it would end the event that the retry field began
+	return s.send([]byte(":\n")) // a comment instead of a withheld heartbeat; an empty line after it would end the event that the retry field began
 }
 
 // deadline sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.
@@ -165,8 +164,8 @@ func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// send writes frames in one piece, flushes them, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline has
-// passed, even one that the server has set.
+// send writes frames in one write, flushes them, and then removes the deadline: HTTP/2 would reset an idle stream after its deadline has passed,
+// even if the server has set the deadline.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {
@@ -184,7 +183,7 @@ func (s *stream) send(frames []byte) error {
 
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
-// render returns, on one line, the JSON form of an event as the client may see it; nil if the event is withheld.
+// render returns the JSON form of an event, on one line, as the client may see it. It returns nil if the event is withheld.
 func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)
@@ -194,9 +193,9 @@ func (h *Handler) render(r *http.Request, e event.Event) []byte {
 		shown.ID, shown.Type = e.ID, e.Type
 		e = shown
 	}
-	data, err := e.MarshalJSON() // called directly, since json.Marshal would compact the result a second time
+	data, err := e.MarshalJSON() // a direct call: json.Marshal would compact the result a second time
 	if err != nil {
-		return nil // only a payload made by Redact can fail to encode
+		return nil // only a payload from Redact can fail to be encoded
 	}
 	return data
 }

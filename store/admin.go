@@ -23,11 +23,11 @@ import (
 // such as a negative limit or an invalid cursor.
 type Admin interface {
 	Store
-	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if the store
-	// has the run already, see [Policy]. stored is the run without its record and nodes.
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if a run of
+	// this id is stored already, see [Policy]. stored is the run without its record and nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
 	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
-	// listed without Inputs, Sequence, Record and Nodes. A run that was acquired, but for which nothing was written yet, has no Spec.
+	// listed without Inputs, Sequence, Record and Nodes. A run that was acquired but has no commit yet has no Spec.
 	List(ctx context.Context, q Query) (Page, error)
 	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out numbers that are zero.
 	Count(ctx context.Context, f Filter) ([]Count, error)
@@ -35,12 +35,11 @@ type Admin interface {
 	// as compensations, are listed like nodes. The error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
 	// Insert stores a whole run, as Load of this or another store returns it. If the store is an EventStore, Insert also stores the run's
-	// Events. The error matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been
-	// loaded, or has a LastEvent but not the Events up to it.
+	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if Load cannot have returned
+	// such a run, or if the run has a LastEvent but not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
-	// Prune removes runs that have ended and match q, with all that is stored for them, beginning with the runs that ended first. It
-	// leaves out runs whose lease lasts, since the process that performed them is about to release it; runs for which a redrive waits, see
-	// [Inbox]; and the latest ticks of schedules, see [ScheduleStore].
+	// Prune removes runs that have ended and match q, with all that is stored for them, beginning with the runs that ended first. It leaves out
+	// leased runs, runs with a waiting redrive, see [Inbox], and the latest run of each schedule, see [ScheduleStore].
 	Prune(ctx context.Context, q PruneQuery) (Pruned, error)
 }
 
@@ -62,8 +61,8 @@ type NewRun struct {
 	IfExists Policy
 }
 
-// Policy says what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but for which nothing was written,
-// counts as not stored once its lease has ended. While the lease lasts the error matches [ErrLeased].
+// Policy says what [Admin].Create does if the id of the new run is taken. A run that was acquired but has no commit counts as not stored once
+// its lease has ended. While the lease lasts, the error matches [ErrLeased].
 type Policy uint8
 
 // The policies.
@@ -156,12 +155,12 @@ func (s *Spec) Same(o *Spec) bool {
 	return s.Workflow == o.Workflow && s.Plan == o.Plan && SameInputs(s.Inputs, o.Inputs)
 }
 
-// SameInputs reports whether two JSON objects are equal. A nil one equals an object without members.
+// SameInputs reports whether two JSON objects are equal. A nil object equals an object without members.
 func SameInputs(a, b json.RawMessage) bool {
 	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
 }
 
-// canonical is JSON with sorted keys and without space. Numbers keep their digits.
+// canonical returns JSON with sorted keys and without space. Numbers keep their digits.
 func canonical(data json.RawMessage) []byte {
 	if len(data) == 0 {
 		return []byte("{}")
@@ -204,7 +203,7 @@ func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
 
-// differences says in which of workflow, plan and inputs two runs differ.
+// differences returns, as text, which of the three differ in two runs: the workflow, the plan, the inputs.
 func (s *Spec) differences(stored *Spec) string {
 	var list []string
 	if s.Workflow != stored.Workflow {
@@ -245,10 +244,10 @@ type Filter struct {
 	Parent   string
 	Key      string // the runs' fairness key, see Spec
 	Prefix   string // the prefix of the run's id
-	// Compensation is how far the runs have come with undoing what their nodes did. None selects all.
+	// Compensation selects runs by the state of their compensations, see [Run].Compensation. The zero value selects all.
 	Compensation machine.Compensation
-	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. A range of
-	// ends selects only runs that have ended.
+	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. If EndedFrom
+	// or EndedBefore is set, only runs that have ended match.
 	CreatedFrom, CreatedBefore, EndedFrom, EndedBefore time.Time
 }
 
@@ -289,7 +288,7 @@ type Page struct {
 	Next string
 }
 
-// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. So a store reads one run more than a page may have. unit
+// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. A store therefore reads one run more than a page may have. unit
 // converts a time of creation to the number that the store keeps, such as time.Time.UnixMilli. Cut is for implementations of [Admin].
 func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	if len(p.Runs) > most {
@@ -335,8 +334,8 @@ type NodePage struct {
 	Next  string // the NodeQuery.After for the next page, "" if this is the last one
 }
 
-// Cut shortens Nodes to the length `most`, and sets Next if Nodes was longer. So a store reads one node more than a page may have. The
-// parameter first is the number of the first node in Nodes. Cut is for implementations of [Admin].
+// Cut shortens Nodes to the length `most`, and sets Next if Nodes was longer. A store therefore reads one node more than a page may have. The
+// parameter "first" is the number of the first node in Nodes. Cut is for implementations of [Admin].
 func (p *NodePage) Cut(first int64, most int) {
 	if len(p.Nodes) > most {
 		p.Nodes = p.Nodes[:most]
@@ -361,10 +360,10 @@ type PruneQuery struct {
 	// Limit is how many runs are removed in one call at most; 0 means DefaultPage.
 	Limit int
 	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they were put
-	// less than Grace ago. Nil leaves all blobs; a later call with the blob store removes the blobs of runs that are gone by then.
+	// less than Grace ago. If Blobs is nil, Prune removes no blobs; a later call with Blobs removes them.
 	Blobs BlobSweeper
-	// Grace protects blobs to which a run is about to refer. It must be longer than the time between the end of a step and the commit
-	// that stores its output, and thus longer than leases last. Zero means an hour, negative no time at all.
+	// Grace protects blobs to which a run is about to refer. It must be longer than the time between the end of a step and the commit that
+	// stores its output, and thus longer than leases last. Zero means an hour; a negative Grace means none.
 	Grace time.Duration
 }
 

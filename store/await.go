@@ -13,13 +13,13 @@ import (
 // run. The store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
 // implement it; other stores need not.
 //
-// The store posts the answer in the transaction that ends the awaited run, whatever ends it. It posts the answer in the transaction that
-// begins the await if the awaited run has ended already, is not stored (for example after Prune), or itself awaits the awaiting run,
-// directly or through others. Two commits that would close a cycle together are judged one after the other, so that the second one finds
-// the cycle. A run that was created anew under its id, see [Replace], is still awaited.
+// The store posts the answer in the transaction that ends the awaited run, whatever ends it. In three cases it posts the answer in the
+// transaction that begins the await: the awaited run has ended already; it is not stored, for example after Prune; or it awaits the awaiting
+// run, directly or through others. If two concurrent commits would together close a cycle, the store judges one after the other, and finds the
+// cycle when it judges the second one. If a new run replaces the awaited run, see [Replace], the node awaits the new run.
 //
-// An answer ends the wait. If the awaiting run or the node ends first, the await stays: the process that performs the run withdraws awaits that
-// are no longer needed. The store posts no answer to an awaiting run that has ended.
+// The answer removes the await from the store. If the awaiting node or its run ends before the answer, the store keeps the await, and the
+// process that performs the run withdraws it. The store posts no answer to an awaiting run that has ended.
 type Awaiter interface {
 	Inbox
 	// LoadAwaits returns the awaits of a run's nodes that have no answer yet, sorted by node. The error matches ErrUnknownRun if the run is not
@@ -40,11 +40,12 @@ type Ended struct {
 	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended: then Unknown or Cycle is set
 	// Unknown is set if no run of this id is stored.
 	Unknown bool `json:"unknown,omitempty"`
-	// Cycle is a chain of runs, each of which awaits the next one, from the awaited run to the run that would have awaited it.
+	// Cycle is set if the await would have closed a cycle. It lists runs, each of which awaits the next one: the first is the awaited run, and
+	// the last is the awaiting run.
 	Cycle []string `json:"cycle,omitempty"`
 }
 
-// endedID begins the ids of requests that a store posts.
+// endedID is the prefix of the ids of requests that a store posts.
 const endedID = "kahn:ended:"
 
 // Request returns the request by which a store answers a node. The number of the request becomes a part of its id. It is for
@@ -62,9 +63,9 @@ func (r *Request) Ended() (e Ended, err error) {
 	return e, nil
 }
 
-// FindCycle returns the chain of runs that begins with the parameter awaited and ends with run, and in which each run awaits the next one,
-// as in [Ended].Cycle. It returns nil if there is no such chain. The function awaits returns the runs that a run awaits, in any order; if
-// it returns an error, the search ends. It is for implementations of [Awaiter].
+// FindCycle returns the chain of runs that begins with the run "awaited" and ends with the run "run", and in which each run awaits the next
+// one, as in [Ended].Cycle. It returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any
+// order; if it returns an error, the search ends. It is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
 	from := map[string]string{awaited: ""} // maps each run that the search has found to the awaiting run through which it was found
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
@@ -92,11 +93,11 @@ func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (
 
 var _ Awaiter = (*Memory)(nil)
 
-// awaiting is a node of a run in memory that awaits another run.
+// awaiting identifies a node that awaits another run: by the run that the node belongs to, and the path of the node.
 type awaiting struct{ run, node string }
 
-// await stores the awaits of a commit of the run r, and returns the runs for which it has posted requests: the runs that awaited r if
-// the commit has ended r, and r itself if an await has an answer at once.
+// await stores the awaits of a commit of the run r, and returns the runs for which it has posted requests. These are the runs that awaited r if
+// the commit has ended r, and r itself if one of its new awaits has an answer at once.
 func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	for _, a := range c.Awaits {
 		m.withdraw(r, a.Node)
@@ -158,7 +159,7 @@ func (m *Memory) endAwaits(r *memoryRun) (posted []string) {
 	return posted
 }
 
-// withdraw forgets what a node awaits.
+// withdraw removes the await of a node.
 func (m *Memory) withdraw(r *memoryRun, node string) {
 	awaited, ok := r.awaits[node]
 	if !ok {
@@ -170,14 +171,14 @@ func (m *Memory) withdraw(r *memoryRun, node string) {
 	}
 }
 
-// withdrawAll forgets what a run awaits.
+// withdrawAll removes all awaits of a run.
 func (m *Memory) withdrawAll(r *memoryRun) {
 	for node := range r.awaits {
 		m.withdraw(r, node)
 	}
 }
 
-// tellEnded posts an answer for a node.
+// tellEnded posts the answer to the await of a node.
 func (m *Memory) tellEnded(r *memoryRun, node string, e Ended) {
 	q, _ := e.Request(node, r.Posted+1) // the error is nil: an Ended always has a JSON form
 	r.add(q)

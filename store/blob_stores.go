@@ -90,9 +90,9 @@ func (m *MemoryBlobs) Len() int {
 	return len(m.blobs)
 }
 
-// Dir is a [BlobStore] in a folder of the file system. It makes the folder when needed, and keeps each blob in a file, in a subfolder
-// that is named by the first two characters of the key. A blob is on disk when Put returns: Put writes a temporary file in the same
-// folder, syncs it and renames it. The file's time says when the blob was put.
+// Dir is a [BlobStore] in a folder of the file system. It makes the folder when needed, and keeps each blob in a file, in a subfolder that is
+// named by the first two characters of the key. A blob is on disk when Put returns: Put writes a temporary file in the same folder, syncs it and
+// renames it. The file's modification time says when the blob was put.
 type Dir string
 
 // file returns the path of a blob. It refuses keys that Blobs does not make, since these might lead out of the folder.

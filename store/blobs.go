@@ -29,8 +29,8 @@ type BlobStore interface {
 // BlobSweeper is a [BlobStore] that records when blobs were put. [Admin] needs it to remove blobs to which no run refers any more.
 type BlobSweeper interface {
 	BlobStore
-	// Sweep removes a key unless it was put after the given time, and reports whether it is gone. It must not remove a blob that is being put at
-	// the same time.
+	// Sweep removes a key unless it was put after the given time, and reports whether the key is gone. It must not remove a blob that is being
+	// put at the same time.
 	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
 }
 
@@ -38,18 +38,18 @@ type BlobSweeper interface {
 var (
 	// ErrNoBlob is returned for a key under which nothing was put.
 	ErrNoBlob = errors.New("no such blob")
-	// ErrBlobDamaged is returned if a blob is not what was put under its key.
+	// ErrBlobDamaged is returned if the data of a blob does not match its key.
 	ErrBlobDamaged = errors.New("the blob is damaged")
 )
 
-// Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. It checks a value that it reads
-// against the reference. Blobs stay until [Admin] has removed all runs that refer to them. A codec that hides the references must not wrap
-// Blobs. So [Sealed] must be the Codec of Blobs, not the reverse.
+// Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. When Blobs reads a value back from the
+// store, it checks the value against the reference. Blobs stay until [Admin] has removed all runs that refer to them. A codec that hides the
+// references must not wrap Blobs. So [Sealed] must be the Codec of Blobs, not the reverse.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
-	// Over is the length in bytes, as the Codec writes it, above which a value is kept as a blob. Zero means 64 KiB; a negative value makes all
-	// values blobs.
+	// Over is the largest size of a value that does not become a blob, in bytes of the Codec's output. Zero means 64 KiB; if Over is negative,
+	// all values become blobs.
 	Over int
 	// Patience is how long a failing call of the Store is repeated, and how long one call may take. After that the value cannot be
 	// encoded or decoded; a node whose value cannot be encoded fails. Zero means 30 s.
@@ -103,8 +103,8 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the content of each [Content] inside a value into the Store. held is true if there are contents: then the data itself
-// must not become a blob, so that [BlobKeys] finds the references in it.
+// keepContents puts the content of each [Content] inside a value into the Store. held is true if there are contents. Then the data itself must
+// not become a blob, so that [BlobKeys] finds the references in it.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
 	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
 		return false, nil

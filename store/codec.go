@@ -26,8 +26,9 @@ func CheckCodec(c Codec) error {
 	return nil
 }
 
-// CheckEvents returns an error if the events of runs with a codec must not be stored: events are in the clear, and the codec is, or wraps, a
-// [Sealed] without EventsInClear. A host's codec that wraps another codec must return the wrapped codec from a method Unwrap() Codec.
+// CheckEvents returns an error if a codec is, or wraps, a [Sealed] without EventsInClear. Events are stored in the clear, so the events of
+// runs with such a codec must not be stored. A host's codec that wraps another codec must return the wrapped codec from a method Unwrap()
+// Codec.
 func CheckEvents(c Codec) error {
 	for c != nil {
 		switch x := c.(type) {
@@ -47,9 +48,9 @@ func CheckEvents(c Codec) error {
 	return nil
 }
 
-// wrapped returns the members of an object that a codec of this package has written: the object has exactly the given members, all of
-// them texts. looks reports whether data has the member that the parameter mark names. A codec must not write such a value as it is,
-// since a reader could take it for an object that the codec made.
+// wrapped returns the members of an object that a codec of this package has written: the object has exactly the given members, all of them texts.
+// looks reports whether data has the member that "mark" names. If a value of the host has this member, a codec must not write the value
+// unchanged, since a reader would take it for an object that the codec made.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false

@@ -14,12 +14,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// DirCache is a cache for a kahn.Memo in the folder Dir, with a file for each entry. Any number of processes may share a folder. A file's time
-// says when the entry was used last, to the hour; the folder grows until [DirCache.Prune] is called.
+// DirCache is a cache for a kahn.Memo in the folder Dir, with a file for each entry. Any number of processes may share a folder. A file's
+// modification time says, to the hour, when the entry was used last. The folder grows until [DirCache.Prune] is called.
 type DirCache struct{ Dir string }
 
 const (
-	usedWithin = time.Hour // a use is not recorded if one was recorded within this time
+	usedWithin = time.Hour // a second use within this time is not recorded
 	partial    = ".part"   // the end of the names of files that are being written
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a
-// run that another process performs. The ids of the events go on when another process continues the run. Use one EventLog for one
+// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: an sse.Handler whose Find calls OpenEvents
+// serves runs that other processes perform. If another process continues the run, the ids of the events continue, too. Use one EventLog for one
 // stream: Status and EventRange return what its last request to the store found, without a new request.
 type EventLog struct {
 	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs the run does
@@ -66,7 +66,7 @@ func (l *EventLog) last() EventPage {
 // Status returns the stored status of the run.
 func (l *EventLog) Status() machine.RunStatus { return l.last().Status }
 
-// EventRange returns the ids of the first and the last stored event; there is none if first is above last.
+// EventRange returns the ids of the first and the last stored event; no event is stored if first is above last.
 func (l *EventLog) EventRange() (first, last uint64) {
 	p := l.last()
 	if p.Last == 0 {
@@ -84,9 +84,9 @@ func (l *EventLog) Heartbeat() event.Event {
 	}
 }
 
-// Events yields the stored events with ids above after, in order: first the events that are stored already, then new ones as they are
-// stored. It ends after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits until a process
-// continues the run. If after is 0, Events begins with the first event.
+// Events yields the stored events with ids above "after", in order: first the events that are stored already, then new ones as they are stored.
+// The sequence ends after the last event of a run that has ended. While a run is suspended, or its process is dead, the sequence waits until a
+// process continues the run. If "after" is 0, Events begins with the first event.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, or an error of [ReadEvents]. The
 // sequence may be used again and then starts anew.

@@ -14,14 +14,14 @@ import (
 // store/postgres implement it; other stores need not. Package storetest tests what it promises.
 type EventStore interface {
 	Store
-	// LoadEvents returns at most limit stored events of a run with ids above after, in order, and the state of the log at the same moment. limit
-	// is from 1 to MaxPage. LoadEvents may return fewer events than limit, but at least one if there is one. The error matches ErrUnknownRun if
-	// the run is not stored.
+	// LoadEvents returns at most "limit" stored events of a run with ids above "after", in order, and the state of the log at the same moment.
+	// The limit is from 1 to MaxPage. LoadEvents may return fewer events, but at least one if the log has any above "after". The error matches
+	// ErrUnknownRun if the run is not stored.
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (EventPage, error)
 }
 
-// EventNotifier is an [EventStore] that notifies readers in its own process when it has stored events. Without it readers find new events when
-// they ask again.
+// EventNotifier is an [EventStore] that notifies readers in its own process when it has stored events. Readers of any other store find new
+// events when they ask again.
 type EventNotifier interface {
 	EventStore
 	// NotifyEvents returns a channel that is closed when this store value has stored more events of the run. The caller must call stop
@@ -31,7 +31,7 @@ type EventNotifier interface {
 
 // EventRecord is a stored event.
 type EventRecord struct {
-	ID   uint64          `json:"id"`   // the event's place in the log, from 1
+	ID   uint64          `json:"id"`   // the position of the event in the log, from 1
 	Data json.RawMessage `json:"data"` // as [event.Event.MarshalStored] has written it
 }
 
@@ -40,15 +40,15 @@ type EventPage struct {
 	Events []EventRecord
 	// First and Last are the ids of the first and the last stored event. Last is 0 if none is stored.
 	First, Last uint64
-	// Begun is set if something was committed. A run that has begun but has no stored event does not store its events.
+	// Begun is set if the run has a commit. A run that has begun but has no stored event does not store its events.
 	Begun    bool
 	Status   machine.RunStatus
 	Workflow string
 }
 
 // EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. last is the id of that
-// event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict]
-// otherwise.
+// event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict] if
+// it returns false.
 func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
 
 func follow(events []EventRecord, last uint64) bool {
@@ -61,12 +61,12 @@ func follow(events []EventRecord, last uint64) bool {
 	return true
 }
 
-// ReadEvents returns at most count stored events of a run with ids above after, in order; if count is 0, it is [DefaultPage]. It returns none
-// if there are no more events yet. If after is 0, the result begins with the first event.
+// ReadEvents returns at most "count" stored events of a run with ids above "after", in order. A count of 0 means [DefaultPage]. ReadEvents
+// returns none if there are no more events yet. If "after" is 0, the result begins with the first event.
 //
-// The error is a [*event.GapError] if the stored log begins only later, as when the process that began the run did not store its events.
-// It matches [event.ErrNoLog] if the run does not store its events, [ErrUnknownRun] if the run is not stored, and [machine.ErrBadValue] if
-// count is above [MaxPage] or below 0.
+// The error is a [*event.GapError] if the wanted event comes before the first stored event, for example because the process that began the run
+// did not store events. The error matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the
+// run is not stored. It matches [machine.ErrBadValue] if count is above [MaxPage] or below 0.
 func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, count int) ([]event.Event, error) {
 	most, err := limit(count)
 	if err != nil {
@@ -79,7 +79,7 @@ func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, cou
 	return page.decode(run)
 }
 
-// loadEvents is LoadEvents with the errors that a reader of a log gets.
+// loadEvents calls LoadEvents and adds the errors of ReadEvents.
 func loadEvents(ctx context.Context, s EventStore, run string, after uint64, most int) (EventPage, error) {
 	page, err := s.LoadEvents(ctx, run, after, most)
 	if err != nil {

@@ -27,8 +27,8 @@ type exported struct {
 }
 
 // Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
-// stored: a value that is encrypted or kept as a blob stays so, and a reader of the run needs the same codec and blob store. Stored events of the
-// run are in the file. Export writes a consistent state of a run that continues meanwhile.
+// stored. A value that is encrypted or kept as a blob is not decrypted or copied: a reader of the file needs the same codec and blob store.
+// Stored events of the run are in the file. The file has the state of the run at one moment, even if the run continues while Export writes.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -76,9 +76,9 @@ func loadLog(ctx context.Context, s Store, r *Run) error {
 	return nil
 }
 
-// Import stores a run that [Export] has written, and returns its id: kahn.Execute continues the run, and kahn.ReadResult reads it. The
-// error matches [ErrExists] if a run of this id is stored already, and [machine.ErrBadValue] if Export cannot have written the text, or
-// the text is of another version of the format.
+// Import stores a run that [Export] has written, and returns the id of the run. kahn.Execute continues the run, and kahn.ReadResult reads
+// its result. The error matches [ErrExists] if a run of this id is stored already. It matches [machine.ErrBadValue] if the text was not
+// written by Export, or has another version of the format.
 func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

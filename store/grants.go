@@ -31,10 +31,11 @@ type GrantStore interface {
 type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
-	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards the
-	// holder has from Keep to Want slots, or fewer than Keep if its lease ran out and others took the slots, or if Most was lowered.
+	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards the holder has
+	// from Keep to Want slots. It has fewer than Keep if its lease ran out and others took the slots, or if Most was lowered.
 	Keep, Want int
-	// Every is the time between two new tokens, at least a nanosecond, and Burst the most tokens that wait; 0 means that the limit has no tokens.
+	// Every is the time between two new tokens, at least a nanosecond, and Burst is how many tokens the bucket can hold. Both are 0 if the limit
+	// has no tokens.
 	Every time.Duration
 	Burst int
 	// Tokens is how many tokens the holder wants to take, and Back how many taken tokens it gives back.
@@ -46,7 +47,7 @@ type GrantRequest struct {
 // Granted is the answer to a GrantRequest.
 type Granted struct {
 	Held int // the slots that the holder has now
-	// Fair is the holder's share while others want slots, too: a holder with more slots than Fair gives back slots as its steps return.
+	// Fair is the holder's share while other holders also want slots: a holder with more slots than Fair gives back slots as its steps return.
 	Fair   int
 	Tokens int // how many tokens were taken
 	// Next is the time until there is a token; zero if there is one now.

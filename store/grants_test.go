@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// grantWorld asks a Grants by a clock of its own.
+// grantWorld calls Grants.Ask with its own clock.
 type grantWorld struct {
 	Grants
 	now time.Time
@@ -20,12 +20,12 @@ func (w *grantWorld) ask(holder string, most, keep, want int) Granted {
 	return w.Ask(w.now, holder, time.Minute, GrantRequest{Limit: "x", Most: most, Keep: keep, Want: want})
 }
 
-// TestGrantsTakeTurns: fewer slots than holders: each has one for a turn, in the order in which they began to wait.
+// TestGrantsTakeTurns: if there are fewer slots than holders, the holders take turns: a free slot goes to the holder that has waited longest.
 func TestGrantsTakeTurns(t *testing.T) {
 	w := &grantWorld{now: time.UnixMilli(0)}
 	names, has := []string{"a", "b", "c", "d", "e"}, map[string]int{}
 	var order []string
-	for range 2000 { // every 10 ms all of them ask, and what is above its part a holder gives back
+	for range 2000 { // every 10 ms all holders ask, and each gives back the slots above its Fair share
 		for _, name := range names {
 			a := w.ask(name, 2, min(has[name], 1), 3)
 			if a.Held > a.Fair {
@@ -49,8 +49,8 @@ func TestGrantsTakeTurns(t *testing.T) {
 	require.Greater(t, counts["a"], 4)
 }
 
-// TestGrantsNeverExceed: random requests, lapses and limits. Leases together are never above the limit, slots are not left unused while somebody who asks wants
-// them and nobody else does, and the state is the same after it was stored.
+// TestGrantsNeverExceed asks for random numbers of slots and lets leases run out. All leases together never exceed the limit. A holder gets all
+// the slots that it wants if no other holder wants them. The state survives a JSON round trip.
 func TestGrantsNeverExceed(t *testing.T) {
 	for seed := range uint64(40) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -89,7 +89,8 @@ func TestGrantsNeverExceed(t *testing.T) {
 	}
 }
 
-// TestGrantTokensAreExact: no more tokens are taken in any time than the rate has, and all of them can be.
+// TestGrantTokensAreExact: holders never get more tokens than Burst and the rate allow, and a token is available at exactly the time that Next
+// announces.
 func TestGrantTokensAreExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 1))
 	for range 60 {

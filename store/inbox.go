@@ -17,34 +17,34 @@ import (
 )
 
 // Inbox is a [Store] that takes requests for runs from any process: signals, cancels and redrives. The process that performs a run takes its
-// requests in the order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken. So a crash
-// neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
+// requests in the order in which they were posted. It answers each request in the transaction that stores its effect, see [Commit].Taken. So a
+// crash neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
 //
-// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The run performs the requests
-// behind this signal, but stores their answers together with the answer to the signal: until then their Status is RequestWaiting, too. A
-// transaction that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its
-// last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. Of the requests for a run that has not begun,
-// only a KindCancel makes the run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see
-// [Replace], gets no requests of the replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them.
-// While a redrive waits the run is due, and Prune does not remove it. Only the store bounds the sizes and the number of requests; a run
-// keeps its requests until it is pruned.
+// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The run performs the requests behind
+// this signal, but stores their answers together with the answer to the signal: until then their Status is RequestWaiting, too. A transaction
+// that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its last commit says:
+// Acquire, Load and List return a WakeAt that is not later than now. Of the requests for a run that has not begun, only a KindCancel makes the
+// run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see [Replace], gets no requests of the
+// replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits the run is due, and
+// Prune does not remove it. The sizes and the number of requests have no bounds other than limits of the store; a run keeps its requests until
+// it is pruned.
 type Inbox interface {
 	Store
-	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under
-	// this id already, whatever the status of that request. The error matches ErrRequestConflict if another request has this id,
-	// ErrUnknownRun if the run is not stored, ErrEnded if it has ended, ErrNotEnded if the request is a redrive and the run has not
-	// ended, and [machine.ErrBadValue] if the request makes no sense, see Request.Check.
+	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under this id
+	// already, whatever the status of that request. The error matches ErrRequestConflict if the run has another request with this id,
+	// ErrUnknownRun if the run is not stored, and ErrEnded if the run has ended. It matches ErrNotEnded for a redrive of a run that has not
+	// ended, and [machine.ErrBadValue] if Request.Check refuses the request.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
-	// LoadRequests returns at most limit requests of a run with numbers above after, in order, answered ones among them. limit is from 1 to
-	// MaxPage. The error matches ErrUnknownRun if the run is not stored.
+	// LoadRequests returns at most "limit" requests of a run with numbers above "after", in order, whether answered or not. The limit is
+	// from 1 to MaxPage. The error matches ErrUnknownRun if the run is not stored.
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]PostedRequest, error)
 	// FindRequest returns a request of a run, with its Status, by its id. The error matches ErrUnknownRequest if the id was not posted,
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
-	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever a request is posted.
-	// A request of this process is reported at once. A request of another process is reported within the interval at which the store
-	// polls, which the store documents. An empty run means any run. arrived may be called without need, and from several goroutines; it
-	// must not block or call stop. stop ends the watch; a call of arrived may still be running then.
+	// WatchRequests calls arrived with the id of a run that has waiting requests: when the watch begins, and whenever a request is posted. A
+	// request of this process is reported at once. A request of another process is reported within the interval at which the store polls, which
+	// the store documents. An empty run means any run. arrived may be called without need, and from several goroutines; it must not block or
+	// call stop. stop ends the watch; a call of arrived may still be running then.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -66,8 +66,8 @@ type Request struct {
 	// ID identifies the request among the requests for the run. Posting it again with the same Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
-	// Node names the node: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal; for KindCancelNode its
-	// id; for KindEnded the path of the node that awaits. A KindCancel and a KindRedrive have none.
+	// Node names the node. For a KindSignal it is the path or the token of a waiting node, as in Run.Signal. For a KindCancelNode it is the id
+	// of the node, and for a KindEnded the path of the node that awaits. A KindCancel and a KindRedrive have no Node.
 	Node string `json:"node,omitempty"`
 	// Value is JSON. For a KindSignal it is the value that the run's codec has encoded, for a KindRedrive a [Redriving], and for a KindEnded an
 	// [Ended]. It is nil for other kinds.
@@ -106,7 +106,7 @@ func (k *RequestKind) UnmarshalText(text []byte) error { return requestKindNames
 // PostedRequest is a stored request.
 type PostedRequest struct {
 	Request
-	Number uint64        `json:"number"` // the request's place among the requests of the run, from 1
+	Number uint64        `json:"number"` // the position of the request among the requests of the run, from 1
 	Posted time.Time     `json:"posted"` // by the clock of the store, kept at least to the millisecond
 	Status RequestStatus `json:"status"`
 	// Refused says why a request was refused, as the text of an error.
@@ -170,8 +170,8 @@ func (r *Request) Redriving() (what Redriving, err error) {
 	return what, nil
 }
 
-// Check returns an error that matches [machine.ErrBadValue] if the request makes no sense. A request needs an ID and a Kind, a Node if it is a
-// KindSignal or a KindCancelNode, and a Value if it is a KindSignal; a KindRedrive may have one. The Value must be JSON, the other texts UTF-8.
+// Check returns an error that matches [machine.ErrBadValue] if the request makes no sense. A request needs an ID and a Kind. A KindSignal also
+// needs a Node and a Value, and a KindCancelNode a Node. A KindRedrive may have a Value. The Value must be JSON, and the other texts UTF-8.
 func (r *Request) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: request %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
@@ -217,11 +217,12 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	return true, nil
 }
 
-// Wakes reports whether the request makes its run due: any request does if the run has begun, and only a KindCancel if it has not.
+// Wakes reports whether the request makes its run due. If the run has begun, any request does; if not, only a KindCancel does.
 func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
 
-// TakenFollow reports whether the requests that the commit answers are the next ones of a run: taken and posted are the numbers of the last
-// answered and of the last posted request. It is for implementations of [Inbox], which answer with [Conflict] otherwise.
+// TakenFollow reports whether the requests that the commit answers are the next requests of a run. The argument "taken" is the number of
+// the last request that was answered, and "posted" the number of the last request that was posted. TakenFollow is for implementations of
+// [Inbox], which answer with [Conflict] if it returns false.
 func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	for _, t := range c.Taken {
 		if taken++; t.Number != taken || taken > posted {
@@ -231,9 +232,9 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	return true
 }
 
-// Settle sets Status and Refused. taken is the number of the last request of the run that was answered; answer is the Refused of the
-// [TakenRequest] that answers r, or nil if none does. Without an answer r waits if its number is above taken; otherwise it was refused
-// because the run has ended. It is for implementations of [Inbox].
+// Settle sets Status and Refused. taken is the number of the last answered request of the run. answer is the Refused of the [TakenRequest] that
+// answers r, or nil if there is none. Without an answer r waits if its number is above taken; otherwise it was refused because the run has
+// ended. It is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

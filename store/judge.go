@@ -7,12 +7,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Judge answers a commit as [Store.Commit] says, and changes the States of the nodes. It is for implementations of [Store], which check the lease
-// before, and write the rest of the commit: the records of nodes, the Spec, the Run, the Status and WakeAt.
+// Judge decides how a store answers a commit, by the rules of [Store].Commit, and changes the States of the nodes. It is for implementations of
+// [Store]. An implementation checks the lease before it calls Judge. Afterwards it writes the rest of the commit: the records of nodes, the
+// Spec, the Run, the Status and WakeAt.
 //
-// sequence and status are the Sequence and the Status of the stored run. The function node returns a copy of the stored State of a node,
-// a zero State if none is stored. If node is called again for the same node, it returns the copy that Judge has changed. A store keeps
-// the States if the answer is AppliedNow, and drops them otherwise. Judge uses the result of node until it calls node again.
+// sequence and status are the Sequence and the Status of the stored run. The function "node" returns a copy of the stored State of a node,
+// a zero State if none is stored. If it is called again for the same node, it returns the copy that Judge has changed. A store keeps the
+// States if the answer is AppliedNow, and drops them otherwise. Judge uses the result of the function until it calls the function again.
 func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key string) *State) (Applied, error) {
 	switch {
 	case c.Sequence < sequence:

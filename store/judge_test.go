@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// stagedStates is how an implementation of a store uses Judge: copies of what is stored, which it keeps or drops.
+// stagedStates calls Judge as a store does: Judge changes copies of the stored States.
 type stagedStates struct {
 	stored map[string]store.State
 	next   map[string]*store.State
@@ -38,7 +38,7 @@ func TestJudge(t *testing.T) {
 		status machine.RunStatus
 		commit store.Commit
 		want   store.Applied
-		after  map[string]store.State // those that differ
+		after  map[string]store.State // the States that differ from the stored ones
 	}{
 		"nothing":                   {commit: store.Commit{Sequence: 8}, want: store.AppliedNow},
 		"the last sequence":         {commit: store.Commit{Sequence: 7}, want: store.Duplicate},

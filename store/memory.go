@@ -48,7 +48,7 @@ type memoryRun struct {
 
 type memoryNode struct {
 	ListedNode
-	staged int // the node's place among the changes, from 1; 0 if the node has not changed
+	staged int // the position of the node's change in changes, from 1; 0 if the node has not changed
 }
 
 // change holds the state of a node after the commit that is being judged.
@@ -120,7 +120,7 @@ func (r *memoryRun) insert(key string) *memoryNode {
 	return &r.nodes[len(r.nodes)-1]
 }
 
-// next returns the state of a node after the commit that is being judged, for [Commit.Judge] to change.
+// next returns the State of a node, for [Commit.Judge] to change.
 func (r *memoryRun) next(key string) *State {
 	at, known := r.at[key]
 	if !known {
@@ -151,14 +151,14 @@ func (r *memoryRun) apply(c *Commit) {
 	r.stored = len(r.nodes)
 }
 
-// refer records that the run refers to blobs.
+// refer records the keys of blobs to which the run refers.
 func (r *memoryRun) refer(keys []string) {
 	for _, key := range keys {
 		r.blobs[key] = true
 	}
 }
 
-// settle forgets the changes of a commit. If the commit was not applied, it also removes the nodes that the commit would have added.
+// settle removes the changes of a judged commit. If the commit was not applied, it also removes the nodes that the commit would have added.
 func (r *memoryRun) settle() {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].staged = 0
@@ -223,7 +223,7 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	return applied, err
 }
 
-// commit is Commit; it also returns the runs for which it has posted requests.
+// commit implements Commit, and also returns the runs for which it has posted requests.
 func (m *Memory) commit(ctx context.Context, lease Lease, c *Commit) (applied Applied, posted []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

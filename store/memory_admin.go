@@ -114,7 +114,7 @@ func (m *Memory) matching(f *Filter) (list []*memoryRun) {
 	return list
 }
 
-// listOrder compares a run with a place in a list, where the newest runs come first.
+// listOrder compares a run with the position of a cursor in a list, where the newest runs come first.
 func listOrder(r *Run, created int64, id string) int {
 	return cmp.Or(cmp.Compare(created, r.Created.UnixNano()), strings.Compare(r.ID, id))
 }

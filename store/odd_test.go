@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// farthest is the last time that package time knows.
+// farthest is the latest time that package time can represent.
 var farthest = time.Unix(1<<63-62135596801, 999999999)
 
-// TestOddRuns: what a store could not give back as it was is refused when it comes.
+// TestOddRuns: Run.Check and Insert refuse a run that a store could not return unchanged.
 func TestOddRuns(t *testing.T) {
 	run := func(change func(r *store.Run)) *store.Run {
 		r := &store.Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]store.Node{}}
@@ -47,7 +47,7 @@ func TestOddRuns(t *testing.T) {
 	require.ErrorIs(t, n.Check(), machine.ErrBadValue)
 }
 
-// TestExportOfNoText: two ids that JSON cannot tell apart are not written.
+// TestExportOfNoText: Export refuses a run with two node ids that become equal in JSON.
 func TestExportOfNoText(t *testing.T) {
 	s := new(store.Memory)
 	require.NoError(t, s.Insert(t.Context(), &store.Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]store.Node{"\xfe": {}, "\xff": {}}}))

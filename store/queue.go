@@ -14,25 +14,25 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// QueueStore is an [Admin] over which processes share runs: each process announces the queues that it serves, and asks for the runs in them that
-// are due. [Memory], store/sqlite and store/postgres implement it; other stores need not. kahn.Runner.Serve needs it.
+// QueueStore is an [Admin] over which processes share runs. Each process announces the queues that it serves, and asks for due runs in them.
+// [Memory], store/sqlite and store/postgres implement it; other stores need not. kahn.Runner.Serve needs it.
 //
 // A run is due if it has not ended, is not leased, and need not wait: its status is RunRunning; or its WakeAt has passed; or its status is
 // RunPending and it has no WakeAt. A run that has ended is due if a redrive waits for it, see [Inbox]. The store's clock decides.
 type QueueStore interface {
 	Admin
-	// Due returns runs of the given queues that are due, in turns of their keys: the first run of each key, then the second run of each key, and
-	// so on. The runs of one key are in the order of priority, highest first, then of the time since which they have been due, then of their ids.
-	// Within a turn, keys are in the order of their latest turns, see [TurnStore], the oldest first. Keys that have had no turn come before all
-	// others, in the order of their runs. Runs have the fields that List returns. A page may end before Limit when many keys have runs that are
-	// due: then Next is zero.
+	// Due returns due runs of the given queues, in turns of their keys: the first run of each key, then the second run of each key, and so on.
+	// The runs of one key are sorted by priority, highest first, then by the time since which they have been due, then by id. Within a turn,
+	// keys are in the order of their latest turns, see [TurnStore], the oldest first. Keys that have had no turn come before all others, in the
+	// order of their runs. Runs have the fields that List returns. A page may end before Limit when many keys have runs that are due: then Next
+	// is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
-	// process has announced before. The error matches [ErrOwnerInUse] if an announcement of another process with the same Owner still holds for
-	// more than half of a.TTL, and [ErrNewerSchema] if the schema is newer than the store knows. In both cases nothing changes.
+	// process has announced before. The error matches [ErrOwnerInUse] if another process has announced the same Owner and its announcement lasts
+	// for more than half of a.TTL. It matches [ErrNewerSchema] if the schema is newer than the store knows. In both cases nothing changes.
 	Announce(ctx context.Context, a Announcement) error
 	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was
-	// acquired, but for which nothing was written yet, is in none.
+	// acquired, but for which nothing was written yet, is in no queue.
 	Queues(ctx context.Context) ([]QueueState, error)
 }
 
@@ -49,7 +49,7 @@ type DueNotifier interface {
 type TurnStore interface {
 	QueueStore
 	// AcquireTurn is Acquire of a stored run with the key t.Key, and makes this the latest turn of the key. The error matches [ErrKeyFull] if
-	// t.Most is above zero and at least t.Most other unended runs of the key are leased, and [ErrUnknownRun] if the run has another key
+	// t.Most is above zero and at least t.Most other unended runs of the key are leased. It matches [ErrUnknownRun] if the run has another key
 	// or is not stored. Of two concurrent calls the second sees the lease of the first.
 	AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error)
 	// LeasedKeys returns for each key how many of its unended runs are leased. The key "" is left out.
@@ -67,8 +67,8 @@ func KeyFull(t Turn) error {
 	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
-// ErrNewerSchema is returned by Announce if the program is older than the schema of its store: a newer program has upgraded the
-// schema since this program opened the store. The process may finish the runs that it has, but takes no others.
+// ErrNewerSchema is returned by Announce if a newer program has upgraded the schema since this program opened the store. The process may finish
+// the runs that it has, but takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
 // ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this
@@ -120,8 +120,8 @@ func uniqueQueues(list []Queue) []Queue {
 // DuePage is the answer to a DueQuery.
 type DuePage struct {
 	Runs []Run
-	// Next is the time until the first run of these queues that is not in Runs becomes due, as far as is known now: zero if one is due already,
-	// negative if there is none. A leased run counts as due when its lease runs out.
+	// Next is the time until a run of the queues that is not in Runs becomes due, as far as is known now. It is zero if such a run is due
+	// already, and negative if none becomes due by itself. A leased run counts as due when its lease runs out.
 	Next time.Duration
 	// Keyed is set if one of the queues has a run with a key: turns must then be recorded, see [TurnStore].
 	Keyed bool
@@ -135,9 +135,9 @@ type DueRun struct {
 	Turn int64         // a number that grows with each turn of the run's key; 0 if the key has had no turn
 }
 
-// Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. An `each` of 0
-// means that the list is complete. Otherwise the store has read at most each+1 unended runs of each key and priority, those that become
-// due first, and the page has at most `each` runs of a key. Fill is for implementations of [QueueStore].
+// Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. An `each` of 0 means
+// that the list is complete. Otherwise the list has at most each+1 unended runs of each key and priority: the runs that become due first.
+// The page then has at most `each` runs of a key. Fill is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {
 	slices.SortFunc(list, func(a, b DueRun) int {
 		if a.Wait > 0 || b.Wait > 0 { // runs that are not due yet come last
@@ -165,8 +165,8 @@ func (p *DuePage) Fill(list []DueRun, most, each int) {
 	}
 }
 
-// inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it
-// keeps only the first `each` runs of a key, since unread runs may come before the others; cut reports whether it left out a run.
+// inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it keeps
+// only the first `each` runs of a key, since runs that were not read may come before the others. cut reports whether it left out a run.
 func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	ranks, places := map[string]int{}, make([]int, 0, len(list))
 	kept := list[:0]
@@ -225,12 +225,13 @@ func (a *Announcement) Check() error {
 	return nil
 }
 
-// QueueState describes the runs of a queue that have not ended, or for which a redrive waits: how many there are, when they are due, and
+// QueueState describes the runs of a queue that have not ended, or have a waiting redrive. It says how many there are, when they are due, and
 // whether a process performs them.
 type QueueState struct {
 	Queue
 	Runs int // how many runs of the queue have not ended, or have a waiting redrive
-	// Due is when the run that has been due for longest became due, or when the first run will be due: zero if all wait for an answer.
+	// Due is when the run that has been due for longest became due. If no run is due, it is when the first run becomes due, or zero if all
+	// runs wait for an answer.
 	Due time.Time
 	// Live is set if a living process has announced that it serves the queue.
 	Live bool
@@ -238,16 +239,16 @@ type QueueState struct {
 	Served time.Time
 }
 
-// UnclaimableStore is a [QueueStore] that finds the queues of [Unclaimable] by itself, so that the cost does not grow with the runs of all other
-// queues. store/postgres implements it; other stores need not.
+// UnclaimableStore is a [QueueStore] that finds the queues without a living process. store/sqlite and store/postgres implement it; other stores
+// need not. With any other store [Unclaimable] lists all queues, so its cost grows with the number of all unended runs.
 type UnclaimableStore interface {
 	QueueStore
 	// Unclaimable returns the queues, see Queues, that are not Live.
 	Unclaimable(ctx context.Context) ([]QueueState, error)
 }
 
-// Unclaimable returns the queues whose runs no living process performs, since none has their workflow, or their version of it, any more.
-// [QueueState].Served says since when. [Filter] with the Workflow and the Plan lists the runs.
+// Unclaimable returns the queues that no living process serves, for example because no process has their version of the workflow any more.
+// [QueueState].Served says until when processes served a queue. [Filter] with the Workflow and the Plan lists the runs.
 func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
 	if own, ok := s.(UnclaimableStore); ok {
 		return own.Unclaimable(ctx)

@@ -33,9 +33,9 @@ func CheckRetention(list []Retention) error {
 	return nil
 }
 
-// Retain removes the runs that have been kept for long enough, with their events, and, unless blobs is nil, the blobs to which no run
-// refers any more. It removes runs in batches of 100 and pauses between two batches for as long as a batch took, so that other statements
-// can run. If ctx ends before all these runs are removed, the next call removes the remaining ones.
+// Retain removes the runs that have been kept for long enough, with their events. Unless blobs is nil, it also removes the blobs to which no run
+// refers any more. It removes runs in batches of 100 and pauses between two batches for as long as a batch took, so that other statements can
+// run. If ctx ends before all these runs are removed, the next call removes the remaining ones.
 func Retain(ctx context.Context, in Admin, list []Retention, blobs BlobSweeper) error {
 	var errs []error
 	for _, r := range list {

@@ -18,13 +18,13 @@ import (
 // [Admin].Prune does not remove the run that a schedule names as its Tick.
 type ScheduleStore interface {
 	QueueStore
-	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name, and the time by the clock of the
-	// store. It leaves out names that are not stored.
+	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name. It also returns the time by the
+	// clock of the store. It leaves out names that are not stored.
 	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
-	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged
-	// if s.Revision differs from the stored revision, which counts as 0 if the schedule is not stored. The call increments the stored
-	// revision. Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has
-	// changed, but if the store did not answer, the schedule may have been stored.
+	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged if
+	// s.Revision differs from the stored revision, which counts as 0 if the schedule is not stored. The call increments the stored revision.
+	// Errors about the run are as for Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, with one
+	// exception: if the store did not answer, it may have stored the schedule.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
 	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if revision differs from
 	// the stored revision.
@@ -71,8 +71,8 @@ func (s *Schedule) Check() error {
 	return nil
 }
 
-// Changed returns the error that refuses a schedule whose revision is not the stored one, which is 0 if there is none. It is for implementations
-// of [ScheduleStore].
+// Changed returns the error that refuses a schedule because its revision differs from the stored revision. The argument "stored" is 0 if the
+// schedule is not stored. It is for implementations of [ScheduleStore].
 func (s *Schedule) Changed(stored uint64) error {
 	return fmt.Errorf("%w: %s: revision %d is stored, not %d", ErrScheduleChanged, foreign.Quote(s.Name), stored, s.Revision)
 }

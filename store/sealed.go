@@ -33,8 +33,8 @@ type Sealed struct {
 	Current string
 	// Plain allows reading values that were written without encryption. Use it while a store changes over to Sealed.
 	Plain bool
-	// EventsInClear confirms that events may be stored in the clear: they have what steps emit and log, answers and errors. Without it runs with
-	// this codec do not store their events.
+	// EventsInClear allows events to be stored in the clear. Events have what steps emit and log, answers and errors. Without EventsInClear,
+	// runs with this codec do not store their events.
 	EventsInClear bool
 }
 

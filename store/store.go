@@ -15,11 +15,11 @@ import (
 // predecessors. An attempt is recorded before its step is called. All changes that follow from the end of an attempt are in one
 // transaction. A transaction may hold the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
 //
-// A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not
-// the newest, and otherwise an [Applied]. After any other error the write may or may not have happened. The engine then repeats the write
-// until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first write after Acquire, nor a
-// write that has returned [ErrRejected] or [ErrUnusable]. A store returns these two only if the error is permanent: ErrRejected if the data
-// is at fault, ErrUnusable if the store is.
+// A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
+// newest, and otherwise an [Applied]. After any other error the write may or may not have happened. The engine then repeats the write until the
+// lease runs out, and the store must recognise a repeated write. The engine does not repeat the first write after Acquire, nor a write that has
+// returned [ErrRejected] or [ErrUnusable]. A store returns these two errors only if repeating the write cannot help: ErrRejected if the data is
+// at fault, ErrUnusable if the store is.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
@@ -30,12 +30,11 @@ type Store interface {
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
-	// Commit applies a transaction as a whole, or not at all: its fields in their order, and each list in its own order. The Sequence must
-	// be one above the last applied Sequence. Otherwise the store changes nothing, and returns Duplicate if the Sequence equals that one,
-	// Stale if it is lower, and Conflict if it is higher. It also changes nothing in these cases, and returns the answer in parentheses:
+	// Commit applies all of a transaction, or nothing: the fields of c in their order, and each list in its own order. The Sequence of c must be
+	// one above the last applied Sequence. Otherwise nothing changes: the answer is Duplicate if the Sequence is the last applied one, Stale if it
+	// is lower, and Conflict if it is higher. In the following cases nothing changes, either, and the answer is the one in parentheses:
 	//
-	//   - An attempt in Completed is below the last recorded attempt of its node (Stale); or is above that, or was completed before
-	//     (Conflict).
+	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it, or was completed before (Conflict).
 	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
 	//   - Started or Nodes names a node that is stored as terminal (Conflict).
 	//   - The run has ended and Reopen is not set (Conflict), unless the commit only refuses requests.
@@ -61,9 +60,9 @@ type Commit struct {
 	// Reopen begins a redrive: the transaction is applied even if the run has ended. The run then continues, unless the transaction ends it
 	// again.
 	Reopen bool `json:"reopen,omitempty"`
-	// Reset are the nodes that a redrive resets; they may be terminal. Afterwards each node is as if no commit had named it: it has no
-	// record, no attempt, and a counter of zero. The rest of the transaction applies to this state. A store may return such a node as the
-	// zero Node, or not at all.
+	// Reset are the nodes that a redrive resets; they may be terminal. Afterwards each node is as if no commit had named it: it has no record
+	// and no attempt, and its counter is zero. The rest of the transaction applies to this state. A store may return such a node as the zero
+	// Node, or not at all.
 	Reset []string `json:"reset,omitempty"`
 	// Completed are the attempts that have ended. If the start of an attempt was never written, its end is left out.
 	Completed []Attempt `json:"completed,omitempty"`
@@ -75,48 +74,48 @@ type Commit struct {
 	Readiness []Readiness `json:"readiness,omitempty"`
 	// Ready are the nodes to be queued.
 	Ready []string `json:"ready,omitempty"`
-	// Events are the next events of the run's log, in order. Only an [EventStore] gets any. If the events do not follow the end of the
-	// stored log, see [Commit.EventsFollow], the store changes nothing and returns Conflict.
+	// Events are the next events of the run's log, in order. Only an [EventStore] gets events. If the events do not follow the end of the stored
+	// log, see [Commit.EventsFollow], the store changes nothing and returns Conflict.
 	Events []EventRecord `json:"events,omitempty"`
-	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only
-	// an [Inbox] gets any. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and
-	// returns Conflict. A transaction that ends the run refuses all other requests. A transaction that only refuses redrives of a run that
-	// has ended leaves the run and its time of end as they are.
+	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only an
+	// [Inbox] gets answers. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and
+	// returns Conflict. A transaction that ends the run refuses all other requests. A transaction that only refuses redrives of a run that has
+	// ended leaves the run and its time of end as they are.
 	Taken []TakenRequest `json:"taken,omitempty"`
-	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets any. A transaction that ends the run begins no
-	// awaits.
+	// Awaits are nodes of the run that begin or cease to await other runs. Only an [Awaiter] gets awaits. A transaction that ends the run begins
+	// no awaits.
 	Awaits []Await `json:"awaits,omitempty"`
-	// Spec, if not nil, replaces the run's Spec. It is set in the first commit of a run that was created without a Spec, and when the run
-	// continues with other inputs, under another plan or with other labels.
+	// Spec, if not nil, replaces the run's Spec. It is set in the first commit of a run that was created without a Spec. It is also set when the
+	// run continues with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`
 	// Run, if not nil, replaces the run's record.
 	Run json.RawMessage `json:"run,omitempty"`
-	// Compensation, if not nil, replaces how far the run has come with undoing what its nodes did.
+	// Compensation, if not nil, is the new state of the run's compensations.
 	Compensation *machine.Compensation `json:"compensation,omitempty"`
-	// Usage, if not empty, replaces what the run has used.
+	// Usage, if not empty, replaces the Usage of the run.
 	Usage map[string]float64 `json:"usage,omitempty"`
-	// Status is the new status of the run: RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or
-	// RunRunning if the run changes to that. RunPending means that the status does not change.
+	// Status is the new status of the run. If the transaction ends the run, it is RunCompleted, RunFailed or RunCancelled. It is RunSuspended or
+	// RunRunning if the run changes to this status. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
-	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or its first
-	// deadline passes. The deadlines are those of its gates, of its nodes over all attempts, and of the run itself. If the process left the
-	// run with work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if
-	// it is zero. A run is due if its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond, and
-	// refuses a time outside the years 1 to 9999, which JSON cannot express, with ErrRejected.
+	// WakeAt is when the run continues without a signal, as far as is known now: when its first backoff or pause ends, or its first deadline
+	// passes. The deadlines include the deadlines of gates, of nodes over all attempts, and of the run itself. If the process left the run with
+	// work to do, WakeAt is the time at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A
+	// run is due if its WakeAt has passed and it is not leased. A store stores WakeAt at least to the millisecond, and refuses a time outside
+	// the years 1 to 9999, which JSON cannot express, with ErrRejected.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
 // Attempt names an attempt of a node. Nodes that the engine evaluates or performs itself, such as conditions and composites, have no
 // attempts in a store.
 type Attempt struct {
-	// Node is the node's id, inside composites its path: see kahn.Durable.
+	// Node is the node's id, or its path if the node is inside a composite: see kahn.Durable.
 	Node    string `json:"node"`
 	Attempt int32  `json:"attempt"` // from 1
 }
 
 // NodeRecord is the record of a node.
 type NodeRecord struct {
-	// Node is the node's id, inside composites its path: see kahn.Durable.
+	// Node is the node's id, or its path if the node is inside a composite: see kahn.Durable.
 	Node string `json:"node"`
 	// Terminal nodes never change again.
 	Terminal bool `json:"terminal,omitempty"`
@@ -128,8 +127,8 @@ type NodeRecord struct {
 type Columns struct {
 	Status machine.Status    `json:"status,omitempty"`
 	Cause  machine.CauseKind `json:"cause,omitempty"` // why the node failed, was stopped, or was asked to stop
-	// Start is when its first attempt started and End when its last attempt ended, as in kahn.NodeResult; zero before the first start. A store
-	// keeps them at least to the microsecond.
+	// Start is when the node's first attempt started, and End when its last attempt ended, as in kahn.NodeResult. Both are zero before the
+	// first start. A store keeps these times at least to the microsecond.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
 	// Hash identifies the node's definition in its graph, with its in-edges and the nodes inside it; nil for nodes inside composites.
@@ -147,17 +146,17 @@ type Readiness struct {
 	Required int    `json:"required"` // how many predecessors the node has
 }
 
-// Spec says what a run was asked to do, and has the labels and keys by which a host finds the run.
+// Spec says what a run has to do, and has the labels and keys by which a host finds the run.
 type Spec struct {
 	Workflow string `json:"workflow,omitempty"` // the name of the graph
 	Plan     string `json:"plan,omitempty"`     // the hash of the plan
-	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. If the object has
-	// the member "#fire", this is not an input but the trigger that fires the run, with its payload: see kahn.Fire.
+	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. If the object has the
+	// member "#fire", this member is not an input: it is the trigger that fires the run, with its payload, see kahn.Fire.
 	Inputs json.RawMessage   `json:"inputs,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
-	// Key groups runs, for example by tenant: runs that are due take turns by their keys, see [QueueStore]. "" is a key, too. Priority
-	// orders the due runs of a key: runs with higher priorities come first.
+	// Key groups runs, for example by tenant: runs that are due take turns by their keys, see [QueueStore]. The empty text is also a key.
+	// Priority orders the due runs of a key: runs with higher priorities come first.
 	Key      string `json:"key,omitempty"`
 	Priority int    `json:"priority,omitempty"`
 }
@@ -173,10 +172,10 @@ type Run struct {
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
 	Status   machine.RunStatus `json:"status"`           // RunPending until the first commit
 	Sequence uint64            `json:"sequence"`         // the sequence of the last commit, or 0
-	// Compensation is how far the run has come with undoing what its nodes have done: see kahn.Run.Compensation.
+	// Compensation is the state of the run's compensations, which undo what its nodes have done: see kahn.Run.Compensation.
 	Compensation machine.Compensation `json:"compensation,omitzero"`
-	// Usage is what the run's steps have used, by name, in all attempts that have ended, over all its lives; nil for nothing. A store keeps it
-	// only for lists.
+	// Usage is how much of each resource the run's steps have used, by name, in all ended attempts, including attempts before a redrive; nil if
+	// they used nothing. A store keeps it only for lists.
 	Usage  map[string]float64 `json:"usage,omitempty"`
 	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says; before the first commit, the time at which a created run may begin
 	Nodes  map[string]Node    `json:"nodes"`
@@ -231,8 +230,8 @@ func (a *Applied) UnmarshalText(text []byte) error { return appliedNames.Parse(a
 
 // LeaseReader is a [Store] that can read who holds a run. [Memory], store/sqlite and store/postgres implement it.
 type LeaseReader interface {
-	// ReadLease returns the owner of the run's lease, and when it runs out by the clock of the store; "" and the zero time if the run is not
-	// leased. The error matches ErrUnknownRun if the run is not stored.
+	// ReadLease returns the owner of the run's lease, and when the lease runs out by the clock of the store. It returns "" and the zero time if
+	// the run is not leased. The error matches ErrUnknownRun if the run is not stored.
 	ReadLease(ctx context.Context, run string) (owner string, until time.Time, err error)
 }
 
@@ -248,18 +247,18 @@ var (
 	ErrUnknownRun = errors.New("unknown run")
 	// ErrReadinessOverflow rejects a commit that would count more resolved predecessors than a node has.
 	ErrReadinessOverflow = errors.New("readiness above what is required")
-	// ErrRejected rejects data that the store can never hold: a value that is too large, or has characters that the store cannot represent.
+	// ErrRejected is returned for data that the store can never hold: a value is too large, or has characters that the store cannot represent.
 	ErrRejected = errors.New("the store rejects the data")
-	// ErrUnusable is returned if the store can never answer: it has no schema or one of another version, its file is not a database, or it is
-	// read-only. The engine does not repeat the call.
+	// ErrUnusable is returned if the store can never answer: its schema is missing or of another version, its file is not a database, or it
+	// is read-only. The engine does not repeat the call.
 	ErrUnusable = errors.New("the store is unusable")
 )
 
-// ValueChecker is a [Store] that can say before a commit whether it would reject a value. The engine calls CheckValue with the output of a
-// node before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run
-// continues. If the store is no ValueChecker, or only the transaction shows that a value is too large, Commit returns [ErrRejected] for a
-// commit with such a value. The engine then commits the outputs one by one to find the rejected one, and leaves the run. The node of the
-// rejected output fails when the run continues. If no output is to blame, the run fails.
+// ValueChecker is a [Store] that can say before a commit whether it would reject a value. The engine calls CheckValue with the output of a node
+// before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run continues. If the
+// store does not implement ValueChecker, or only the transaction shows that a value is too large, Commit returns [ErrRejected] for a commit with
+// such a value. The engine then commits the outputs one by one to find the rejected one, and leaves the run. The node of the rejected output
+// fails when the run continues. If no output is to blame, the run fails.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record may contain the value, which a [Codec] has encoded. After any other
 	// error the value is written, and the commit shows whether the store accepts it. CheckValue is called from several goroutines, and must not

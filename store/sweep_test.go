@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestSweep: a blob is removed unless it was put after the given time, for the first time or again.
+// TestSweep: Sweep removes a blob unless a Put, first or repeated, came after the given time.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	ctx, key := t.Context(), strings.Repeat("ab", 32)
@@ -25,7 +25,7 @@ func TestSweep(t *testing.T) {
 			return gone
 		}
 		require.True(t, sweep(time.Now()), "%s: it is not there", name)
-		begin := time.Now().Add(-time.Second) // the file system has a clock of its own
+		begin := time.Now().Add(-time.Second) // the clock of the file system may differ from time.Now
 		require.NoError(t, s.Put(ctx, key, []byte("data")))
 		require.False(t, sweep(begin), name)
 		time.Sleep(20 * time.Millisecond)
@@ -48,7 +48,7 @@ func TestSweep(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrRejected)
 }
 
-// TestSweepWhilePut: a blob that is put while others sweep is there afterwards, and nothing else is left in the folder.
+// TestSweepWhilePut: a blob that is put during two Sweeps is stored afterwards, and no temporary files are left.
 func TestSweepWhilePut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -148,7 +148,7 @@ func createReused(ctx context.Context, s store.Admin) error {
 	})
 }
 
-// begunAs creates a run and commits its beginning.
+// begunAs creates a run, acquires it, and makes its first commit.
 func begunAs(ctx context.Context, s store.Admin, n store.NewRun) (store.Lease, error) {
 	if _, _, err := s.Create(ctx, n); err != nil {
 		return store.Lease{}, err

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inserted continues a run that was inserted.
+// inserted checks that the engine can continue a run that was inserted.
 func inserted(ctx context.Context, s store.Admin) error {
 	want := storedRun("r", 2) // storedRun returns a suspended run
 	want.WakeAt = epoch.Add(time.Hour)
@@ -91,7 +91,7 @@ func insertBad(ctx context.Context, s store.Admin) error {
 	return expectError("Load afterwards", err, store.ErrUnknownRun)
 }
 
-// exported copies a waiting run to another store, where it continues, and a run that has ended, whose Result is read there.
+// exported copies two runs to another store: a waiting run, which continues there, and a run that has ended, whose Result is read there.
 func exported(ctx context.Context, open func() store.Admin) error {
 	from, to := open(), open()
 	g := &kahn.Graph{Name: "copied"}
@@ -100,7 +100,7 @@ func exported(ctx context.Context, open func() store.Admin) error {
 	calls := ""
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
 		calls += s.Path() + " "
-		text, _ := s.Root("text") // in the items of M there is no root input with the name text
+		text, _ := s.Root("text") // the items of M have no root input with the name text
 		return fmt.Sprint(s.Path(), " <", text, "> é"), ctx.Err()
 	}
 	perform := func(s store.Store, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {

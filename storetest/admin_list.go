@@ -45,7 +45,7 @@ func storedRun(id string, i int) *store.Run {
 	return r
 }
 
-// filled inserts n runs and returns them in the order of lists, the newest first. It inserts them in another order.
+// filled inserts n runs and returns them in the order of lists, the newest first. It inserts them in a different order.
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
 	runs = make([]*store.Run, n)
 	for k := range n {
@@ -59,7 +59,7 @@ func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err e
 	return runs, nil
 }
 
-// expectRuns compares a list of runs with the expected one.
+// expectRuns compares a list of runs with the expected list.
 func expectRuns(what string, got []store.Run, want []*store.Run) error {
 	var ids, wanted []string
 	for _, r := range got {
@@ -141,7 +141,7 @@ func listFilters(ctx context.Context, s store.Admin) error {
 	return nil
 }
 
-// pages reads a list page by page, and calls the function between after each page.
+// pages reads a list page by page, and calls the function "between" after each page.
 func pages(ctx context.Context, s store.Admin, q store.Query, between func(page int) error) (runs []store.Run, sizes []int, err error) {
 	for {
 		page, err := s.List(ctx, q)
@@ -283,7 +283,8 @@ func listChanges(ctx context.Context, s store.Admin) error {
 
 func undoing(c machine.Compensation) *machine.Compensation { return &c }
 
-// listUndone follows the compensation of a run: each commit that changes it is seen at once, and no other commit changes it.
+// listUndone checks that lists show the compensation of a run. Lists must show each change at once, and a commit without Compensation must not
+// change it.
 func listUndone(ctx context.Context, s store.Admin) error {
 	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
 	if err != nil {
@@ -348,7 +349,7 @@ func listUndone(ctx context.Context, s store.Admin) error {
 	return errors.Join(expect("a commit that is repeated", got, err, store.Duplicate), sees("a duplicate", machine.CompensationRunning))
 }
 
-// listUsed follows the usage of a run: each commit that changes it is seen at once, and no other commit changes it.
+// listUsed checks that lists show the usage of a run. Lists must show each change at once, and a commit without Usage must not change it.
 func listUsed(ctx context.Context, s store.Admin) error {
 	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
 	if err != nil {
@@ -401,8 +402,8 @@ func listUsed(ctx context.Context, s store.Admin) error {
 	return same("a duplicate", page.Runs[0].Usage, acquired.Usage)
 }
 
-// listReported performs a run in two lives, which means by two processes, one after the other. The steps report usage and set labels. Lists
-// must have both as soon as the attempts have ended.
+// listReported lets two processes, one after the other, perform a run. The steps report usage and set labels. Lists must show both as soon as
+// the attempts have ended.
 func listReported(ctx context.Context, s store.Admin) error {
 	g := &kahn.Graph{Name: "reports"}
 	g.Add(kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"ask"}}, kahn.Node{ID: "sum", After: []string{"gate"}})

@@ -16,7 +16,7 @@ import (
 type flawed struct {
 	*store.Memory
 	create func(n *store.NewRun)
-	begin  func(r *store.Run) // what Acquire returns
+	begin  func(r *store.Run) // changes what Acquire returns
 	commit func(c *store.Commit)
 	insert func(r *store.Run)
 	query  func(q *store.Query)
@@ -106,7 +106,7 @@ func (s *flawed) Prune(ctx context.Context, q store.PruneQuery) (store.Pruned, e
 	return p, err
 }
 
-// eager is a blob store that removes every blob that it is asked to remove.
+// eager is a blob store whose Sweep removes every blob, even a new one.
 type eager struct{ store.BlobSweeper }
 
 func (b eager) Sweep(ctx context.Context, key string, _ time.Time) (bool, error) {

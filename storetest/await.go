@@ -289,7 +289,7 @@ func awaitsPending(ctx context.Context, s store.Awaiter) error {
 	return errors.Join(expectAnswers(ctx, s, "a", "x b cancelled", "y c cancelled", "z d completed"), expectAwaits(ctx, s, "a"))
 }
 
-// awaitsRace lets runs begin to await runs that end at the same moment: each gets exactly one answer.
+// awaitsRace: if runs begin to await other runs that end at the same moment, each awaiting run gets exactly one answer.
 func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	const pairs = 40
 	var group errgroup.Group
@@ -313,7 +313,7 @@ func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	return nil
 }
 
-// awaitsRing lets each run of a ring begin to await the next one at the same moment: one of them closes the cycle.
+// awaitsRing: if all runs of a ring begin to await their next run at the same moment, exactly one run gets an answer with a Cycle.
 func awaitsRing(ctx context.Context, s store.Awaiter) error {
 	for round, size := range []int{2, 3, 4, 6, 6, 6} {
 		var runs []string
@@ -382,7 +382,8 @@ func awaitsPosted(ctx context.Context, s store.Awaiter) error {
 		expectError("a signal with the id of an answer", id, machine.ErrBadValue), expectAnswers(ctx, s, "a"), expectAwaits(ctx, s, "a", "x b"))
 }
 
-// engineAwaits performs runs whose steps, also inside a map, await a run that ends, a cancelled run, an unknown run, and their own run.
+// engineAwaits performs runs whose steps await other runs: a run that ends, a cancelled run, an unknown run, and their own run. Some of the
+// steps are inside a map.
 func engineAwaits(ctx context.Context, s store.Awaiter) error {
 	step := func(ctx context.Context, step *kahn.Step) (any, error) {
 		item, _ := step.Item()

@@ -22,7 +22,7 @@ type awaiter struct {
 	answer func(e *store.Ended)
 	list   func(list []store.Await) []store.Await
 	post   func(q *store.Request)
-	deaf   bool // watchers are not called for requests
+	deaf   bool // WatchRequests never reports a request
 }
 
 func (s *awaiter) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {

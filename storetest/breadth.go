@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// odd has ids that a careless store confuses with one another, or returns in another form.
+// odd has ids that a careless store confuses with one another, or changes.
 var odd = []string{
 	"r", "R", "é", "e\u0301", "É", "straße", "STRASSE", "跑", "🏃", "a b", "a b ", " a b", "a%b", "a_b", `a'b"c`, `a\b`, "a\nb", "a/b[1]#2",
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
@@ -64,7 +64,7 @@ func sameJSON(got, want json.RawMessage) bool {
 	return bytes.Equal(got, want) || bytes.Equal(compact(got), compact(want))
 }
 
-// bigRecords: records of a run and of nodes, and values, are kept whole if they are larger than a small column or a page.
+// bigRecords: large records of a run and of nodes, and large values, are kept unchanged.
 func bigRecords(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -91,7 +91,7 @@ func bigRecords(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// anyText: JSON with any characters is kept as it is.
+// anyText: JSON with any characters is kept unchanged.
 func anyText(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {

@@ -25,12 +25,12 @@ import (
 
 const crashNodes = 130
 
-// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
-// ended, the next process begins another one, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten
-// times as many processes, and lets them live longer and longer, since a slow machine may need more time for a run. Kill returns how many
-// runs have ended, and the first fault it finds. There are three faults: a run has another outcome than without kills, a step was repeated
-// although its end was stored, or a process has failed by itself. The function command makes the process, which calls [Killed] for the
-// folder. The function folder makes a new and empty folder.
+// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has ended,
+// the next process begins another run, in a new folder. If no run has ended after the given number of starts, Kill starts up to ten times as
+// many processes, and lets them live longer and longer. A slow machine may need more time for a run. Kill returns how many runs have ended, and
+// the first fault it finds. There are three faults: a run has another outcome than without kills; a step was repeated although its end was
+// stored; or a process has failed by itself. The function "command" makes the process, which calls [Killed] for the folder. The function
+// "folder" makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk before it continues, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -201,7 +201,7 @@ func crashValue(s *kahn.Step) string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-// crashSources has the predecessors of the nodes of the outermost graph, and innerSources the predecessors of nodes inside.
+// crashSources maps the nodes of the outermost graph to their predecessors, and innerSources the nodes inside composites.
 var (
 	crashSources = func() map[string][]string {
 		sources := map[string][]string{}
@@ -213,7 +213,7 @@ var (
 	innerSources = map[string][]string{"b": {"a"}, "c": {"a"}, "d": {"a", "b", "c"}}
 )
 
-// precedes reports whether a step had to end before another one could begin, both by path.
+// precedes reports whether the step with the path "from" has to end before the step with the path "to" can begin.
 func precedes(from, to string) bool {
 	top := func(path string) string { return path[:strings.IndexAny(path+"/", "/[#")] }
 	if top(from) != top(to) {
@@ -229,8 +229,8 @@ func precedes(from, to string) bool {
 	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
 }
 
-// finished is reported in place of the outcome if the process that ended the run was killed before it could report: only the store has the
-// outcome.
+// finished is reported in place of the outcome if the process that ended the run was killed before it could report. Then only the store has
+// the outcome.
 const finished = "finished"
 
 // outcomes returns the statuses and outputs of a run, by node.
@@ -250,7 +250,7 @@ func addOutcomes(m map[string]string, res *kahn.Result, prefix string) {
 }
 
 // checkEffects reads the log of effects. The end of a step is stored before its successors begin, so a step must not begin again after a
-// successor has begun. No step may begin before its predecessors have ended, except skipped predecessors.
+// successor has begun. A step must not begin before its predecessors have ended; skipped predecessors do not count.
 func checkEffects(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -279,8 +279,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the consequences and a moment later the
-// ends. A test must notice the state that a process leaves if it is killed between the two.
+// Torn returns a store with a defect: it writes a commit that ends attempts as two commits, first the consequences and a moment later the ends.
+// A test must notice the state that a process leaves if it is killed between these two commits.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {
@@ -325,8 +325,8 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill kills processes while they perform a run; the next process continues the run, see [Kill]. Processes made by the function whole
-// must not fail. Processes made by the function torn, whose store is [Torn], must fail, which shows that the test notices a store that
+// RunKill kills processes while they perform a run; the next process continues the run, see [Kill]. Processes made by the function "whole"
+// must not fail. Processes made by the function "torn", whose store is [Torn], must fail, which shows that the test notices a store that
 // writes a commit in parts.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
@@ -347,7 +347,7 @@ func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 			t.Fatal("a store that tears commits apart went unnoticed")
 		}
 		if strings.Contains(err.Error(), "process has failed") && !strings.Contains(err.Error(), kahn.CauseStoreError.String()) {
-			t.Fatal(err) // the store has refused a run that it has torn itself: that also shows the defect
+			t.Fatal(err) // the store has refused to continue a run whose commits it has torn, which also shows the defect
 		}
 	})
 }

@@ -25,14 +25,14 @@ type Served interface {
 	store.QueueStore
 }
 
-// What the processes do with the runs of a folder.
+// The ids and times that the processes and this process use.
 const (
 	askedRuns  = 6
 	askedSteps = 6
 	askedIdle  = 3
 	cancelID   = "run"                  // the id and the comment of the request that cancels the run
 	askedToken = "answer"               // the token with which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // the least time until a process is killed; doubled after each process that answered no request
+	askedLife  = 100 * time.Millisecond // how long the first process lives at least; the time is doubled after each process that answered no request
 )
 
 // askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same
@@ -134,7 +134,7 @@ func takenOf(ctx context.Context, db Served) (taken uint64, err error) {
 	return taken, nil
 }
 
-// checkEvents is kahntest.CheckEvents.
+// checkEvents is the type of kahntest.CheckEvents.
 type checkEvents func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error
 
 // output collects what a process prints, and reports when the process serves.
@@ -153,7 +153,8 @@ func (o *output) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// liveFor lets a process serve for some time, or until the channel over is closed, and kills it. It reports whether the channel is closed.
+// liveFor lets a process serve for some time, or until the channel "over" is closed, and kills it. It reports whether the channel is
+// closed.
 func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, err error) {
 	out := output{serves: make(chan bool)}
 	cmd.Stdout, cmd.Stderr = &out, &out
@@ -162,7 +163,7 @@ func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, 
 	}
 	select {
 	case <-out.serves:
-	case <-time.After(askedTime): // the process hangs, or has failed
+	case <-time.After(askedTime): // the process hangs, or the run takes too long
 	}
 	select {
 	case <-over:
@@ -334,12 +335,11 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Served.Commit(ctx, l, store.Commit{Sequence: c.Sequence + 1, WakeAt: c.WakeAt, Taken: taken})
 }
 
-// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process
-// posts signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates runs in a new folder,
-// until it has started the given number of processes. Each request must be answered once, together with its effect. The test fails if
-// processes made by the function whole violate that, or if processes made by the function torn, whose store is [TornAnswers], do not
-// violate it. The processes call [ServeAsked] for the folder; open opens the store of the folder for this process; check is
-// kahntest.CheckEvents.
+// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process posts
+// signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates runs in a new folder, until it has
+// started the given number of processes. Each request must be answered once, together with its effect. Processes made by the function "whole"
+// must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise the test fails.
+// The processes call [ServeAsked] for the folder; "open" opens the store of the folder for this process; "check" is kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

@@ -17,7 +17,7 @@ import (
 // lossy is a correct store behind a layer that changes what is written and read.
 type lossy struct {
 	*store.Memory
-	run, node, owner func(string) string // ids, on the way in
+	run, node, owner func(string) string // change the ids that callers pass
 	record           func(json.RawMessage) json.RawMessage
 	status           func(kahn.RunStatus) kahn.RunStatus
 	lives            bool // an expired lease stays valid until another owner acquires the run

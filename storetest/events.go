@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunEvents tests what [store.EventStore] promises beyond [store.Store]. Like [Run] it runs each check as a subtest. If the store is a
-// [store.Admin], or a [store.EventNotifier], RunEvents also tests what these do with events.
+// RunEvents tests what [store.EventStore] promises beyond [store.Store]. Like [Run] it runs each check as a subtest. If the store is also a
+// [store.Admin] or a [store.EventNotifier], RunEvents tests how the methods of these interfaces treat events.
 func RunEvents(t *testing.T, open func(t *testing.T) store.EventStore) {
 	runAll(t, eventChecks, func(t *testing.T) func() store.EventStore { return func() store.EventStore { return open(t) } })
 }
@@ -59,7 +59,7 @@ func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: json.RawMessage(fmt.Sprintf(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"message %d"}}`, id))}
 }
 
-// someEvents returns the events whose ids lie between the parameters from and to, both included.
+// someEvents returns the events whose ids lie between "from" and "to", both included.
 func someEvents(from, to uint64) (events []store.EventRecord) {
 	for id := from; id <= to; id++ {
 		events = append(events, anEvent(id))
@@ -67,7 +67,7 @@ func someEvents(from, to uint64) (events []store.EventRecord) {
 	return events
 }
 
-// logEvents commits, in one transaction, the events whose ids lie between the parameters from and to, both included.
+// logEvents commits, in one transaction, the events whose ids lie between "from" and "to", both included.
 func logEvents(ctx context.Context, s store.Store, lease store.Lease, sequence, from, to uint64) error {
 	got, err := s.Commit(ctx, lease, store.Commit{Sequence: sequence, Events: someEvents(from, to)})
 	return expect(fmt.Sprintf("events %d to %d", from, to), got, err, store.AppliedNow)
@@ -87,8 +87,8 @@ func logged(ctx context.Context, s store.Store, run string) (store.Lease, error)
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// expectLog returns an error if LoadEvents, Load or readers do not return exactly the events whose ids lie between the parameters first and
-// last, both included.
+// expectLog returns an error if LoadEvents, Load or readers do not return exactly the events whose ids lie between "first" and "last", both
+// included.
 func expectLog(ctx context.Context, s store.EventStore, run string, first, last uint64) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {
@@ -386,7 +386,7 @@ func eventsCancelled(ctx context.Context, s store.EventStore) error {
 	return expectError("LoadEvents", err, context.Canceled)
 }
 
-// eventsOneMoment loads pages while commits change the status of the run, and log one event each time.
+// eventsOneMoment: each page that LoadEvents returns is consistent, although concurrent commits log events and change the status of the run.
 func eventsOneMoment(ctx context.Context, s store.EventStore) error {
 	const commits = 60
 	lease, err := logged(ctx, s, "r")
@@ -550,7 +550,7 @@ func eventsExported(ctx context.Context, open func() store.EventStore) error {
 	return logEvents(ctx, to, next, before.Sequence+1, before.LastEvent+1, before.LastEvent+1)
 }
 
-// engineEvents performs a run in two lives, which means by two processes, one after the other. Meanwhile a reader follows the run.
+// engineEvents lets two processes, one after the other, perform a run. Meanwhile a reader follows the run.
 func engineEvents(ctx context.Context, s store.EventStore) error {
 	g := (&kahn.Graph{Name: "logged"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	step := func(_ context.Context, step *kahn.Step) (any, error) {

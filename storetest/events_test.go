@@ -22,13 +22,13 @@ type commitFunc func(s *forgetful, ctx context.Context, l store.Lease, c store.C
 // forgetful is a correct store of events behind a layer with one defect.
 type forgetful struct {
 	*store.Memory
-	lease  store.Lease // the newest
+	lease  store.Lease // the newest lease
 	commit commitFunc
-	page   func(s *forgetful, run string, after uint64, p *store.EventPage) // what LoadEvents returns
-	run    func(r *store.Run)                                               // what Acquire and Load return
+	page   func(s *forgetful, run string, after uint64, p *store.EventPage) // changes what LoadEvents returns
+	run    func(r *store.Run)                                               // changes what Acquire and Load return
 	insert func(r *store.Run)
-	runID  func(id string) string // of LoadEvents
-	told   func(id string) string // of NotifyEvents
+	runID  func(id string) string // changes the run's id in LoadEvents
+	told   func(id string) string // changes the run's id in NotifyEvents
 	deaf   bool                   // LoadEvents ignores its context
 	blind  bool                   // LoadEvents does not know which runs exist
 	old    map[string]store.EventPage

@@ -54,13 +54,13 @@ func slots(keep, want int) store.GrantRequest {
 	return store.GrantRequest{Limit: "limit", Most: 4, Keep: keep, Want: want}
 }
 
-// held makes a request, and returns an error unless the holder then has want slots.
+// held makes a request, and returns an error unless the holder then has "want" slots.
 func held(ctx context.Context, s store.GrantStore, what, holder string, d time.Duration, r store.GrantRequest, want int) error {
 	a, err := ask(ctx, s, holder, d, r)
 	return errors.Join(err, same(what+": the slots of "+holder, a.Held, want))
 }
 
-// grantsTaken: all holders together have no more slots than the limit, and a slot that one holder gives back can be taken by another.
+// grantsTaken: all holders together never have more slots than the limit, and a slot that one holder gives back is free for another holder.
 func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	for _, step := range []struct {
 		what, holder string
@@ -145,7 +145,7 @@ func partsOf(ctx context.Context, s store.GrantStore, limit string) error {
 	return nil
 }
 
-// grantsNamed: an answer lists the other holders, with the data of their requests.
+// grantsNamed: an answer lists the other holders, with what they have requested.
 func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	first, second := slots(0, 3), slots(0, 2)
 	first.Runs, second.Runs = []string{"run-7", "rún 'x' \x01"}, nil
@@ -169,7 +169,7 @@ func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(err, same("the others, without who has given all back", got.Others, []store.GrantHolder{{Holder: "a host", Held: 1, Want: 2}}))
 }
 
-// grantsApart: names that look alike are different names.
+// grantsApart: names that differ only a little are different names.
 func grantsApart(ctx context.Context, s store.GrantStore) error {
 	names := []string{"limit", "Limit", "limit ", "límit", "lími\u0301t", "'", "%", "_", `\`, strings.Repeat("l", store.MaxGrantName), strings.Repeat("l", store.MaxGrantName-1)}
 	for i, name := range names {
@@ -186,7 +186,7 @@ func grantsApart(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// grantsMany: each request is answered in its place.
+// grantsMany: the answers of a call are in the order of its requests.
 func grantsMany(ctx context.Context, s store.GrantStore) error {
 	var list []store.GrantRequest
 	for i := range 300 {
@@ -219,7 +219,7 @@ func grantsMany(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(err, same("the answers to nothing", len(none), 0))
 }
 
-// grantTokens: a taken token is gone, for all holders, until its time has passed.
+// grantTokens: no holder can take a token again before Every has passed.
 func grantTokens(ctx context.Context, s store.GrantStore) error {
 	r := store.GrantRequest{Limit: "rate", Every: time.Hour, Burst: 3, Tokens: 2}
 	a, err := ask(ctx, s, "a", short, r)
@@ -233,7 +233,7 @@ func grantTokens(ctx context.Context, s store.GrantStore) error {
 	if b.Next < 59*time.Minute || b.Next > time.Hour {
 		return fmt.Errorf("the next token comes in an hour, not in %v", b.Next)
 	}
-	time.Sleep(short + 20*time.Millisecond) // the leases expire, which gives no tokens back
+	time.Sleep(short + 20*time.Millisecond) // the leases expire, but the taken tokens do not come back
 	r.Back, r.Tokens = 1, 0
 	if _, err = ask(ctx, s, "b", ttl, r); err != nil {
 		return err
@@ -285,7 +285,7 @@ func tokensCompete(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// part is what one of the competing holders got.
+// part is how many slots one of the competing holders got.
 type part struct {
 	n   int
 	err error

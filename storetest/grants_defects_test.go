@@ -24,9 +24,9 @@ type granting struct {
 	once    bool // a lease is never renewed
 	late    bool // the slots of other holders are read before slots are taken
 	passes  bool // invalid calls are not refused
-	deaf    bool // to its context
+	deaf    bool // Grant ignores its context
 
-	known sync.Map // the holders
+	known sync.Map // the holders that have called Grant
 }
 
 func (s *granting) Grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) ([]store.Granted, error) {
@@ -73,7 +73,7 @@ func (s *granting) Grant(ctx context.Context, holder string, ttl time.Duration, 
 	return through(s.list, answers), err
 }
 
-// TestGrantDefects plants defects of stores with grants; the named check must find each of them.
+// TestGrantDefects plants defects in store.GrantStore; the named check must find each of them.
 func TestGrantDefects(t *testing.T) {
 	t.Parallel()
 	const taken, last, wanted, named, apart, tokens, refused = "grants are taken, kept and given back", "grants last as long as their lease", "what others want is known", "who holds grants is named",

@@ -82,7 +82,7 @@ func postTo(ctx context.Context, s store.Inbox, run string, q store.Request) err
 	return nil
 }
 
-// asked begins a run, posts a number of signals for it, and returns the lease.
+// asked begins a run, posts the given number of signals for it, and returns the lease.
 func asked(ctx context.Context, s store.Inbox, run string, signals int) (store.Lease, error) {
 	lease, err := begun(ctx, s, run)
 	for i := range signals {
@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is called, and returns an error if that call is for another run than the argument run.
+// heard waits until the watcher is called, and returns an error if that call is for a run other than "run".
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:
@@ -505,7 +505,7 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	later := func() error { // returns an error unless a new watcher is called for r; by then all earlier calls were heard
+	later := func() error { // later returns an error unless a new watcher is called for r; all earlier calls of watchers have been received by then
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
 		defer stop()

@@ -17,7 +17,7 @@ func aRedrive(id string) store.Request {
 	return store.Request{ID: id, Kind: store.KindRedrive, Value: json.RawMessage(`{"nodes": ["b"]}`), Actor: "ann", Comment: "mended"}
 }
 
-// over performs a run that fails with its second commit, and returns the lease of the run's next owner.
+// over performs a run that fails with its second commit, acquires the run for another owner, and returns the new lease.
 func over(ctx context.Context, s store.Inbox, run string) (store.Lease, error) {
 	lease, err := begun(ctx, s, run)
 	if err != nil {
@@ -203,8 +203,8 @@ func redrivesServed(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRedriveRequests posts redrives for a failed run: of an unknown node, of a failure that a handler has handled, and of an item by its
-// path.
+// engineRedriveRequests posts redrives for a failed run: of an unknown node, of a failed node whose failure a handler has handled, and of one
+// item of a map.
 func engineRedriveRequests(ctx context.Context, s store.Inbox) error {
 	var calls []string
 	broken := true

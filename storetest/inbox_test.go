@@ -20,7 +20,7 @@ func TestMemoryInbox(t *testing.T) {
 // careless is a correct inbox behind a layer with one defect.
 type careless struct {
 	*store.Memory
-	lease  store.Lease // the newest
+	lease  store.Lease // the newest lease
 	post   func(s *careless, ctx context.Context, run string, q store.Request) (bool, error)
 	commit func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error)
 	load   func(list []store.PostedRequest) []store.PostedRequest
@@ -28,7 +28,7 @@ type careless struct {
 	run    func(r *store.Run)
 	told   func(run string) string
 	sleepy bool // Due ignores requests
-	noisy  bool // watchers are called after they have stopped
+	noisy  bool // watchers are called after their watch has ended
 }
 
 func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {

@@ -116,7 +116,7 @@ func takeOver(ctx context.Context, s store.Store, owner string) (store.Lease, er
 		if !errors.Is(err, store.ErrLeased) {
 			return lease, err
 		}
-		time.Sleep(time.Millisecond) // a store may use the clock of its server
+		time.Sleep(time.Millisecond) // the clock of the server may be slower than the clock of this process
 	}
 	return store.Lease{}, errors.New("the lease does not run out")
 }
@@ -149,7 +149,7 @@ func expired(ctx context.Context, s store.Store) error {
 	if err := s.Renew(ctx, lease, time.Millisecond); err != nil {
 		return err
 	}
-	time.Sleep(100 * time.Millisecond) // a store may measure time in other units than milliseconds
+	time.Sleep(100 * time.Millisecond) // a store may round times to coarser units than milliseconds
 	err = unchanged(ctx, s, func() error {
 		_, begin := s.Commit(ctx, lease, start(2, "a", 1))
 		_, end := s.Commit(ctx, lease, store.Commit{Sequence: 2, Status: machine.RunFailed})

@@ -17,17 +17,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, each run in many lives: a life ends when the process stops or dies, and the next process
-// continues the run. A process crashes after every write of a run (after some, if there are many), after some write of a continued run, and
-// after every write of a redriven run. In other runs the store occasionally fails. In further runs answers for nodes at any depth arrive
-// between lives and during them. These lives end by themselves, by shutdowns and by kills, and no node may ask again for an acknowledged
-// answer. All these runs must have the same outcome as a run without a store. Runs of the last kind have no known outcome: they are
-// signalled, left, shut down and stopped at any time. Each life must end in time with the status that is stored, and the events of all
-// lives of a run must form one stream.
+// Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when
+// the process stops or dies, and the next process continues the run. A process crashes after each write of a run in turn, or after a sample of
+// the writes if there are many. It also crashes after each write of a redriven run, and after some writes of continued runs. In other runs the
+// store occasionally fails. In further runs answers for nodes at any depth arrive between lives and during them. These lives end by themselves,
+// by shutdowns and by kills, and no node may ask again for an acknowledged answer. All these runs must have the same outcome as a run without a
+// store. Runs of one more kind have no known outcome: they are signalled, left, shut down and stopped at any time. Each life must end in time
+// with the status that is stored, and the events of all lives of a run must form one stream.
 //
-// The seed of the first graph is the parameter first, and each further seed is one higher; a failure names its seed. The function open returns
-// a new and empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and
-// not the clock of a server. The parameter check must be kahntest.CheckEvents, which checks the events of every life.
+// The seed of the first graph is "first", and each further seed is one higher; a failure names its seed. The function "open" returns a new and
+// empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and not the
+// clock of a server. The parameter "check" must be kahntest.CheckEvents, which checks the events of every life.
 func Lives(t *testing.T, first uint64, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
 		name    string
@@ -64,15 +64,15 @@ type trial struct {
 	check  func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 
 	mu        sync.Mutex
-	steps     map[string]conduct // by the ids of nodes
+	steps     map[string]conduct // the conduct of each step, by the ids of nodes
 	expands   bool               // some steps return their graphs
-	expanded  map[string]bool    // by the ids of nodes whose steps return graphs
+	expanded  map[string]bool    // the nodes whose steps return graphs
 	mended    bool               // steps no longer fail in every attempt
-	completed map[string]int     // by path, in this life
+	completed map[string]int     // how often each node has completed in this life, by path
 }
 
-// life performs the graph over the store s, as a new process does, and answers the nodes that wait. The options more are the options of a
-// redrive. The store inner is for reading what s has stored.
+// life performs the graph over the store s, as a new process does, and answers the nodes that wait. The options "more" are the options of a
+// redrive. The store "inner" is for reading what s has stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)
 	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
@@ -81,12 +81,12 @@ func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*
 	return res, err
 }
 
-// part does what life does, but returns when the run waits for an answer.
+// part is like life, but returns as soon as the run waits for an answer.
 func (r *trial) part(t *testing.T, s, inner store.Store, redrive bool, more ...kahn.Option) (*kahn.Result, error) {
 	before := map[string]bool{}
 	if stored, err := inner.Load(t.Context(), "r"); err == nil && !redrive {
 		for id, node := range stored.Nodes {
-			before[id] = node.Terminal // no composite is retried, so the keys of nodes are their paths
+			before[id] = node.Terminal // composites are not retried here, so each node's key in the store equals its path
 		}
 	}
 	r.mu.Lock()
@@ -166,7 +166,7 @@ func (r *trial) everyWrite(t *testing.T) {
 	}
 }
 
-// cuts returns the numbers of writes after which a run is continued: all, or a sample of many.
+// cuts returns the numbers of the writes after which a run is continued: all numbers, or a sample if there are many.
 func (r *trial) cuts(writes int) (list []int) {
 	const most = 24
 	step := 1 + writes/most

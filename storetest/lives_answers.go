@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dying is a store as a dying process sees it: once dead is set, no call of the process reaches the store.
+// dying is the store of a process that is about to die: once dead is set, every call fails without reaching the inner store.
 type dying struct {
 	store.Store
 	dead atomic.Bool
@@ -49,7 +49,7 @@ func (s *dying) Release(ctx context.Context, l store.Lease) error {
 	return s.Store.Release(ctx, l)
 }
 
-// dyingInbox is dying for a store that takes requests.
+// dyingInbox is a dying whose inner store also takes requests.
 type dyingInbox struct {
 	*dying
 	store.Inbox
@@ -75,9 +75,9 @@ func (s *dyingInbox) Load(ctx context.Context, run string) (*store.Run, error) {
 	return s.dying.Load(ctx, run)
 }
 
-// answered answers waiting nodes at any depth: by signals and by requests, between lives and during them, also while the step of an
-// expanded node is called again for its graph. Lives end by themselves, or the run is left, shut down or killed. No node asks again for an
-// acknowledged answer, and the run has the same outcome as without a store.
+// answered performs the graph in many lives, and answers waiting nodes at any depth, by signals and by requests. Answers come between lives and
+// during them, also while the step of an expanded node is called again for its graph. Lives end by themselves, or the run is left, shut down or
+// killed. No node asks again for an acknowledged answer, and the run has the same outcome as without a store.
 func (r *trial) answered(t *testing.T) {
 	inner := r.open(t)
 	inbox, _ := inner.(store.Inbox)
@@ -140,7 +140,7 @@ func (r *trial) answered(t *testing.T) {
 		case 0, 1:
 			did("kill")
 			process.dead.Store(kind == 0)
-			if kind == 1 { // the process dies after its next writes
+			if kind == 1 { // the process dies a moment later, perhaps after further writes
 				time.Sleep(time.Duration(r.random.IntN(3)) * time.Millisecond)
 				process.dead.Store(true)
 			}
@@ -195,7 +195,7 @@ func (r *trial) decision(path string) kahn.Decision {
 	return kahn.Decision{Value: "answer to " + path, ID: path}
 }
 
-// post posts the answer of a node, and reports whether the store has it.
+// post posts the answer of a node, and reports whether the store has accepted the answer.
 func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	q, err := kahn.PrepareSignal(path, r.decision(path))
 	if err == nil {

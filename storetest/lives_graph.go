@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// conduct is what the step of a node does in every life: its outcome does not depend on where lives end.
+// conduct says what the step of a node does: the same in every life, so that the outcome does not depend on where lives end.
 type conduct struct {
 	fails bool // the step fails in every attempt
 	flaky bool // the step fails in the first attempt

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// stops signals, leaves, shuts down and stops a run at random, in life after life, until it has ended.
+// stops performs a run in life after life until the run has ended. At random it signals, leaves, shuts down or stops the run.
 func (r *trial) stops(t *testing.T) {
 	s := r.open(t)
 	var mu sync.Mutex
@@ -36,7 +36,7 @@ func (r *trial) stops(t *testing.T) {
 		said := fmt.Sprintf("%s: life %d, %s", r.name, life, strings.Join(acts, ", "))
 		select {
 		case <-run.Done():
-		case <-time.After(time.Minute): // steps take some 20 ms
+		case <-time.After(time.Minute): // a minute is plenty: steps take about 20 ms
 			t.Fatalf("%s: the run does not end, and is %v; cancelled: %v", said, run.Status(), run.Cancel())
 		}
 		res, err := run.Wait()
@@ -63,7 +63,8 @@ func (r *trial) stops(t *testing.T) {
 	}
 }
 
-// act signals and cancels nodes of a run, and then ends the life; it ends the last life by stopping the run. It returns what it did.
+// act signals and cancels nodes of a run, and then ends the life; it ends the last life by stopping the run. It returns a description of each
+// action.
 func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 	did := func(what string, args ...any) { acts = append(acts, fmt.Sprintf(what, args...)) }
 	for range r.random.IntN(8) {
@@ -83,10 +84,10 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 	switch kind := r.random.IntN(3); {
 	case last && kind == 0:
 		did("abort")
-		_ = run.AbortAll(errors.New("enough")) // refused if the run has come to rest
+		_ = run.AbortAll(errors.New("enough")) // AbortAll is refused if the run is suspended or over
 	case last:
 		did("cancel")
-		_ = run.Cancel() // refused if the run has come to rest
+		_ = run.Cancel() // Cancel is refused if the run is suspended or over
 	case kind == 0:
 		patience := time.Duration(r.random.IntN(20)) * time.Millisecond
 		did("shut down, patience %v", patience)

@@ -70,9 +70,9 @@ func RunPost(t *testing.T, performing, posting store.Inbox) {
 	t.Logf("from a request to its effect: %v on average, %v at most", sum/(rounds+1), slowest)
 }
 
-// RunPostTx tests a store that posts requests in the program's own transactions. The function place inserts an answer and posts the request
-// in one transaction. If the request is refused, place rolls the transaction back and returns the error. If the argument fails is not nil,
-// place rolls the transaction back and returns fails. The function answers returns how many answers there are.
+// RunPostTx tests a store that posts requests in the program's own transactions. The function "place" inserts an answer and posts the
+// request in one transaction. If the request is refused, place rolls the transaction back and returns the error. If the argument "fails" is
+// not nil, place rolls the transaction back and returns this error. The function "answers" returns how many answers there are.
 func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Request, fails error) (posted bool, err error), answers func() int) {
 	told := make(ear, 100)
 	defer s.WatchRequests("r", told.tell)()

@@ -34,7 +34,7 @@ var queueChecks = []check[store.QueueStore]{
 	{"a cancelled context", queuesContext},
 }
 
-// short is a duration for which checks wait. The checks also succeed on a machine on which other work takes longer than that.
+// short is a duration for which checks wait. The checks must also succeed on a machine so slow that their work takes longer than this.
 const short = 100 * time.Millisecond
 
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}
@@ -76,7 +76,7 @@ func expectDue(what string, page store.DuePage, err error, want ...string) error
 	return same(what, got, want)
 }
 
-// dueRuns: which runs are due, in which order, and when the next run is due.
+// dueRuns: Due returns the runs that are due, in the right order, and the time until the next run is due.
 func dueRuns(ctx context.Context, s store.QueueStore) error {
 	soon, now := past(-time.Hour), past(0)
 	err := insertAll(ctx, s,
@@ -188,7 +188,7 @@ func dueLeased(ctx context.Context, s store.QueueStore) error {
 	return expectDue("a lease was released", page, err, "r", "w")
 }
 
-// dueChanges: commits change when a run is due, and in which queue it is.
+// dueChanges: a commit can change the time at which a run is due, and the queue that the run is in.
 func dueChanges(ctx context.Context, s store.QueueStore) error {
 	if _, _, err := s.Create(ctx, store.NewRun{ID: "r", Spec: store.Spec{Workflow: "w1", Plan: "p1"}}); err != nil {
 		return err
@@ -275,8 +275,8 @@ func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served 
 	return live, served, err
 }
 
-// announced: an announcement replaces the former one of the same process, and ends when its TTL has passed. The store keeps the time of
-// that end.
+// announced: an announcement replaces the former one of the same process, and ends when its TTL has passed. Queues reports the time of that end
+// as Served.
 func announced(ctx context.Context, s store.QueueStore) error {
 	third := store.Queue{Workflow: "w1", Plan: "p3"}
 	for i, q := range []store.Queue{oneQueue, otherQueue, third} {
@@ -321,7 +321,7 @@ func announced(ctx context.Context, s store.QueueStore) error {
 	return errors.Join(err, same("the unclaimable queues", len(stranded), 3))
 }
 
-// ownersInUse: if two processes have owners of the same name, the store refuses the second until the first is gone.
+// ownersInUse: if two processes announce the same owner, the store refuses the second one until the first is gone.
 func ownersInUse(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("a", oneQueue, machine.RunSuspended, past(time.Hour), time.Time{}), queued("b", otherQueue, machine.RunSuspended, past(time.Hour), time.Time{})); err != nil {
 		return err

@@ -19,7 +19,7 @@ type queues struct {
 	announce func(a *store.Announcement)
 	states   func(list []store.QueueState) []store.QueueState
 	commit   func(c *store.Commit)
-	deaf     bool // to its context
+	deaf     bool // Due ignores its context
 
 	said map[string][]store.Queue
 }

@@ -25,7 +25,7 @@ type scheduled struct {
 	put   func(ctx context.Context, m *store.Memory, x store.Schedule, create *store.NewRun) error
 	gone  func(revision, stored uint64) uint64
 	prune func(m *store.Memory)
-	deaf  bool // to its context
+	deaf  bool // Schedules ignores its context
 }
 
 func (s *scheduled) Schedules(ctx context.Context, names ...string) ([]store.ScheduleState, time.Time, error) {

@@ -12,15 +12,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes, each with its own store from open, serve the runs of one database. It checks that each run is performed
-// once, and that a run that waits for long occupies no place.
+// RunServe lets two processes, each with its own store from open, serve the runs of one database. It checks that each run is performed once, and
+// that a run with a long wait does not keep other runs from beginning.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
 	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })
 }
 
-// serveRests has two processes with one place each. All runs pause in loops, sleep and back off at the same time: if a run kept its place,
-// later runs would not begin before that run had continued.
+// serveRests starts two processes, each of which may perform one run at a time. All runs pause in loops, sleep and back off at the same time. If
+// a pausing run kept its place in the process, later runs would not begin until it had continued.
 func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs, pause = 8, 1500 * time.Millisecond
 	var mu sync.Mutex
@@ -104,7 +104,7 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	}
 	want := map[string]int{}
 	for i := range runs {
-		want[fmt.Sprint("rest", i)] = 6 // two each: iterations, entries of the sleep, attempts
+		want[fmt.Sprint("rest", i)] = 6 // two iterations, two entries of the sleep, and two attempts
 	}
 	if err := same("the calls of each run", begun, want); err != nil {
 		t.Error(err)

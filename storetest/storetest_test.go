@@ -28,7 +28,7 @@ func TestMemoryStore(t *testing.T) {
 type defect struct {
 	*store.Memory
 	mu     sync.Mutex
-	lease  store.Lease // the newest
+	lease  store.Lease // the newest lease
 	commit func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error)
 	load   func(d *defect, r *store.Run)
 	grants bool // every Acquire gets a lease
@@ -99,7 +99,7 @@ func losesData(change func(n *store.Columns)) func(d *defect, ctx context.Contex
 	}
 }
 
-// TestDefects plants defects that stores have had, each of which some check must find.
+// TestDefects plants defects that real stores have had; at least one check must find each of them.
 func TestDefects(t *testing.T) {
 	commit := func(change func(c *store.Commit)) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 		return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -279,7 +279,7 @@ func TestDefects(t *testing.T) {
 	}
 }
 
-// keepsWake replaces a zero WakeAt by the last one that was not zero.
+// keepsWake replaces a zero WakeAt by the last WakeAt that was not zero.
 func keepsWake() func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	var last time.Time
 	return func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
@@ -320,7 +320,7 @@ func unqueue(r *store.Run) {
 	}
 }
 
-// size returns the size of a search: usual, raced under the race detector, or full in the long mode.
+// size returns how many cases a random test tries: full if KAHN_LONG is set, raced under the race detector, else usual.
 func size(usual, raced, full int) int {
 	switch {
 	case os.Getenv("KAHN_LONG") != "":
@@ -331,7 +331,7 @@ func size(usual, raced, full int) int {
 	return usual
 }
 
-// first returns the seed at which a search begins: 0, or a fresh one in the long mode.
+// first returns the first seed of a random test: a random one if KAHN_LONG is set, else 0.
 func first() uint64 {
 	if os.Getenv("KAHN_LONG") != "" {
 		return rand.Uint64()
@@ -339,13 +339,13 @@ func first() uint64 {
 	return 0
 }
 
-// TestLives performs more graphs than are needed to find a store that loses data, because it also tests the engine.
+// TestLives performs more graphs than a test of a store needs, because it also tests the engine.
 func TestLives(t *testing.T) {
 	t.Parallel()
 	storetest.Lives(t, first(), size(40, 8, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
-// TestLivesControl plants defects in a store that only Lives finds. Each is tried in a separate process, which must fail.
+// TestLivesControl plants defects in a store that only the function Lives finds. Each is tried in a separate process, which must fail.
 func TestLivesControl(t *testing.T) {
 	t.Parallel()
 	losing := func(lost func(n *store.NodeRecord) bool) func(d *defect, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {

@@ -42,7 +42,7 @@ func keyed(id, key string, priority int, due time.Duration) *store.Run {
 	return r
 }
 
-// keysStored: the key and the priority of a run are in lists, in pages of due runs, and in loaded runs; a commit changes them.
+// keysStored: the key and the priority of a run are in lists, in pages of due runs, and in loaded runs; a commit can change them.
 func keysStored(ctx context.Context, s store.TurnStore) error {
 	spec := store.Spec{Workflow: oneQueue.Workflow, Plan: oneQueue.Plan, Key: "acmé", Priority: -7}
 	stored, _, err := s.Create(ctx, store.NewRun{ID: "r", Spec: spec})

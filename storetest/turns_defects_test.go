@@ -23,7 +23,7 @@ type turns struct {
 	commit func(c *store.Commit)
 	forget bool // turns are not recorded
 	late   bool // the number of runs is read before the lease is taken
-	deaf   bool // to its context
+	deaf   bool // AcquireTurn ignores its context
 
 }
 

@@ -13,11 +13,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// checking is a store that checks values in its own way.
+// checking is a store with its own CheckValue and its own limit for values.
 type checking struct {
 	store.Memory
 	check func(value json.RawMessage) error
-	limit int // on what a commit accepts
+	limit int // how many bytes of a value Commit accepts; 0 means any number
 }
 
 func (c *checking) CheckValue(value json.RawMessage) error { return c.check(value) }
@@ -31,7 +31,7 @@ func (c *checking) Commit(ctx context.Context, l store.Lease, x store.Commit) (s
 	return c.Memory.Commit(ctx, l, x)
 }
 
-// TestCheckedValues: a store passes only if it checks values as it takes them.
+// TestCheckedValues: checkedValues accepts a store only if CheckValue agrees with Commit.
 func TestCheckedValues(t *testing.T) {
 	t.Parallel()
 	long := func(value json.RawMessage) error {

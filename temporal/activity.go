@@ -21,7 +21,7 @@ type task struct {
 	Plan planID          `json:"plan"`
 	Path string          `json:"path"` // of the node
 	Call json.RawMessage `json:"call"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
-	// Remarks says that the workflow can read a result with remarks.
+	// Remarks says that the workflow can read remarks in the result, see remarked.
 	Remarks bool `json:"remarks,omitempty"`
 	// Details are the details of the earlier attempt's heartbeats.
 	Details details `json:"details,omitempty"`
@@ -39,7 +39,7 @@ const (
 const (
 	handOver  = 100 * time.Millisecond // the time until Temporal gives an attempt of a stopped worker to another worker
 	stopGrace = 4 * time.Second        // the time until an attempt is handed back although its step ignores the end of its context
-	stopRoom  = time.Second            // the time for the answers to Temporal after stopGrace
+	stopRoom  = time.Second            // the time after stopGrace in which a stopped worker sends its results to Temporal
 )
 
 // step is the activity: it performs one attempt. The result of the activity is the step's [kahn.Reply]. An error of the step also fails the
@@ -155,8 +155,8 @@ func formOf(data json.RawMessage) (form replyForm, err error) {
 	return form, err
 }
 
-// perform calls the step of an attempt. If the step is left because the worker stops, perform waits for the step at most for the time
-// stopGrace. If the step has not returned by then, perform drops its result and returns false.
+// perform calls the step of an attempt. left is closed when the worker stops. Then perform waits at most stopGrace for the step. If the step has not
+// returned by then, perform drops its result and returns false.
 func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder, left <-chan struct{}) (reply kahn.Reply, returned bool) {
 	replies := begin(ctx, call, do, to)
 	select {
@@ -205,8 +205,8 @@ func (h *host) answer(path string, reply kahn.Reply, beside remarked) (json.RawM
 	})
 }
 
-// write returns the JSON of a reply, and the activity result: that JSON together with remarks and details, which are dropped if they are
-// too long. A reply that cannot be written, or is too long, is replaced by a reply that says so.
+// write returns the JSON of a reply, and the activity result. The result is that JSON together with remarks and details, which are dropped if they
+// are too long. A reply that cannot be written, or is too long, is replaced by a reply with an error.
 func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Reply, data, result json.RawMessage) {
 	reply.Codec = h.texts.Codec
 	data, err := json.Marshal(reply)
@@ -266,7 +266,7 @@ func shorten(text string, most int) string {
 // outcome says, as data, how the activity of an attempt ended.
 type outcome struct {
 	Reply json.RawMessage `json:"reply,omitempty"` // what the step returned
-	// If there is no Reply: how the activity ended, and the text of its error.
+	// Ended says how an activity without a Reply ended. Error is the text of its error.
 	Ended ending `json:"ended,omitempty"`
 	Error string `json:"error,omitempty"`
 	// Details are the details of the activity's last heartbeat.

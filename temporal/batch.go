@@ -13,14 +13,14 @@ import (
 // The signals between a run and a child workflow that performs a batch of its attempts.
 const (
 	endedSignal = "kahn.Ended" // sent to the run, with a report
-	stopSignal  = "kahn.Stop"  // sent to the child, with the places of the attempts that are to stop
+	stopSignal  = "kahn.Stop"  // sent to the child, with the indexes of the attempts that are to stop
 )
 
 const (
 	maxBatch   = 100 // attempts in a batch
 	minBatch   = 4   // the least number of attempts in a batch; with fewer, activities make the history shorter
 	linger     = 250 * time.Millisecond
-	fewBeside  = 10      // attempts wait for others only if more than this many attempts run for each waiting one
+	fewBeside  = 10      // attempts wait for others only while more than fewBeside times as many attempts are running
 	batchBytes = 1 << 20 // the most bytes of the calls in a batch, and of the outcomes in a report; a longer call or outcome is sent alone
 )
 
@@ -31,7 +31,7 @@ type batch struct {
 	Calls  []call `json:"calls"`
 }
 
-// call is a task of a batch. It names no plan, since the batch does.
+// call is a task of a batch. It names no plan, since its batch names the plan.
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
@@ -42,7 +42,7 @@ type call struct {
 
 // report is what a child workflow sends to its run.
 type report struct {
-	Number   int      `json:"number"` // of the batch
+	Number   int      `json:"number"` // the number of the batch
 	Outcomes []placed `json:"outcomes,omitempty"`
 }
 
@@ -54,8 +54,8 @@ type placed struct {
 
 // batches has the attempts of a run that child workflows perform.
 type batches struct {
-	most   int             // attempts in a batch; 0 while unknown, negative if there are no batches
-	large  map[string]bool // by path of a map: whether it is large; has the maps for which isLarge was called
+	most   int             // the most attempts in a batch; 0 until it is known, negative if the run makes no batches
+	large  map[string]bool // whether a map is large, by the path of the map; isLarge sets it
 	count  int
 	active []*child
 
@@ -66,7 +66,7 @@ type batches struct {
 type child struct {
 	number   int
 	attempts []*attempt // nil for attempts that have ended
-	stops    []int      // places of attempts that the child must yet be asked to stop
+	stops    []int      // the indexes of attempts that the child must still be asked to stop
 	done     workflow.ChildWorkflowFuture
 }
 
@@ -74,9 +74,9 @@ type child struct {
 // without batches.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large
-// maps and if they are few compared with the running attempts. Whenever a running attempt ends, another one may begin; without the wait
-// each of these would be a batch of one.
+// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait if all belong to large maps and if
+// they are few compared with the running attempts. Whenever a running attempt ends, another one may begin; without the wait each new attempt would be
+// a batch of its own.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
@@ -193,14 +193,14 @@ func (x *interpreter) take(b *child, r report) {
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })
-	for _, a := range slices.Backward(b.attempts) { // backward, since each attempt begins again before the attempts that wait
+	for _, a := range slices.Backward(b.attempts) { // backward, since the method ended puts each attempt in front of the attempts that wait
 		if a != nil {
 			x.ended(a, outcome{Ended: endedSilent, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
 		}
 	}
 }
 
-// stopBatches asks each child workflow to stop the attempts in the field stops of its child.
+// stopBatches asks each child workflow to stop the attempts in child.stops.
 func (x *interpreter) stopBatches() {
 	for _, b := range x.batches.active {
 		if places := b.stops; len(places) > 0 {

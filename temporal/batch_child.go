@@ -7,7 +7,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// How long a child workflow holds an outcome back, so that several share a report. An outcome on which the run acts at once waits less.
+// How long a child workflow holds an outcome back, so that several outcomes share a report. An outcome to which the run reacts at once is held
+// back for a shorter time.
 const (
 	afterStop    = 100 * time.Millisecond // the delay for an attempt that was asked to stop
 	afterFailure = time.Second
@@ -18,16 +19,16 @@ const (
 // performer is one execution of the workflow that performs a batch.
 type performer struct {
 	*host
-	ctx   workflow.Context // is not cancelled
+	ctx   workflow.Context // never cancelled
 	in    batch
 	run   workflow.Execution
 	began time.Time
 	wait  workflow.Selector
 	calls []workflow.CancelFunc // cancel the running attempts; nil for attempts that do not run
 
-	asked   map[int]bool // attempts that were asked to stop
-	running int          // attempts
-	telling int          // reports in flight
+	asked   map[int]bool // the indexes of attempts that were asked to stop
+	running int          // how many attempts are running
+	telling int          // how many reports are being sent
 	ended   []placed     // outcomes that were not reported to the run yet
 	size    int          // the size of ended, in bytes
 	due     time.Time    // the time of the next report
@@ -99,7 +100,7 @@ func (b *performer) keep(p placed, failed bool) {
 	b.plan(b.patience(p.Place, failed))
 }
 
-// patience returns how long an outcome may wait for others.
+// patience returns how long an outcome may be held back.
 func (b *performer) patience(place int, failed bool) time.Duration {
 	if b.asked[place] {
 		return afterStop

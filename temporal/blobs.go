@@ -22,7 +22,7 @@ const (
 	inlineBytes = 32 << 10
 	// cacheBytes bounds the blobs that a worker keeps in memory.
 	cacheBytes = 64 << 20
-	// workflowPatience is how long a workflow task repeats a failing call of the BlobStore. Then Temporal repeats the task.
+	// workflowPatience is how long a workflow task repeats a failing call of the BlobStore. After that time Temporal repeats the whole task.
 	workflowPatience = 3 * time.Second
 )
 
@@ -182,7 +182,7 @@ func (w watch) look(err error) {
 	}
 }
 
-// withoutDeadlockDetection calls a function. The SDK can pause its deadlock detector only for data converters, so a data converter calls f:
+// withoutDeadlockDetection calls a function. The SDK can pause its deadlock detector only for data converters, so a data converter must call f:
 // see caller.
 func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	c := workflow.DataConverterWithoutDeadlockDetection(caller{converter.GetDefaultDataConverter()})
@@ -190,7 +190,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 		c = aware.WithWorkflowContext(ctx)
 	}
 	if _, err := c.ToPayload(f); err != nil {
-		panic(err) // a bug: caller returns none
+		panic(err) // a bug: caller never returns an error
 	}
 }
 

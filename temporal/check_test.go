@@ -22,7 +22,7 @@ type conforms struct{}
 
 func (conforms) Check(any) []kahn.Violation { return nil }
 
-// equals evaluates texts that compare the output of a node with a number.
+// equals is an Evaluator for texts that compare the output of a node with a number.
 type equals struct{ id, number string }
 
 func (equals) Parse(text string) (kahn.Expression, error) {
@@ -71,13 +71,13 @@ func TestCheck(t *testing.T) {
 	require.NotEqual(t, fingerprint(plan(t, new(kahn.Graph).Add(quick))), fingerprint(plan(t, new(kahn.Graph).Add(slow))), "the timing of compensations decides, too")
 	require.ErrorIs(t, Check(nil), kahn.ErrNoGraph)
 
-	// Functions that decide carry over: the history records what they return.
+	// Functions that make decisions carry over: the history records what they return.
 	deciding := new(kahn.Graph).Add(
 		kahn.Node{ID: "a", When: yes, Fallback: func(context.Context, error) (any, error) { return nil, nil }}, kahn.Node{ID: "b", Test: func(kahn.View) (any, error) { return true, nil }},
 		kahn.Node{ID: "c", Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{While: yes, MaxIterations: 1}}, kahn.Node{ID: "d", Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{Until: yes, MaxIterations: 1}})
 	require.NoError(t, Check(plan(t, deciding)))
 
-	// Texts carry over.
+	// Texts that an Evaluator reads carry over.
 	texts := &kahn.Graph{Evaluator: equals{}, StrictGuards: true}
 	texts.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, WhenExpr: "a=7"}, kahn.Node{ID: "c", After: []string{"a"}, WhenExpr: "a=8"})
 	require.NoError(t, Check(plan(t, texts)))
@@ -139,8 +139,8 @@ func TestFingerprint(t *testing.T) {
 	require.Equal(t, of(kahn.Node{}), of(kahn.Node{}))
 }
 
-// A worker leaves a run to another worker if it lacks the plan, has another StateVersion, or cannot read the inputs, whether the run begins
-// or continues.
+// A worker leaves a run to another worker if it lacks the plan, has another StateVersion, or cannot read the inputs. This holds at the beginning
+// of a run and when it continues.
 func TestUnknownPlan(t *testing.T) {
 	t.Parallel()
 	old, young := plan(t, kahntest.Graph(t, "a")), plan(t, kahntest.Graph(t, "a a{cof}"))

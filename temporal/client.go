@@ -48,15 +48,15 @@ type Workflow struct {
 	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow. Nil means the SDK's default.
 	DataConverter converter.DataConverter
 	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. With them a Store, Temporal's
-	// own page and its command line find runs by graph and status. The namespace must have these attributes, see
+	// own page and Temporal's command line find runs by graph and status. The namespace must have these attributes, see
 	// [RegisterSearchAttributes]; otherwise Start starts nothing and returns the error of the service.
 	SearchAttributes bool
 	// Memo is the memo of the workflow, which Temporal shows in lists. Start sets the member "kahn" itself.
 	Memo map[string]any
 	// Attributes are the host's own search attributes, which the namespace must have.
 	Attributes sdk.SearchAttributes
-	// ExecutionTimeout bounds the workflow with all its executions. After it Temporal ends the workflow: nothing is undone, and the run has
-	// no Result. See Settings.Timeout for a timeout of the run itself. Zero: no bound.
+	// ExecutionTimeout bounds how long the workflow may take in all, with the executions in which it continues as new. When it expires, Temporal ends the workflow: nothing is undone, and the
+	// run has no Result. See Settings.Timeout for a timeout of the run itself. Zero: no bound.
 	ExecutionTimeout time.Duration
 	// RetryFailed lets a new run begin under the id of a run that has failed or was cancelled. Without it Start returns the former run.
 	RetryFailed bool
@@ -174,8 +174,8 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// key returns a hash of what a run was asked to do. The hash does not depend on StateVersion, so that a program of a later version finds
-// the run, nor on SearchAttributes, which do not affect what the run does.
+// key returns a hash of the plan, the settings and the inputs of a run. The hash does not depend on StateVersion, so that a program of a later
+// version finds the run. It also does not depend on SearchAttributes, which do not affect what the run does.
 func (in input) key() string {
 	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
 	data, err := json.Marshal(in)
@@ -222,8 +222,8 @@ func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	return r.of.result(out)
 }
 
-// outputOf sets out to the output in err, which is the error of a workflow that has failed or was cancelled. If err has no output, outputOf
-// returns err.
+// outputOf stores the output that err contains in *out. err is the error of a workflow that has failed or was cancelled. If err contains no output,
+// outputOf returns err.
 func outputOf(err error, out *output) error {
 	var failed *sdk.ApplicationError
 	var cancelled *sdk.CanceledError
@@ -250,9 +250,9 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 	return res, err
 }
 
-// Signal answers a waiting node as kahn.Run.Signal does, and returns the same errors. The gate is the id, the path or the token of the
-// node. A [kahn.Decision] records who decided; with an ID it may be sent again. If there is no such workflow, this method and the other
-// methods that ask something of the run return an error that matches kahn.ErrUnknownRun.
+// Signal answers a waiting node as kahn.Run.Signal does, and returns the same errors. The gate is the id, the path or the token of the node. A
+// [kahn.Decision] records who decided; a Decision with an ID may be sent again. If the workflow does not exist, Signal and the other methods that
+// send a request to the run return an error that matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	q, err := r.of.signalRequest(gate, value)
 	if err != nil {
@@ -306,8 +306,8 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 	return nil
 }
 
-// unreached makes the error of an update that has found no running workflow match kahn.ErrFinished if the run has ended, and
-// kahn.ErrUnknownRun if there is none. Any other error stays as it is.
+// unreached handles the error of an update that has found no running workflow: the error that it returns matches kahn.ErrFinished if the run has
+// ended, and kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
 func (r *Run) unreached(ctx context.Context, err error) error {
 	var none *serviceerror.NotFound
 	if !errors.As(err, &none) {

@@ -24,10 +24,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// service stands for a Temporal service in which one workflow exists, or none.
+// service stands for a Temporal service with one workflow, or with none.
 type service struct {
 	mocks.Client
-	memo    map[string]any // of the existing workflow; nil if there is none
+	memo    map[string]any // the memo of the existing workflow; nil if there is none
 	writes  converter.DataConverter
 	started []client.StartWorkflowOptions
 	input   input
@@ -96,7 +96,7 @@ func TestStart(t *testing.T) {
 	foreign.memo = map[string]any{"of": "another program"}
 	require.ErrorIs(t, start(foreign, w, in), kahn.ErrKeyConflict)
 
-	// A memo that the client wrote with the host's own converter is read with that converter.
+	// The client can read a memo that it has written with the host's own data converter.
 	s = newService()
 	s.writes = converter.NewCodecDataConverter(s.writes, converter.NewZlibCodec(converter.ZlibCodecOptions{AlwaysEncode: true}))
 	coded := w
@@ -126,7 +126,7 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, start(s, lost, in), `workflow "unreachable": no connection`)
 }
 
-// A program with another StateVersion finds the run: the version is not part of the key.
+// A program with another StateVersion finds an existing run, since the version is not part of the key.
 func TestKeyOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	in, err := Workflow{Plan: plan(t, kahntest.Graph(t, "a"))}.input(nil)
@@ -138,7 +138,7 @@ func TestKeyOfAnotherVersion(t *testing.T) {
 	require.NotEqual(t, old.key(), in.key())
 }
 
-// RetryFailed decides which ids of workflows that have ended may be used again.
+// RetryFailed decides whether Start may use the id of a workflow that has ended.
 func TestRetryFailed(t *testing.T) {
 	t.Parallel()
 	for retry, want := range map[bool]enums.WorkflowIdReusePolicy{
@@ -154,7 +154,7 @@ func TestRetryFailed(t *testing.T) {
 	}
 }
 
-// The host's memo and search attributes are kept beside the run's own.
+// Start adds its own memo and search attributes to the host's, and keeps the host's.
 func TestStartOptions(t *testing.T) {
 	t.Parallel()
 	tenant := sdk.NewSearchAttributeKeyKeyword("Tenant")
@@ -170,7 +170,7 @@ func TestStartOptions(t *testing.T) {
 	}
 }
 
-// Settings reach the workflow as they were given.
+// All Settings reach the workflow unchanged.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	want := Settings{
@@ -191,7 +191,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, want, in.Settings)
 }
 
-// A refusal by the run matches the same error in the process that made the request; an error of Temporal stays as it is.
+// When a run refuses a request, errors.Is finds the same error in the process that made the request. An error of Temporal stays unchanged.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, r := range refusals {
@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 	require.ErrorContains(t, decodeRefusal(encodeRefusal(errors.New("unheard of"))), "unheard of")
 }
 
-// Wait returns the Result of a run however it ended, and an error if the workflow is not a run.
+// Wait returns the Result of any run that has ended, and an error if the workflow is not a run.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	of := Workflow{ID: "w", Plan: plan(t, kahntest.Graph(t, "a"))}

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// ledger records what the steps of an order do.
+// ledger records the calls of the steps of an order.
 type ledger struct {
 	mu    sync.Mutex
 	lines []string
@@ -49,8 +49,8 @@ func (l *ledger) undoes(_ context.Context, s *kahn.Step) error {
 	return nil
 }
 
-// An order is undone in reverse, by functions and by kinds, with retries. Each compensation learns whether the effect is certain. The same
-// holds if the workflow continues as new after each attempt.
+// The steps of an order are undone in reverse order, by functions and by kinds, with retries. Each compensation learns whether the effect is
+// certain. The same holds if the workflow continues as new after each attempt.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	for after := range 4 {
@@ -96,8 +96,8 @@ func TestCompensation(t *testing.T) {
 	}
 }
 
-// A cancellation by any means begins compensations and does not end them. A compensation that takes too long is asked to stop, and tried
-// again.
+// Cancelling the workflow starts the compensations of its run; cancelling it again does not stop them. A compensation that takes too long is asked
+// to stop, and then retried.
 func TestCompensationOfACancelledRun(t *testing.T) {
 	t.Parallel()
 	for _, after := range []int{0, 1} {
@@ -105,7 +105,7 @@ func TestCompensationOfACancelledRun(t *testing.T) {
 		g := new(kahn.Graph).Add(
 			kahn.Node{ID: "pay", Do: l.does, CompensateTimeout: 200 * time.Millisecond, CompensateRetry: kahn.Retry{InitialDelay: time.Hour, Jitter: kahn.JitterNone, RetryOn: []kahn.CauseKind{kahn.CauseTimeout}},
 				Compensate: func(ctx context.Context, s *kahn.Step) error {
-					if s.Attempt() == 1 { // the environment may end the attempt before it gives it to a worker
+					if s.Attempt() == 1 { // the environment may end the first attempt before a worker has it
 						<-ctx.Done()
 						return context.Cause(ctx)
 					}
@@ -118,7 +118,7 @@ func TestCompensationOfACancelledRun(t *testing.T) {
 		x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: nothing, ContinueAfter: after}}
 		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 			env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
-			env.RegisterDelayedCallback(env.CancelWorkflow, 10*time.Minute) // meanwhile the compensation backs off
+			env.RegisterDelayedCallback(env.CancelWorkflow, 10*time.Minute) // at this time the compensation waits for its retry
 		}
 		res, err := x.run(t)
 		require.ErrorIs(t, err, kahn.ErrCancelled)
@@ -171,8 +171,8 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 
 func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// If the worker of an attempt is lost too often, its effect is unknown, and it is undone. If the worker of a compensation is lost too
-// often, the compensation fails; losses during the node's attempts do not count.
+// If the worker of an attempt is lost too often, the effect of the attempt is unknown, so its node is undone. If the worker of a compensation is
+// lost too often, the compensation fails. Losses during the node's own attempts do not count.
 func TestCompensationOfLostWorkers(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -222,7 +222,7 @@ func TestCompensationOfLostWorkers(t *testing.T) {
 	}
 }
 
-// The items of maps are undone with their indexes, also items that child workflows perform.
+// Items of maps are undone with their indexes, even if child workflows perform the items.
 func TestCompensationOfItems(t *testing.T) {
 	t.Parallel()
 	var l ledger

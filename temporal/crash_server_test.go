@@ -25,7 +25,7 @@ import (
 // site is a development server with its data in a file, and three workers, each a process of its own. A killed process is restarted.
 type site struct {
 	t       testing.TB
-	dir     string // in which steps count their calls; its base name is the task queue
+	dir     string // the folder in which steps count their calls; its base name is the task queue
 	data    string
 	address string
 	server  *exec.Cmd
@@ -104,7 +104,7 @@ func (x *site) calls(n int) {
 	}, 2*time.Minute, 10*time.Millisecond)
 }
 
-// crashes lists what happens to a site in the middle of a run.
+// crashes lists what can happen to a site during a run.
 var crashes = map[string]func(x *site){
 	"workers": func(x *site) {
 		x.kill(x.workers[0])
@@ -123,7 +123,7 @@ var crashes = map[string]func(x *site){
 			x.startWorker()
 		}
 	},
-	"stopped": func(x *site) { // for longer than LostAfter: its results come too late
+	"stopped": func(x *site) { // the worker is stopped for longer than LostAfter, so its results come too late
 		w := x.workers[0].Process
 		require.NoError(x.t, w.Signal(syscall.SIGSTOP))
 		time.Sleep(lostSoon + time.Second)
@@ -131,7 +131,7 @@ var crashes = map[string]func(x *site){
 	},
 }
 
-// TestServerCrash performs a graph of 300 nodes while processes are killed or stopped, three times. The Result equals the Result of a run
+// TestServerCrash performs a graph of 300 nodes while processes are killed or stopped three times. The Result equals the Result of a run
 // in one process, only interrupted attempts are performed twice, and no result is recorded twice.
 func TestServerCrash(t *testing.T) {
 	for name, crash := range crashes {
@@ -145,13 +145,13 @@ func TestServerCrash(t *testing.T) {
 			run, err := Start(t.Context(), c, w, nil)
 			require.NoError(t, err)
 			first := run.get.GetRunID()
-			const times, atWork = 3, 3 * 10 // steps at a time
+			const times, atWork = 3, 3 * 10 // atWork is how many steps run at the same time
 			for i := range times {
 				x.calls(40 + 80*i)
 				crash(x)
 			}
 			var res *kahn.Result
-			require.Eventually(t, func() bool { // the client gives up while there is no server
+			require.Eventually(t, func() bool { // the client gives up while no server is running
 				res, err = run.Wait(t.Context())
 				return res != nil
 			}, 3*time.Minute, time.Second, "%v", err)

@@ -27,7 +27,7 @@ func (x *interpreter) decide(path, field string, call func() (any, error)) (valu
 		return nil, err
 	}
 	if p, panicked := reply.Err.(*kahn.PanicError); panicked {
-		panic(p.Value) // the run makes a PanicError of this panic, as if its own function had panicked
+		panic(p.Value) // the run makes a PanicError of this panic, as if the function had panicked in the run
 	}
 	return reply.Value, reply.Err
 }
@@ -38,7 +38,7 @@ func isText(n kahn.Node, field string) bool {
 }
 
 // record returns the recorded result of a call, or makes the call and records its result. An error of the called function is in the
-// reply. record returns an error if the SDK fails, or panics because the history differs.
+// reply. record returns an error if the SDK returns an error, or if the SDK panics because the history differs.
 func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -65,9 +65,9 @@ func (x *interpreter) record(path, field string, call func() (any, error)) (repl
 // for the same call.
 var ErrImpure = errors.New("a function that was declared as pure is not")
 
-// verified has the functions of plans that a worker has called twice.
+// verified records which functions of plans a worker has called twice.
 type verified struct {
-	always bool // call each function twice whenever it is called: in tests, and in replays of recorded histories
+	always bool // call every function twice at each call: in tests, and in replays of recorded histories
 	mu     sync.Mutex
 	once   map[string]bool
 }
@@ -125,7 +125,7 @@ func (x *interpreter) verify(path, field string, call func() (any, error)) (any,
 	return first.value, first.err
 }
 
-// returned is what a function returned, or the panic or the Goexit that ended it.
+// returned is what a function returned, or says that it ended by a panic or Goexit.
 type returned struct {
 	value    any
 	err      error
@@ -145,7 +145,7 @@ func (r returned) String() string {
 	return shorten(fmt.Sprintf("%v", r.value), maxSummary)
 }
 
-// caught makes a call on a new goroutine, which the function may end.
+// caught makes a call on a new goroutine, since the function may end its goroutine.
 func caught(ctx workflow.Context, call func() (any, error)) (r returned) {
 	withoutDeadlockDetection(ctx, func() {
 		done := make(chan struct{})

@@ -37,7 +37,7 @@ func deciders() *kahn.Graph {
 	)
 }
 
-// Go functions decide as they do in one process, also if they panic.
+// Go functions that make decisions work as in one process, even if they panic.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	step := func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil }
@@ -57,7 +57,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A function may take longer than the SDK allows a workflow, and may call Goexit. The length of its result is bounded.
+// A Go function may run longer than the SDK allows for a workflow, and may call Goexit. The length of its result is bounded.
 func TestOddFunctions(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(
@@ -79,7 +79,7 @@ func TestOddFunctions(t *testing.T) {
 	require.ErrorContains(t, tooLong.Err, "Options.Blobs")
 }
 
-// An impure function that was declared as pure is found at its first call, before the history records anything of it.
+// If a function was wrongly declared as pure, its first call fails, before the history records its result.
 func TestImpure(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -107,8 +107,8 @@ func TestImpure(t *testing.T) {
 	}
 }
 
-// A worker verifies each function of a plan once, however many items and iterations share it. Pure functions pass, also if they panic or
-// call Goexit.
+// A worker verifies each function of a plan once, however many items and iterations share it. Pure functions pass this check even if they panic
+// or call Goexit.
 func TestPureCalls(t *testing.T) {
 	t.Parallel()
 	v := new(verified)

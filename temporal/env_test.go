@@ -23,28 +23,28 @@ type trial struct {
 	workflow Workflow
 	options  Options
 	inputs   map[string]any
-	// during is called before each execution of the workflow: to send requests at chosen times.
+	// during is called before each execution of the workflow; tests use it to send requests at chosen times.
 	during func(env *testsuite.TestWorkflowEnvironment, execution int)
 	// envs are the environments of all executions.
 	envs []*testsuite.TestWorkflowEnvironment
 
 	// former makes the run look as if a former version had started it.
 	former bool
-	// redrive is the redrive of an operator after the end of the run, once.
+	// redrive, if not nil, is a redrive that an operator requests once, after the end of the run.
 	redrive *redriving
 
 	executions int
-	err        error // of the last execution
+	err        error // the error of the last execution
 	in         input
 	out        output
 }
 
 var discard = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
 
-// epoch is when the trials begin.
+// epoch is the start time of all trials.
 var epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// run performs the workflow and all executions that continue it, and returns what Wait would return.
+// run performs the workflow with all its executions, and returns what Wait would return.
 func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 	t.Helper()
 	x.workflow.Types, x.workflow.Blobs = x.options.Types, x.options.Blobs
@@ -59,7 +59,7 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 		env.SetStartTime(now)
 		env.SetTestTimeout(time.Minute)
 		env.SetWorkflowRunTimeout(100 * 365 * 24 * time.Hour)                       // answers to gates may come late
-		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // for busy machines
+		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // a busy machine may be slow
 		require.NoError(t, x.options.Register(env))
 		if x.during != nil {
 			x.during(env, x.executions)

@@ -15,7 +15,7 @@ const (
 	SnapshotQuery = "kahn.Snapshot"
 )
 
-// maxPageBytes is the length of the events at which a page ends. Temporal refuses 2 MiB.
+// maxPageBytes bounds a page: the page ends with the event that reaches this length. Temporal refuses 2 MiB.
 const maxPageBytes = 1 << 20
 
 // eventsRequest is the argument of EventsQuery.
@@ -71,9 +71,9 @@ func (x *interpreter) snapshot() (*packed, error) {
 	return x.host.texts.pack(x.c.Run().Snapshot())
 }
 
-// Events returns the events of the run, for any number of readers in any process: a Source of package sse. The ids of events continue when
-// the workflow continues as a new execution. A reader queries the executions of the workflow, which needs a live worker, and fails for an
-// execution whose history Temporal has removed.
+// Events returns the events of the run, for any number of readers in any process. The EventLog is a Source of package sse. The ids of
+// events continue when the workflow continues as a new execution. A reader queries the executions of the workflow, which needs a live
+// worker, and fails for an execution whose history Temporal has removed.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})
@@ -126,7 +126,7 @@ func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit 
 	if err != nil || len(last.Earlier) == 0 {
 		return page, err
 	}
-	end := page.First // where the events of the execution with the wanted events end
+	end := page.First // the id after the last event of the execution that has the wanted events
 	page.First = last.Earlier[0].First
 	for _, e := range slices.Backward(last.Earlier) {
 		if after+1 >= end {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// log returns the event log of a trial. It queries the trial's executions as a client queries a service's, in pages of few events.
+// log returns the event log of a trial. It queries the trial's executions as a client queries a service, in pages of few events.
 func (x *trial) log(t testing.TB) *store.EventLog {
 	t.Helper()
 	var firsts []uint64
@@ -48,8 +48,8 @@ func (x *trial) log(t testing.TB) *store.EventLog {
 	return opened
 }
 
-// A run has the events of a run in one process, whatever its number of executions. A stream, a trace, and a reader that begins in the
-// middle get them.
+// A run on Temporal has the same events as a run in one process, however many executions it has. The test reads them as a stream, as a trace,
+// and from the middle.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	for _, continueAfter := range []int{0, 1, 3} {

@@ -62,7 +62,7 @@ func lastDetails(err *sdk.TimeoutError) details {
 	return raw(err.LastHeartbeatDetails)
 }
 
-// Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own
+// Interceptor returns the interceptor that makes activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps. The worker's own
 // heartbeats repeat the details that the step recorded last, and the next attempt of the node gets these details. NewWorker adds this
 // interceptor. A host that makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. Other activities are
 // not affected.

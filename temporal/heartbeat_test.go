@@ -20,11 +20,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// wrist records the heartbeats that reach Temporal.
+// wrist is an interceptor that records the heartbeats that would reach Temporal.
 type wrist struct {
 	interceptor.ActivityOutboundInterceptorBase
 	beats  chan []any
-	before details // details that Temporal has
+	before details // the details that Temporal has
 }
 
 func (w *wrist) RecordHeartbeat(_ context.Context, values ...any) { w.beats <- values }
@@ -40,8 +40,8 @@ func payloads(t testing.TB, values ...any) details {
 	return p.Payloads
 }
 
-// The worker's heartbeats repeat what was recorded last: by the step, else by the previous attempt. Temporal's own details are newer than
-// the task's.
+// The worker's heartbeats repeat the details that the step recorded last. If it has recorded none, they repeat the details of the previous
+// attempt. Details that Temporal itself has take precedence over the details in the task.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -81,7 +81,7 @@ func TestPulse(t *testing.T) {
 		progress := map[string]any{"at": 7.}
 		out.RecordHeartbeat(ctx, progress)
 		require.Equal(t, []any{progress}, sent(), name)
-		delete(progress, "at") // the step continues to use its map
+		delete(progress, "at") // the step changes its map after the heartbeat
 		p.beat(ctx)
 		require.Equal(t, []any{map[string]any{"at": 7.}}, sent(), name)
 		out.RecordHeartbeat(ctx)
@@ -91,8 +91,8 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// Each attempt sees what the node's previous attempt recorded: after a failure, a stopped worker and a lost worker, and after the run has
-// continued as new. Other nodes do not see it, and neither does an attempt after a success.
+// Each attempt gets the details that the previous attempt of its node recorded: after a failure, a stopped worker or a lost worker, and after
+// continue-as-new. Other nodes do not get them, nor does an attempt after a success.
 func TestHeartbeatDetails(t *testing.T) {
 	t.Parallel()
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "x", Kind: "item"})
@@ -117,7 +117,7 @@ func TestHeartbeatDetails(t *testing.T) {
 			return nil, kahn.Permanent(errors.New("the details are another attempt's"))
 		}
 		if s.Attempt() == 2 {
-			activity.RecordHeartbeat(s, s.Path(), 2) // a Step is a context
+			activity.RecordHeartbeat(s, s.Path(), 2) // a *kahn.Step is a context
 			return nil, errStep
 		}
 		return nil, nil
@@ -144,7 +144,7 @@ func TestDetailsOfLostWorkers(t *testing.T) {
 	}
 	data, err := json.Marshal(outcomeOf(nil, fromTemporal(sdk.NewHeartbeatTimeoutError("checkpoint", 7))))
 	require.NoError(t, err)
-	var o outcome // as a batch reports it
+	var o outcome // the outcome as a batch reports it
 	require.NoError(t, json.Unmarshal(data, &o))
 	require.True(t, o.lost())
 	require.Len(t, o.Details, 2)

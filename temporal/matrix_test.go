@@ -23,7 +23,7 @@ import (
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	rows := 0
-	f, err := os.Open("../conformance/testdata/matrix.txt") // explains the notation
+	f, err := os.Open("../conformance/testdata/matrix.txt") // the file explains the notation
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	in := bufio.NewScanner(f)
@@ -68,7 +68,7 @@ func testRow(t *testing.T, row []string, s Settings) {
 			return o, nil
 		}
 	}
-	for i := range nodes { // a boundary is a condition with a test, or a step if its outcome is cancel
+	for i := range nodes { // a boundary node is a condition with a test, or a step if its outcome is cancel
 		if n := &nodes[i]; n.Join == kahn.Boundary && outcomes[n.ID] != "cancel" {
 			id := n.ID
 			n.Routes = false

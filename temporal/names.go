@@ -96,8 +96,8 @@ func (o Options) workflowTypes() []string {
 	return slices.Sorted(maps.Keys(types))
 }
 
-// isNamed reports whether a workflow was started by a version that names workflows and activities. A worker of a former version has not
-// registered the type of such a workflow and never performs one, so the history needs no version markers.
+// isNamed reports whether a workflow was started by a version that names workflows after graphs and activities after kinds. A worker of a former
+// version has not registered the type of such a workflow and never performs one, so the history needs no version markers.
 func isNamed(ctx workflow.Context) bool {
 	switch workflow.GetInfo(ctx).WorkflowType.Name {
 	case WorkflowName, BatchName:

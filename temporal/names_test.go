@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// called records the activities that workflows ask for: their types and options, by the paths of nodes.
+// called records the types and options of the activities that workflows start, by the paths of nodes.
 type called struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	mu      *sync.Mutex
@@ -42,7 +42,7 @@ func (c *called) ExecuteActivity(ctx workflow.Context, name string, args ...any)
 	c.mu.Lock()
 	c.options[args[0].(task).Path] = workflow.GetActivityOptions(ctx)
 	c.mu.Unlock()
-	ctx = workflow.WithTaskQueue(ctx, workflow.GetInfo(ctx).TaskQueueName) // the environment has one queue
+	ctx = workflow.WithTaskQueue(ctx, workflow.GetInfo(ctx).TaskQueueName) // the environment has only one queue
 	return c.Next.ExecuteActivity(ctx, name, args...)
 }
 
@@ -57,8 +57,9 @@ func (c *called) note(name string, args []any) {
 	c.types[args[0].(task).Path] += name
 }
 
-// Activities and workflows are named after kinds and graphs, or as the host names them. Runs that former versions started keep the former
-// names. Each kind has its own options, also in the child workflows of large maps, and a compensation has the options of its own kind.
+// Activities and workflows have the names of kinds and graphs, or the names that the host's functions return. Runs that former versions started
+// keep the former names. Each kind has its own options, even in the child workflows of large maps, and a compensation has the options of its own
+// kind.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	graph := func() *kahn.Graph {
@@ -105,7 +106,7 @@ func TestNames(t *testing.T) {
 			"each[0]": row.charge, "each[1]": row.charge, "each[2]": row.charge, "each[3]": row.charge, "each[4]": row.charge,
 		}, seen.types, name)
 		if row.former {
-			continue // the calls of a child workflow have no kinds
+			continue // the former version's child workflows do not know the kinds of calls
 		}
 		got := seen.options["each[2]"]
 		require.Equal(t, []any{"bank", 7 * time.Hour, time.Minute, time.Hour}, []any{got.TaskQueue, got.HeartbeatTimeout, got.StartToCloseTimeout, got.ScheduleToStartTimeout}, name)
@@ -113,7 +114,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The concurrency key of a node is the fairness key of its tasks, cut to the length that Temporal allows.
+// The concurrency key of a node becomes the fairness key of its tasks, cut to the length that Temporal allows.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	seen := newCalled()
@@ -132,7 +133,7 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// An attempt that no worker takes in time has had no effect: it is not undone, and the node's Retry decides.
+// An attempt that no worker takes in time has had no effect, so it is not undone. The node's Retry decides whether it is repeated.
 func TestUntaken(t *testing.T) {
 	t.Parallel()
 	var l ledger

@@ -88,9 +88,9 @@ type Child struct {
 }
 
 // ExecuteChild starts a run as a child of the host's own workflow, and does not wait for it. If w has no ID, Temporal chooses one; if w has
-// no TaskQueue, the child uses that of its parent. If the context is cancelled, the run is cancelled and undoes its effects, and Wait waits
-// for that. If the parent ends before the run, Temporal asks the run to cancel. Errors in the Workflow and the inputs are as for [Start];
-// Wait returns them.
+// no TaskQueue, the child uses the queue of its parent. If the context is cancelled, the run is cancelled and undoes its effects, and Wait
+// waits for the end of the run. If the parent ends before the run, Temporal asks the run to cancel. Errors in the Workflow and the inputs
+// are as for [Start]; Wait returns them.
 func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
 	in, err := w.Input(inputs)
 	if err != nil {
@@ -121,8 +121,8 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 // Future returns the future of the child workflow, for a Selector, or nil if the run was not started; Wait returns the reason.
 func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
 
-// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer: if the run
-// refuses the signal, it only logs that.
+// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer: the run only
+// logs the signals that it refuses.
 func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	if c.err != nil {
 		return c.err

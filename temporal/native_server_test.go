@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A Schedule starts runs, another program starts a run together with the signal that answers its gate, and the host's own workflow has a
-// run as its child. Lists show these runs, and they can be redriven like any run.
+// Runs are started in three ways: by a Schedule, together with the signal that answers a gate, and as a child of the host's own workflow. Lists
+// show these runs, and they can be redriven.
 func TestServerNative(t *testing.T) {
 	c := dial(t)
 	g := orders("")
@@ -45,7 +45,7 @@ func TestServerNative(t *testing.T) {
 	repeated, err := again.Wait(t.Context())
 	require.ErrorContains(t, err, errStep.Error())
 	require.Equal(t, res.ID(), repeated.ID())
-	require.Eventually(t, func() bool { // the Schedule's run, and the one with the signal
+	require.Eventually(t, func() bool { // the run of the Schedule, and the run started with a signal
 		page, err := Store{Client: c}.List(t.Context(), store.Query{Filter: store.Filter{Prefix: w.TaskQueue, Workflow: "orders"}})
 		return err == nil && len(page.Runs) >= 2
 	}, 20*time.Second, 200*time.Millisecond)

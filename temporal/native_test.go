@@ -36,8 +36,8 @@ func environment(t *testing.T, o Options) *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// Any client may start a run with the documented JSON, and answer its gates by a signal. The run has the first plan with the name, and an
-// id of its own. A signal that the run refuses changes nothing.
+// Any client can start a run with the documented JSON, and answer its gates by signals. The run uses the worker's first plan with the name, and
+// has its own id. A signal that the run refuses changes nothing.
 func TestForeignStart(t *testing.T) {
 	t.Parallel()
 	young, old := plan(t, orders("young")), plan(t, orders("old"))
@@ -74,13 +74,13 @@ func TestForeignStart(t *testing.T) {
 	}
 	env := environment(t, Options{Plans: []*kahn.Plan{young}, Step: step})
 	env.ExecuteWorkflow("orders", json.RawMessage(`{"plan": {"name": "nobody's"}}`))
-	var panicked *sdk.PanicError // the workflow task is left to another worker
+	var panicked *sdk.PanicError // the worker leaves the workflow task to another worker
 	require.ErrorAs(t, env.GetWorkflowError(), &panicked)
 	require.ErrorContains(t, panicked, ErrUnknownPlan.Error())
 }
 
-// The host's own workflow has a run as its child. It gets the Result, also if the run has failed or was cancelled, and it answers the run's
-// gates.
+// The host's own workflow starts a run as its child, and answers the run's gates. It gets the Result even if the run has failed or was
+// cancelled.
 func TestExecuteChild(t *testing.T) {
 	t.Parallel()
 	p := plan(t, orders(""))

@@ -58,7 +58,7 @@ func plainWorkflow(ctx workflow.Context, s size) ([]string, error) {
 	return last, nil
 }
 
-// TestServerPlain measures graphs and plain Temporal code of the same shape, in turns.
+// TestServerPlain compares the cost of graphs with the cost of plain Temporal code of the same shape.
 func TestServerPlain(t *testing.T) {
 	c := dial(t)
 	for name, s := range map[string]size{"4 layers of 250": {4, 250}, "a chain of 200": {200, 1}, "20 layers of 25": {20, 25}} {

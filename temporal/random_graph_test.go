@@ -11,12 +11,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// graphs makes random graphs with everything that carries over: all joins, routes and side edges, gates, composites, stops. If the run has
-// one slot, the order in which nodes end is fixed, and anything may depend on it. Otherwise nothing in the Results of the graphs depends on
-// that order.
+// graphs makes random graphs with every feature that carries over: all joins, routes and side edges, gates, composites and stops. If the run
+// performs one step at a time, the order in which nodes end is fixed, and outcomes may depend on it. Otherwise the Results of the graphs do not
+// depend on that order.
 type graphs struct {
 	rng     *rand.Rand
-	ordered bool       // the run has one slot
+	ordered bool       // the run performs one step at a time
 	undoes  *rand.Rand // decides which nodes can be undone
 }
 
@@ -37,7 +37,7 @@ func (x graphs) plan(depth int) *kahn.Plan {
 	}
 }
 
-// firedPlan is plan for a graph with a trigger before its first nodes.
+// firedPlan is like plan, but the graph has a trigger before its first nodes.
 func (x graphs) firedPlan(depth int) *kahn.Plan {
 	for {
 		g := x.graph(depth)
@@ -132,7 +132,7 @@ func (x graphs) node(before []kahn.Node, depth int) kahn.Node {
 	return n
 }
 
-// join draws the rule of a node, and reports whether it may decide before all predecessors have ended.
+// join chooses the join rule of a node, and reports whether the rule may decide before all predecessors have ended.
 func (x graphs) join(n *kahn.Node, control int) (early bool) {
 	if n.Cleanup || x.one(2) {
 		return false
@@ -148,7 +148,7 @@ func (x graphs) join(n *kahn.Node, control int) (early bool) {
 	return early
 }
 
-// bind lets edges deliver to parameters. What an early join delivers depends on the order in which nodes end.
+// bind makes edges deliver values to parameters. What an early join delivers depends on the order in which nodes end.
 func (x graphs) bind(n *kahn.Node, early bool) {
 	if early && !x.ordered {
 		return
@@ -224,7 +224,7 @@ func (x graphs) shape(n *kahn.Node, depth int) {
 	}
 }
 
-// ask returns a predicate on a View. With one slot it may ask about nodes.
+// ask returns a predicate on a View. If the run performs one step at a time, the predicate may ask about nodes.
 func (x graphs) ask(n *kahn.Node) func(kahn.View) bool {
 	yes := x.one(2)
 	if !x.ordered || len(n.In) == 0 || x.one(3) {
@@ -244,7 +244,7 @@ func (x graphs) guard(n *kahn.Node) {
 		case 1:
 			panic("in the guard")
 		case 2:
-			_ = v.Output("nobody") // a misspelt id
+			_ = v.Output("nobody") // the id does not exist
 		}
 		return fate < 6 || ask(v), nil
 	}
@@ -273,7 +273,7 @@ func (x graphs) settings() Settings {
 	if x.one(2) {
 		s.DefaultRetry = &kahn.Retry{MaxAttempts: 2, InitialDelay: x.delay(), Jitter: kahn.JitterNone}
 	}
-	s.OnSuspend = kahn.SuspendDrain // otherwise the order decides which nodes begin before a node waits
+	s.OnSuspend = kahn.SuspendDrain // without this, the order decides which nodes begin before a node waits
 	if x.ordered {
 		s.Limit, s.OnFailure, s.StopMode = 1, kahn.FailureMode(x.rng.IntN(3)), kahn.StopMode(x.rng.IntN(2))
 		if s.OnSuspend = 0; x.one(4) {

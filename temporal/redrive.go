@@ -52,14 +52,13 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 	return opts
 }
 
-// Redrive begins a new epoch of a run that has ended, under the rules of kahn.Redrive. nodes has the paths of the nodes to redrive; if it
-// is empty, Redrive takes all nodes that failed, were aborted or were cancelled. q says who asks. The options may be [kahn.Anew],
-// [kahn.DespiteHandlers] and [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
+// Redrive continues a run that has ended, under the rules of kahn.Redrive. nodes has the paths of the nodes to redrive; if it is empty, Redrive
+// takes all nodes that failed, were aborted or were cancelled. q says who asks. The options may be [kahn.Anew], [kahn.DespiteHandlers] and
+// [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
-// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The Run
-// returned waits for that execution. Redrive queries the former execution, which needs a live worker. The error matches
-// [kahn.ErrTransition] if the run has not ended, or was redriven already; other errors are as for kahn.Redrive. If Redrive returns an
-// error, nothing was started.
+// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The returned Run
+// waits for that execution. Redrive queries the former execution, which needs a live worker. The error matches [kahn.ErrTransition] if the run
+// has not ended, or was redriven already; other errors are as for kahn.Redrive. If Redrive returns an error, nothing was started.
 func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts ...kahn.Option) (*Run, error) {
 	what, err := prepareRedrive(nodes, q, opts)
 	if err != nil {
@@ -138,8 +137,8 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	return last, err
 }
 
-// redriven returns the input of the execution with which the run continues. It returns an error if the redrive fails in a Coordinator made
-// for that purpose, so that no execution starts that would refuse the redrive.
+// redriven returns the input of the execution with which the run continues. It first tries the redrive in a Coordinator, and returns the
+// Coordinator's error. So no execution starts that would refuse the redrive.
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {

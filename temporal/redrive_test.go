@@ -19,8 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// An operator repeats a failed compensation, under its key, or reports that it was done by hand. The run ends as before, without that
-// failure. Nothing else is performed, also if the workflow continues as new after each attempt.
+// An operator repeats a failed compensation with the same idempotency key, or reports that it was done by hand. The run then ends with the same
+// status, but without the failed compensation. No other step is called, even if the workflow continues as new after each attempt.
 func TestRedriveOfCompensations(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand} {
@@ -59,7 +59,7 @@ func TestRedriveOfCompensations(t *testing.T) {
 	}
 }
 
-// A redrive of a failed run performs the failed nodes again. Completed nodes, the id and the keys are kept.
+// A redrive of a failed run performs the failed nodes again. Completed nodes, the run's id and the idempotency keys are kept.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	down := true
@@ -112,7 +112,7 @@ func TestRedriveRefused(t *testing.T) {
 	}
 }
 
-// asked records the paths of the attempts that a workflow asks for, in order.
+// asked records the paths of the attempts that a workflow starts, in order.
 type asked struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	t    *testing.T
@@ -166,8 +166,8 @@ func swap(t *testing.T, h *historypb.History, one, other string) {
 	a.Input, b.Input, a.ActivityType, b.ActivityType = b.Input, a.Input, b.ActivityType, a.ActivityType
 }
 
-// A replay repeats the compensations of the history in their order, including the one that the operator repeated. Another order is found:
-// by the replayer if compensations that followed one another begin at once, and by the paths of the attempts if two have changed places.
+// A replay repeats the compensations in the order of the history, including the compensation that the operator repeated. A replay fails if the
+// order differs: if compensations that followed one another begin at once, or if two of them have changed places.
 func TestReplayOfCompensations(t *testing.T) {
 	t.Parallel()
 	r := records["saga"]

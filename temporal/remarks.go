@@ -17,9 +17,9 @@ import (
 // remark is something a step reported while it ran: a message, a chunk, tokens, usage, or a label.
 type remark struct {
 	Message *string         `json:"message,omitempty"`
-	Level   slog.Level      `json:"level,omitempty"` // of the message
+	Level   slog.Level      `json:"level,omitempty"` // the level of a message
 	Chunk   json.RawMessage `json:"chunk,omitempty"`
-	Input   int             `json:"input,omitempty"` // tokens
+	Input   int             `json:"input,omitempty"` // input tokens
 	Output  int             `json:"output,omitempty"`
 
 	Used  map[string]float64 `json:"used,omitempty"`  // see kahn.Step.Use
@@ -148,7 +148,7 @@ func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	}
 }
 
-// remarked is the result of an attempt whose step reported something beside its reply.
+// remarked is the result of an attempt whose step reported something in addition to its reply.
 type remarked struct {
 	Reply   json.RawMessage `json:"reply"`
 	Remarks []remark        `json:"remarks"`

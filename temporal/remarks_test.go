@@ -32,7 +32,7 @@ func remarksIn(events []event.Event) (list []string) {
 	return list
 }
 
-// The events of a run have everything that its steps report, also steps that fail and steps in batches. A long chunk travels by reference.
+// The events of a run have everything that its steps report, even if a step fails or is in a batch. A long chunk becomes a blob.
 func TestRemarks(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {

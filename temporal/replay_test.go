@@ -67,7 +67,7 @@ var records = map[string]recorded{
 			kahn.Node{ID: "test", After: []string{"ask"}, Test: func(kahn.View) (any, error) { return map[bool]any{true: "left", false: "right"}[guard], nil }},
 			kahn.Node{ID: "l", In: []kahn.Edge{{From: "test", Label: "left"}}}, kahn.Node{ID: "r", In: []kahn.Edge{{From: "test", Label: "right"}}})
 	}, answers: map[string]any{"ask": 1.0}},
-	// The operator repeats the refund, which has failed after all its attempts.
+	// The operator repeats the compensation "refund", which has failed in all its attempts.
 	"saga": {graph: func(ordered bool) *kahn.Graph {
 		charge := kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}}
 		if ordered {
@@ -86,7 +86,7 @@ var records = map[string]recorded{
 
 // earlier are runs whose histories TestServerHistories does not write.
 var earlier = map[string]recorded{
-	// Temporal was asked to cancel the run before it had continued as new: TestServerCancelAtTheEnd.
+	// Temporal was asked to cancel the run just before it would have continued as new; recorded by TestServerCancelAtTheEnd.
 	"cancelatend": {graph: inNotation("a>b"), options: Options{ContinueAfter: 1}},
 	// Recorded by a version without child workflows for large maps.
 	"unbatched": {graph: func(bool) *kahn.Graph {
@@ -124,7 +124,7 @@ func nested(bool) *kahn.Graph {
 	)
 }
 
-// replay performs the recorded histories of a run again, with the plan as it is now.
+// replay replays the recorded histories of a run with the current plan.
 func replay(t *testing.T, name string, guard bool) (files int, err error) {
 	r, ok := records[name]
 	if !ok {
@@ -148,7 +148,7 @@ func replay(t *testing.T, name string, guard bool) (files int, err error) {
 	return len(found), nil
 }
 
-// TestReplay replays the histories of a real service: this version of the module and of kahn decides as the version that recorded them.
+// TestReplay: this version makes the same decisions as the versions that recorded the histories of a real service.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	files := 0
@@ -169,8 +169,8 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, recorded, files, "a history that no test replays")
 }
 
-// TestReplayFinds plants impure guards that were declared as pure: some replay finds each. If guards were not declared as pure, the history
-// has their answers, and the replay succeeds.
+// TestReplayFinds makes guards random and declares them as pure: at least one replay must fail for each guard. If the guards are not declared as
+// pure, their results are in the history, and the replay succeeds.
 func TestReplayFinds(t *testing.T) {
 	t.Parallel()
 	order := map[int]bool{}
@@ -188,7 +188,7 @@ func TestReplayFinds(t *testing.T) {
 		},
 	} {
 		var err error
-		for tries := 0; err == nil && tries < 100; tries++ { // a random guard may repeat its recorded answers
+		for tries := 0; err == nil && tries < 100; tries++ { // a random guard may return the recorded result by chance
 			_, err = replay(t, "guard", guard())
 		}
 		require.ErrorContains(t, err, "TMPRL1100", "%s: the code of histories that do not fit", name)

@@ -52,8 +52,8 @@ func (e *returningWorkflow) ExecuteWorkflow(ctx workflow.Context, in *intercepto
 	return result, err
 }
 
-// Temporal's cancellation cancels the run even if it comes in the same workflow task as the result after which the run would continue as
-// new. The test checks the end itself: the SDK's replayer does not compare how a cancelled workflow ends.
+// If Temporal cancels the workflow in the task whose result would make the run continue as new, the run is cancelled. The test itself checks how
+// the workflow ends, since the SDK's replayer does not compare the end of a cancelled workflow.
 func TestCancelAtTheEnd(t *testing.T) {
 	t.Parallel()
 	r, noted := earlier["cancelatend"], new(returns)
@@ -101,12 +101,12 @@ func (secret) Decode(list []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	return plain, nil
 }
 
-// The encrypted history of a failed run replays with the data converter, and is an error without it: a replay that cannot read the run must
-// not pass for the recorded failure.
+// The encrypted history of a failed run replays with the right data converter; without it the replay returns an error. A replay that cannot read the
+// inputs must not succeed just because the recorded run failed, too.
 func TestReplayerReads(t *testing.T) {
 	t.Parallel()
 	encrypted := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})
-	r := records["plain"] // it completes; the history made from it fails
+	r := records["plain"] // the recorded run completes; the test changes its history so that it fails
 	replay := func(o Options, change func(*historypb.History)) error {
 		o.Step = recordedStep
 		history := historyOf(t, "plain-0.json")
@@ -128,7 +128,7 @@ func TestReplayerReads(t *testing.T) {
 		return replayer.ReplayWorkflowHistory(discard, history)
 	}
 	asItIs := func(*historypb.History) {}
-	failed := func(h *historypb.History) { // as the SDK records a failed run
+	failed := func(h *historypb.History) { // the form in which the SDK records a failed run
 		data, err := json.Marshal(map[string]any{"eventId": h.Events[len(h.Events)-1].GetEventId(), "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_FAILED", "workflowExecutionFailedEventAttributes": map[string]any{}})
 		require.NoError(t, err)
 		last := new(historypb.HistoryEvent)
@@ -146,7 +146,7 @@ func TestReplayerReads(t *testing.T) {
 	}
 }
 
-// aware is a data converter that depends on its context, also in a replay.
+// aware is a data converter that depends on its context, as the SDK allows.
 type aware struct {
 	converter.DataConverter
 	asked *int

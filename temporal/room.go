@@ -37,7 +37,7 @@ func weight(path string, size int) int {
 	return nodeBytes + 2*len(path) + size*(1+strings.Count(path, "/")+strings.Count(path, "["))
 }
 
-// begin sets the size of the snapshot and the inputs with which an execution begins.
+// begin sets the fields of room to the sizes of the snapshot and of the inputs with which an execution begins.
 func (r *room) begin(in input) {
 	if p := in.Snapshot; p != nil {
 		r.measured = max(len(p.JSON), len(p.Gzip))
@@ -113,7 +113,7 @@ func answerWeight(gate string, size int) int { return weight(gate, 2*size) }
 // answered adds the weight of an answer to the room.
 func (x *interpreter) answered(r signalRequest) { x.room.since += answerWeight(r.Gate, len(r.Value)) }
 
-// fitsAnswer returns an error if the snapshot has no room for an answer. It changes nothing.
+// fitsAnswer returns an error if an answer does not fit into the snapshot. It changes nothing.
 func (x *interpreter) fitsAnswer(r signalRequest) error {
 	if x.texts.blobs || len(r.Value) <= smallText || x.room.measured+x.room.since+answerWeight(r.Gate, len(r.Value)) <= roomBytes {
 		return nil

@@ -24,8 +24,8 @@ func noise(seed uint64, bytes int) string {
 	return string(text)
 }
 
-// If the results of a run become larger than Temporal takes, the node whose output has no room fails, in whatever execution. The Result has
-// the outputs before it.
+// If the results of a run become larger than Temporal takes, the node whose output does not fit fails, in any execution. The Result has all
+// earlier outputs.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph)
@@ -56,13 +56,13 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// Outputs that compress well have room, though their JSON is longer.
+// Outputs that compress well fit, even if their JSON is longer than the bound.
 func TestRoomForTexts(t *testing.T) {
 	t.Parallel()
 	long := noise(1, 30_000)
 	text := ""
 	for range 20 {
-		text += long // repeats within what gzip remembers
+		text += long // repeats within the window of gzip
 	}
 	x := &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a>b b>c c>d"))}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) { return text, nil }}}
 	res, err := x.run(t)
@@ -70,8 +70,8 @@ func TestRoomForTexts(t *testing.T) {
 	require.Equal(t, 4, res.Count(kahn.Completed))
 }
 
-// If the snapshot of a run is too large for another reason than the output of a step, the Result has no outputs. The run finds this at its
-// end, or when it has to continue as new.
+// If the snapshot of a run is too large for a reason other than a step's output, the Result has no outputs. The run notices this at its end, or
+// when it has to continue as new.
 func TestResultWithoutOutputs(t *testing.T) {
 	t.Parallel()
 	large := func(kahn.View) (any, error) {
@@ -96,7 +96,7 @@ func TestResultWithoutOutputs(t *testing.T) {
 	}
 }
 
-// An answer that has no room is refused, and the node keeps waiting.
+// An answer that does not fit into the snapshot is refused, and the node keeps waiting.
 func TestRoomForAnswers(t *testing.T) {
 	t.Parallel()
 	x := &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a b c b{gate} c{gate}"))}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) { return noise(1, 1_000_000), nil }}}
@@ -121,8 +121,8 @@ func TestRoomForAnswers(t *testing.T) {
 	kahntest.RequireStatuses(t, res, "a:ok b:ok c:ok")
 }
 
-// A panic, a Goexit, a wait or a skip of a step while its worker stops counts as its result. An error does not, since the step had no time
-// to end.
+// If a step panics, calls Goexit, waits or skips while its worker stops, this counts as its result. An error does not count as a result, since the
+// step may have returned the error only because its context ended.
 func TestCutShort(t *testing.T) {
 	t.Parallel()
 	h := newHost(Options{MaxBytes: defaultMaxBytes})

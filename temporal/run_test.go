@@ -70,8 +70,8 @@ func TestRun(t *testing.T) {
 	kahntest.RequireStatuses(t, res, "fetch:ok pay:F refund:ok each:ok")
 }
 
-// A sleeping step is entered again when its time comes, in the same attempt; a step that waits for a signal or a date is entered again at
-// the date.
+// A sleeping step is called again at the end of its sleep, in the same attempt. A step that waits for a signal until a given time is called again at
+// that time, too.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "a>b")
@@ -136,7 +136,7 @@ func TestGate(t *testing.T) {
 	require.True(t, errors.Is(late, kahn.ErrAnswered) || errors.Is(late, kahn.ErrFinished), "%v", late)
 }
 
-// A trigger fires the part of the graph that it leads to, also when the run continues as new.
+// A trigger starts only the part of the graph behind it, even if the run continues as new.
 func TestFire(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "T>a a>b U>c x>b T{trigger} U{trigger}")

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// saga makes a graph of nodes that are undone. If cancelled is set, the graph waits at its end until the run is cancelled.
+// saga makes a random graph whose nodes have compensations. If cancelled is set, the graph waits at its end until the run is cancelled.
 func saga(rng *rand.Rand) (g *kahn.Graph, cancelled bool) {
 	g = &kahn.Graph{Name: "saga"}
 	again := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}
@@ -41,13 +41,13 @@ func saga(rng *rand.Rand) (g *kahn.Graph, cancelled bool) {
 	return g.Add(kahn.Node{ID: "bad", After: after, Join: kahn.AllDone}), false
 }
 
-// effects records what the steps of a saga did, and when they undid it.
+// effects records what the steps of a saga did, and when their effects were undone.
 type effects struct {
 	salt uint64
 	mu   sync.Mutex
 	did  map[string]bool
-	undo map[string]int // when undoing began for the last time; done: when it ended
-	done map[string]int
+	undo map[string]int // when the last attempt to undo a node began, by path
+	done map[string]int // when the undoing of a node ended, by path
 	at   int
 }
 
@@ -79,8 +79,8 @@ func (e *effects) step(_ context.Context, s *kahn.Step) (any, error) {
 	return s.Path(), nil
 }
 
-// Runs with compensations on a real service end as in one process, with the same statuses, compensations and numbers of attempts. Each
-// effect is undone or reported, and the successors of a node are undone before it.
+// Runs with compensations end on a real service as in one process, with the same statuses, compensations and numbers of attempts. Each effect is
+// undone or reported as not undone, and the successors of a node are undone before the node.
 func TestServerCompensation(t *testing.T) {
 	c := dial(t)
 	n, from := uint64(12), uint64(0)
@@ -129,7 +129,7 @@ func TestServerCompensation(t *testing.T) {
 	require.Positive(t, seen[kahn.CompensationFailed], "%v", seen)
 }
 
-// An operator repeats a failed compensation, in a new execution of the workflow. A reader of the run's events finds the events of both
+// An operator repeats a failed compensation, in a new execution of the workflow. A reader of the run's events gets the events of both
 // executions.
 func TestServerRedrive(t *testing.T) {
 	c := dial(t)
@@ -186,15 +186,15 @@ func TestServerRedrive(t *testing.T) {
 	require.Error(t, err)
 }
 
-// If an attempt succeeds after its Timeout, or ignores the end of its context for longer than CancelGrace, its effect is unknown, and is
-// undone. The step is never called again. A compensation whose success comes too late is called again under its key. A compensation that
-// ignores the end of its context fails, but the other nodes are still undone.
+// If an attempt succeeds after its Timeout, or ignores the end of its context for longer than CancelGrace, its effect is unknown, so the node is
+// undone. The step is never called again. A compensation that succeeds too late is called again with the same idempotency key. A compensation
+// that ignores the end of its context fails, but the other nodes are still undone.
 func TestServerLateSaga(t *testing.T) {
 	c := dial(t)
 	late := func(ctx context.Context, _ chan struct{}) { <-ctx.Done() }
 	deaf := func(_ context.Context, release chan struct{}) { <-release }
 	for name, row := range map[string]struct {
-		what      string // the call that is late
+		what      string // the call that takes too long
 		how       func(ctx context.Context, release chan struct{})
 		times     int
 		calls     string

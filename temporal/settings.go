@@ -23,12 +23,12 @@ type Settings struct {
 	Timeout        time.Duration    `json:"timeout,omitempty"`
 	CancelGrace    time.Duration    `json:"cancel_grace,omitempty"`
 	CleanupTimeout time.Duration    `json:"cleanup_timeout,omitempty"`
-	// MaxCrashes bounds how often in a row a worker may be lost during attempts of one node. Node.MaxCrashes overrides it for that node.
-	// Zero means 3, negative no bound.
+	// MaxCrashes is how many consecutive attempts of one node may lose their worker. Node.MaxCrashes overrides it for that node. Zero means 3,
+	// negative no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
-	// MapChildren is the number of items above which a map is large. Attempts of a large map's items that begin together are performed by
-	// child workflows, each with 4 to 100 attempts and at most MapChildren. Zero means 200. If MapChildren is negative, 1, 2 or 3, the
-	// workflow of the run performs all attempts.
+	// MapChildren is the number of items above which a map is large. If several attempts of a large map's items begin together, child
+	// workflows perform them. Each child performs 4 to 100 attempts, but at most MapChildren. Zero means 200. If MapChildren is negative,
+	// 1, 2 or 3, the workflow of the run performs all attempts.
 	MapChildren int `json:"map_children,omitempty"`
 }
 
@@ -68,7 +68,7 @@ func (s Settings) options() []kahn.Option {
 	return opts
 }
 
-// maxCrashes returns how often in a row a worker may be lost during attempts of a node.
+// maxCrashes returns how many consecutive attempts of a node may lose their worker.
 func (s Settings) maxCrashes(n kahn.Node) int {
 	switch {
 	case n.MaxCrashes != 0:

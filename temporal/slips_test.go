@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A slip gets the same error text on Temporal as from kahn.Execute: see conformance/slips_table_test.go and its neighbours.
+// A mistake in a plan gets the same error text on Temporal as from kahn.Execute; see slips_table_test.go in the folder conformance.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	graph := func(nodes ...kahn.Node) *kahn.Graph { return (&kahn.Graph{Name: "slips"}).Add(nodes...) }
@@ -25,7 +25,7 @@ func TestSlips(t *testing.T) {
 		switch s.ID() {
 		case "fails":
 			return nil, errStep
-		case "sum": // under an early join
+		case "sum": // the node has an early join
 			for _, id := range []string{"a", "b"} {
 				if _, err := kahn.Upstream[int](s, id); err != nil && !errors.Is(err, kahn.ErrNoValue) {
 					return nil, err
@@ -41,7 +41,7 @@ func TestSlips(t *testing.T) {
 		return 1, nil
 	}
 	for _, c := range []struct {
-		name, node, text string // of the node that fails; empty: none
+		name, node, text string // node is the node that fails; "" if none fails
 		statuses         string
 		g                *kahn.Graph
 	}{

@@ -30,7 +30,7 @@ type Store struct {
 	Client client.Client
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is the client's, see Workflow.DataConverter.
+	// DataConverter is the client's data converter, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
 	// Types are the workflow types that lists ask for, see Options.WorkflowType; [WorkflowName] is the type of runs that former versions
 	// started. Nil: lists ask for all workflows of the namespace, and drop the workflows that are not runs.
@@ -155,7 +155,7 @@ func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err er
 	}
 	for _, w := range found.GetExecutions() {
 		if _, is := w.GetMemo().GetFields()[memoName]; !is {
-			continue // a workflow of another kind
+			continue // the workflow is not a run
 		}
 		if row := s.row(w); q.Matches(&row) {
 			page.Runs = append(page.Runs, row)

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// forwarding is a client whose updates reach the run of a trial.
+// forwarding is a client that forwards updates to the run of a trial.
 type forwarding struct {
 	mocks.Client
 	env *testsuite.TestWorkflowEnvironment
@@ -43,7 +43,7 @@ func (f *forwarding) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOp
 	return answeredUpdate{}, nil
 }
 
-// The requests of an operator to a Store reach the run, with the actor and the reason.
+// A Store passes the requests of an operator to the run, with the actor and the reason.
 func TestStoreRequests(t *testing.T) {
 	t.Parallel()
 	by := kahn.Request{Actor: "ann", Reason: "enough"}
@@ -74,8 +74,8 @@ func TestStoreRequests(t *testing.T) {
 	}
 }
 
-// The error of a request says whether the run has ended or does not exist. A refusal by the run matches its error, and an error of the
-// service keeps its text.
+// The error of a request matches kahn.ErrFinished if the run has ended, and kahn.ErrUnknownRun if the run does not exist. If the run refuses the
+// request, the error matches the reason, such as kahn.ErrChoice. Any other error of the client is wrapped.
 func TestStoreRequestsThatFail(t *testing.T) {
 	t.Parallel()
 	none := serviceerror.NewNotFound("workflow execution already completed")
@@ -108,7 +108,7 @@ func TestStoreRequestsThatFail(t *testing.T) {
 	}
 }
 
-// Lists have the workflows that are runs, page by page, with their memos.
+// List returns the workflows that are runs, page by page, with the data from their memos.
 func TestStoreList(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -15,7 +15,7 @@ import (
 
 // packed is a snapshot as a part of a payload.
 type packed struct {
-	JSON json.RawMessage `json:"json,omitempty"` // of a short snapshot
+	JSON json.RawMessage `json:"json,omitempty"` // a short snapshot
 	Gzip []byte          `json:"gzip,omitempty"`
 	Blob json.RawMessage `json:"blob,omitempty"` // a reference to a long snapshot
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A namespace without the search attributes refuses the run before anything starts. With them a run is found by its workflow and by each status.
+// If the namespace lacks the search attributes, Start starts nothing. If it has them, a list finds the run by its workflow and by each status.
 func TestServerSearchAttributes(t *testing.T) {
 	c := dial(t)
 	namespace := os.Getenv("KAHN_TEMPORAL_NAMESPACE")
@@ -33,7 +33,7 @@ func TestServerSearchAttributes(t *testing.T) {
 		require.NoError(t, RegisterSearchAttributes(t.Context(), c, namespace))
 	}
 	var run *Run
-	require.Eventually(t, func() bool { // the service may need a moment to learn of them
+	require.Eventually(t, func() bool { // the service may take a moment until it knows the attributes
 		run, err = Start(t.Context(), c, w, nil)
 		return err == nil
 	}, 30*time.Second, 100*time.Millisecond, "%v", err)

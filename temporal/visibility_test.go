@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A run with search attributes shows each status as soon as it has it, in each execution.
+// The search attribute of a run is set whenever the run's status changes, in each execution.
 func TestStatusAttribute(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -65,7 +65,7 @@ func TestStatusAttribute(t *testing.T) {
 	require.Equal(t, with.key(), without.key(), "they are asked to do the same")
 }
 
-// The service selects runs with search attributes by workflow and by each status, and other runs by what it knows of any workflow.
+// Lists select runs with search attributes by workflow and status, and other runs by what the service knows of any workflow.
 func TestStoreQueries(t *testing.T) {
 	t.Parallel()
 	const of = "WorkflowType NOT IN ('kahn.Batch', 'kahn.Items') AND ExecutionStatus != 'ContinuedAsNew'"
@@ -91,7 +91,7 @@ func TestStoreQueries(t *testing.T) {
 	}
 }
 
-// While a workflow runs, its search attribute says whether the run waits. A workflow that Temporal ended could not set its final status.
+// The status of a running workflow comes from the search attribute. After Temporal has ended the workflow, the attribute is out of date and ignored.
 func TestStatusOfRows(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -26,11 +26,11 @@ type Options struct {
 	Plans []*kahn.Plan
 	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
 	Step kahn.StepFunc
-	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing: the workflow
-	// calls them again whenever Temporal replays the history of a run. Without Pure the history records the result of each call of When,
-	// Test, Fallback, While and Until, and plans with functions that [Check] names are refused. All workers must agree on Pure, and it must
-	// not change while there are runs. The worker verifies the declaration: it makes its first call of each function twice, and every call
-	// in replays and in the test environment of the SDK. The workflow task fails with [ErrImpure] if the results differ.
+	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing. The workflow calls
+	// them again whenever Temporal replays the history of a run. Without Pure the history records the result of each call of When, Test,
+	// Fallback, While and Until. Plans with functions that [Check] names are refused. All workers must agree on Pure, and it must not change
+	// while there are runs. The worker verifies the declaration: it calls each function twice at its first call. In replays and in the test
+	// environment of the SDK it does so at every call. The workflow task fails with [ErrImpure] if the results differ.
 	Pure bool
 	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType
 	// maps a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind
@@ -108,13 +108,13 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 // Register registers the workflows and the activities with a worker. The worker may also have workflows and activities of the host's own.
 // The error matches [ErrUnsupported] if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
 //
-// On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. That worker's
-// worker.Options.WorkerStopTimeout must be longer than steps take to return after their contexts end: attempts that are not reported to
-// Temporal in this time count as crashes.
+// On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. The worker.Options.WorkerStopTimeout of that
+// worker must be longer than steps take to return after their contexts end. Attempts that are not reported to Temporal in this time count as
+// crashes.
 func (o Options) Register(r Registry) error { return o.register(r, -1) }
 
-// register does what Register does. When the worker is stopped, it leaves its running attempts after the time in the parameter stopAfter
-// or, if stopAfter is negative, when the SDK ends their contexts.
+// register does what Register does. When the worker is stopped, it leaves its running attempts after the time in the parameter stopAfter. If
+// stopAfter is negative, it leaves them when the SDK ends their contexts.
 func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
 	h.stopAfter = stopAfter
@@ -170,7 +170,7 @@ func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 }
 
 // strict is a data converter for replays: it panics if it cannot read an input. If it returned an error, the SDK would fail the workflow,
-// which a history of a failed run would accept.
+// and the replay of a failed run's history would then succeed.
 type strict struct{ converter.DataConverter }
 
 // FromPayload implements [converter.DataConverter].

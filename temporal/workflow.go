@@ -20,14 +20,14 @@ import (
 // input is the input of the workflow.
 type input struct {
 	Plan         planID                     `json:"plan"`
-	StateVersion int                        `json:"state_version"` // the machine.StateVersion that decides in the run, the same until the run ends
+	StateVersion int                        `json:"state_version"` // the machine.StateVersion with which the run began; it stays the same until the run ends
 	RunID        string                     `json:"run_id"`
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
 	// SearchAttributes makes the workflow set the search attributes of runs.
 	SearchAttributes bool `json:"search_attributes,omitempty"`
-	// If the execution continues another one: the run so far, and how many executions came before.
+	// If the execution continues another one, Snapshot is the state of the run, and Continued is the number of earlier executions.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
 	Beats     beats   `json:"beats,omitempty"`
@@ -47,7 +47,7 @@ type fired struct {
 // output is the result of the workflow. If the run has failed or was cancelled, the output is in the details of the workflow's failure.
 type output struct {
 	Status   kahn.RunStatus  `json:"status"`
-	Rule     kahn.StatusRule `json:"status_rule,omitempty"` // of the run
+	Rule     kahn.StatusRule `json:"status_rule,omitempty"` // the status rule of the run
 	Snapshot packed          `json:"snapshot"`
 	// Error says why the Snapshot has no outputs.
 	Error string `json:"error,omitempty"`
@@ -62,20 +62,20 @@ const (
 // interpreter is one execution of the workflow: it drives one run. All its methods are called by the workflow's coroutines, one at a time.
 type interpreter struct {
 	*host
-	root    workflow.Context // is cancelled when Temporal asks the run to stop
+	root    workflow.Context // cancelled when Temporal asks the run to stop
 	heard   bool             // the run was cancelled because Temporal asked the workflow to stop
 	named   bool             // see isNamed
 	texts   texts            // the host's texts; they note errors of Blobs in broken, see watched
 	calling *writtenOnce     // the codec of texts
 	broken  error            // an error of Blobs, which fails the workflow task
-	ctx     workflow.Context // is not cancelled: cleanup continues after the run was cancelled
+	ctx     workflow.Context // never cancelled, so that cleanup continues after the run was cancelled
 	in      input
 	plan    *kahn.Plan
 	c       *kahn.Coordinator
 	wait    workflow.Selector
 	wake    workflow.Channel // has a message when an update has changed the run
 
-	calls   map[*kahn.Step]*attempt // running
+	calls   map[*kahn.Step]*attempt // the running attempts
 	begun   []*attempt              // the attempts that wait to be given to Temporal
 	bytes   int                     // the bytes of the calls that were given to Temporal since a timer last began another workflow task
 	pausing bool                    // a timer will begin another workflow task
@@ -88,9 +88,9 @@ type interpreter struct {
 	batches batches                 // attempts that child workflows perform
 	shown   kahn.RunStatus          // the value of the search attribute, if known
 
-	timer  workflow.CancelFunc // cancels the timer that fires at the time fires; nil if no timer is set
-	fires  time.Time
-	timers int // the number of the last timer; a timer with a lower number was replaced, and does nothing
+	timer  workflow.CancelFunc // cancels the timer; nil if no timer is set
+	fires  time.Time           // when the timer fires
+	timers int                 // the number of the last timer; a timer with a lower number was replaced, and does nothing
 }
 
 // attempt is an attempt that an activity performs.
@@ -248,7 +248,7 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 const (
 	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal is handled before results in the same workflow task
 	crashVersion  = "kahn.Crashes" // stopped workers do not count as crashes, and too many crashes fail the node with an error of their own
-	boundVersion  = "kahn.Bounded" // an output for which the snapshot has no room fails its node
+	boundVersion  = "kahn.Bounded" // an output that does not fit into the snapshot fails its node
 )
 
 // since reports whether the execution began after a change of the workflow's code.
@@ -309,8 +309,8 @@ func (x *interpreter) begin() {
 	}
 }
 
-// next writes the calls of the attempts to give to Temporal next, which are a batch or only the first waiting attempt. It returns the
-// number of these attempts, and the bytes of their calls.
+// next writes the calls of the attempts that Temporal gets next: a batch, or only the first waiting attempt. It returns the number of these
+// attempts, and the bytes of their calls.
 func (x *interpreter) next() (n, size int) {
 	for {
 		if len(x.begun) == 0 {
@@ -457,7 +457,7 @@ func (x *interpreter) forget(s *kahn.Step) {
 	delete(x.lost, nameOf(s))
 }
 
-// must panics if the Coordinator returned an error, except kahn.ErrStale: the run no longer waits for the result.
+// must panics if err is not nil. It ignores kahn.ErrStale, which means that the run no longer waits for the result.
 func must(err error) {
 	if err != nil && !errors.Is(err, kahn.ErrStale) {
 		panic(err) // a bug: there is no other error

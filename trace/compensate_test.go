@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// A report has the nodes that were undone, or could not be, with attempts and times. These do not count as work of
-// the nodes.
+// A report contains the nodes that were undone or could not be undone, with attempts and times. The attempts to undo a node do not count
+// as work of the node.
 func TestReportOfCompensations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		do := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
@@ -57,7 +57,7 @@ func TestReportOfCompensations(t *testing.T) {
 		data, err := json.Marshal(r)
 		require.NoError(t, err)
 		require.Contains(t, string(data), `"compensations":[{"node":"ship","status":"done","attempts":2,"certain":false,`)
-		// For a run that was left in the middle, the time so far.
+		// A run that was left in the middle has durations up to that moment.
 		for i, e := range events {
 			if e.Type == event.NodeCompensating && e.Node == "x" {
 				r = trace.NewReport(res, events[:i+1])

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Via says how one node delayed another.
+// Via is the way in which one node delayed another.
 type Via string
 
 // The ways to delay a node.
@@ -18,12 +18,11 @@ const (
 	ViaNothing    Via = ""           // the node was ready when the run began
 	ViaDependency Via = "dependency" // the delaying node was the last predecessor to end
 	ViaSlot       Via = "slot"       // the node was ready, and got a slot of the run, a group or a key that the delaying node released
-	ViaWave       Via = "wave"       // the delaying node was the last to end before the node's wave began
-	ViaComposite  Via = "composite"  // the node is inside the delaying one
+	ViaWave       Via = "wave"       // the delaying node was the last node to end before the node's wave began
+	ViaComposite  Via = "composite"  // the node is inside the delaying node
 )
 
-// constraint is the event that delayed a node: the end of another node or of one of its attempts, or the start of a
-// composite.
+// constraint is the event that delayed a node: the end of another node, the end of an attempt of another node, or the start of a composite.
 type constraint struct {
 	node  int // or -1
 	via   Via
@@ -33,18 +32,17 @@ type constraint struct {
 
 var nothing = constraint{node: -1}
 
-// analysis holds, for each node of a run, the constraint that delayed it. Its slices are indexed by node of the
-// timeline.
+// analysis holds, for each node of a run, the constraint that delayed the node. Its slices are indexed like the nodes of the timeline.
 type analysis struct {
 	*timeline
 	preds [][]int // the sources of the in-edges
 	binds []constraint
 	slack []time.Duration
-	path  []int // the critical path, from its beginning
+	path  []int // the critical path, first node first
 }
 
-// analyse finds, for each node, the last constraint on its start. From these constraints it finds the critical path, and
-// how much later each node could have ended without making the run longer.
+// analyse finds, for each node, the last constraint on its start. From these constraints it computes the critical path, and how much later each
+// node could have ended without making the run longer.
 func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	a := &analysis{timeline: t, preds: make([][]int, len(t.nodes)), binds: make([]constraint, len(t.nodes))}
 	for e := range p.Edges() {
@@ -69,8 +67,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	}
 	if last >= 0 {
 		a.path = append(a.path, a.descend(last))
-		// A path is never longer than the number of nodes. The bound matters if the events are out of order, which
-		// could make a cycle.
+		// A path is never longer than the number of nodes. This bound matters if the events are out of order: the constraints could then form a
+		// cycle.
 		for b := a.binds[a.path[0]]; b.node >= 0 && len(a.path) < len(a.nodes); b = a.binds[b.node] {
 			a.path = append(a.path, b.node)
 		}
@@ -80,8 +78,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	return a
 }
 
-// chain returns the chain of dependencies whose nodes took the longest time in total, beginning with the first node, and this total. The
-// run would have taken this long if no node had waited for a slot. A composite counts as one node.
+// chain returns the chain of dependencies whose nodes took the longest time in total, first node first, and this total. The run would have taken
+// this long if no node had waited for a slot. A composite counts as one node.
 func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
 	last := -1
@@ -89,7 +87,7 @@ func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 		before[id] = -1
 		n := &a.nodes[id]
 		if n.started == 0 {
-			continue // skip the node: without a start it delayed none of its successors
+			continue // a node without a start delayed no successor
 		}
 		for _, from := range a.preds[id] {
 			if until[from] > 0 && (before[id] < 0 || until[from] > until[before[id]]) {
@@ -121,8 +119,8 @@ func (a *analysis) descend(id int) int {
 	return id
 }
 
-// lastEvent returns the event that ended the node. For a node without an end it returns the largest int, so that such nodes come last in
-// the order of ends.
+// lastEvent returns the event that ended the node. For a node without an end it returns the largest int, so that this node comes last in the
+// order of ends.
 func (n *life) lastEvent() int {
 	if n.ended == 0 {
 		return math.MaxInt
@@ -130,15 +128,16 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided returns the event with which it was clear whether the node runs: the node was queued, started or ended.
+// decided returns the event that decided whether the node runs: the node was queued, started or ended.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
 // begun returns the event that started the node, or ended it without a start.
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
-// bindSlots goes through the starts and ends of attempts, to find which end a ready node waited for before its first start. An end while
-// the node was ready may have delayed it in two cases: the attempt was in one of the node's limited groups or had its key, or the number of
-// slots taken was the highest of the whole run, which stands for the limit. The last such end counts.
+// bindSlots finds, for each node that waited for a slot before its first start, the end of the attempt for which it waited. An attempt that ended
+// while the node was ready may have delayed the node in two cases. Either it was in one of the node's limited groups or had the node's key. Or
+// the number of used slots was as high as it ever was in the run, which indicates the run's limit. bindSlots chooses the last attempt for which
+// one of these cases holds.
 func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	type pool struct {
 		key  bool
@@ -150,7 +149,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 	pools := func(id int) (of []pool) {
 		if id >= p.Len() {
-			return nil // the node is inside a composite, and p is not its plan
+			return nil // the node is inside a composite, which has another plan
 		}
 		n := p.Node(machine.Ref(id))
 		for _, g := range n.Groups {
@@ -170,7 +169,7 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 		return of
 	}
 
-	full := nothing // the last end of an attempt while all slots of the run were taken
+	full := nothing // the last attempt that ended while all slots of the run were used
 	byPool := map[pool]constraint{}
 	busy := 0
 	for _, b := range a.bounds {
@@ -205,10 +204,10 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from
-// the node that ended last. A node has at most the slack of each node that it delayed. If another node delayed a successor until later, the
-// node has at most the slack of that successor plus the time from the node's own end to the end of that delay. A node that delayed a
-// composite also has at most the slack of the nodes that began with the composite.
+// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from the
+// node that ended last. The slack of a node is at most the slack of each node that it delayed. If another node delayed a successor longer, the
+// slack is at most the successor's slack plus the time between the ends of the two delays. If a node delayed a composite, its slack is also at
+// most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {

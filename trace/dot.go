@@ -15,7 +15,7 @@ import (
 // list it as their first group.
 func DOT(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.DOT(p, res) }
 
-// DOT does what the function [DOT] does, with the options d.
+// DOT is the function [DOT] with the options d.
 func (d Drawing) DOT(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder

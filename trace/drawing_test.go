@@ -18,8 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// shortcuts returns a chain of four nodes with every shorter path beside it: plain edges, and one edge of each kind
-// that carries information.
+// shortcuts returns a chain of four nodes with plain edges for all shorter paths, and one edge of each kind that carries information.
 func shortcuts(t *testing.T) *kahn.Plan {
 	g := &kahn.Graph{Name: "shortcuts"}
 	plan, err := g.Add(
@@ -33,7 +32,7 @@ func shortcuts(t *testing.T) *kahn.Plan {
 	return plan
 }
 
-// Reduced leaves out the plain edges that a longer path replaces, and no others.
+// Reduced removes the plain edges that a longer path replaces, and no other edges.
 func TestReduced(t *testing.T) {
 	t.Parallel()
 	plan := shortcuts(t)
@@ -49,7 +48,7 @@ func TestReduced(t *testing.T) {
 	require.Equal(t, 7, strings.Count(trace.Drawing{Reduced: true}.SVG(plan, nil), "marker-end"))
 }
 
-// In random graphs the remaining edges reach what all edges reach, and none of them is redundant.
+// In random graphs, the edges that Reduced keeps connect the same nodes by paths as all edges do, and none of the kept edges is redundant.
 func TestReducedIsTheTransitiveReduction(t *testing.T) {
 	t.Parallel()
 	for seed := range 40 {
@@ -101,7 +100,6 @@ func TestReducedIsTheTransitiveReduction(t *testing.T) {
 	}
 }
 
-// Pictures from left to right say so, and a picture with Errors has the first line of each error.
 func TestDrawingOptions(t *testing.T) {
 	t.Parallel()
 	d := trace.Drawing{LeftToRight: true, Errors: true}
@@ -119,7 +117,8 @@ func TestDrawingOptions(t *testing.T) {
 	require.NotContains(t, trace.DOT(res.Plan(), res), "broken")
 }
 
-// boxes reads the boxes of an SVG picture, which must be well-formed XML: left, top, right, bottom by the first line of the label.
+// boxes reads an SVG picture, which must be well-formed XML. It returns the left, top, right and bottom of each box by the first line of its
+// label.
 func boxes(t *testing.T, svg string) map[string][4]float64 {
 	t.Helper()
 	found := map[string][4]float64{}
@@ -168,7 +167,7 @@ func boxes(t *testing.T, svg string) map[string][4]float64 {
 	}
 }
 
-// Boxes do not overlap, lie in the picture, and follow their predecessors, in both directions.
+// Boxes do not overlap, lie within the picture, and come after their predecessors, in both directions.
 func TestSVGLayout(t *testing.T) {
 	t.Parallel()
 	g := gallery()
@@ -206,7 +205,7 @@ func TestSVGLayout(t *testing.T) {
 	}
 }
 
-// A picture of any graph is well-formed, and has no elements but its own.
+// The SVG picture of any graph is well-formed XML, and contains only the elements that the function SVG uses.
 func TestSVGOfHostileGraphs(t *testing.T) {
 	t.Parallel()
 	plan, err := hostileGraph().Compile()
@@ -218,8 +217,8 @@ func TestSVGOfHostileGraphs(t *testing.T) {
 	boxes(t, trace.SVG(empty, nil))
 }
 
-// The largest graphs that someone might draw take seconds at most, and space in proportion to their edges: a chain in which every node
-// also follows the first, with and without groups, and a graph of many layers. Any depth works.
+// Large graphs take seconds at most, and space in proportion to their edges: a chain in which every node also follows the first, with and without
+// groups, and a graph of many layers. A picture of a very deep graph is possible, too.
 func TestSVGOfLargeGraphs(t *testing.T) {
 	t.Parallel()
 	n := 2_000
@@ -233,7 +232,7 @@ func TestSVGOfLargeGraphs(t *testing.T) {
 			node.After = []string{fmt.Sprint("n", i-1)}
 		}
 		if i > 1 {
-			node.After = append(node.After, "n0") // an edge as long as the picture
+			node.After = append(node.After, "n0") // an edge across the whole picture
 		}
 		g.Add(node)
 	}
@@ -258,7 +257,7 @@ func TestSVGOfLargeGraphs(t *testing.T) {
 	require.Len(t, boxes(t, trace.SVG(plan, nil)), n)
 }
 
-// The chain of dependencies takes the time that the run would have taken without a limit, whatever waited for slots.
+// DependencyTime is the time that the run would have taken without a limit, even if nodes waited for slots.
 func TestDependencyPath(t *testing.T) {
 	t.Parallel()
 	g := &kahn.Graph{}
@@ -275,7 +274,7 @@ func TestDependencyPath(t *testing.T) {
 	}
 }
 
-// Long durations are shown in hours.
+// Long durations are written in hours.
 func TestLongTimes(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

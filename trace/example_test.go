@@ -62,7 +62,7 @@ func ExampleDOT() {
 	// }
 }
 
-// The events of the run make a timeline for ui.perfetto.dev.
+// The events of the run become a timeline for ui.perfetto.dev.
 func ExampleWritePerfetto() {
 	var rec trace.Recorder
 	res, _ := kahn.Execute(context.Background(), release(), perform, kahn.OnEvent(rec.Event))
@@ -71,7 +71,7 @@ func ExampleWritePerfetto() {
 	// Output: <nil>
 }
 
-// A report can be written as text, encoded as JSON, or read.
+// A report can be written as text, encoded as JSON, or used by a program.
 func ExampleNewReport() {
 	var rec trace.Recorder
 	res, _ := kahn.Execute(context.Background(), release(), perform, kahn.OnEvent(rec.Event))
@@ -91,5 +91,5 @@ func ExampleNewReport() {
 	// build
 	// test
 	// report
-	// publish did not run: the outcome of test leads elsewhere
+	// publish did not run: test failed: step_error, and only its success leads here
 }

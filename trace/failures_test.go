@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// A report lists guards that let their nodes run because they could not decide, and the warnings of the Result.
+// A report lists the guards that could not decide and let their nodes run, and the warnings of the Result.
 func TestWarnings(t *testing.T) {
 	broken := func(kahn.View) (bool, error) { return false, errors.New("no idea") }
 	var g kahn.Graph
@@ -42,7 +42,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// A cascade of any depth is a flat list, and a victim has one place even if it has several origins.
+// The report lists a cascade of failures of any depth as a flat list. A victim appears once, even if it has several
+// origins.
 func TestFailures(t *testing.T) {
 	g := &kahn.Graph{}
 	g.Add(kahn.Node{ID: "x"}, kahn.Node{ID: "y"}, kahn.Node{ID: "both", After: []string{"y", "x"}})
@@ -65,7 +66,7 @@ func TestFailures(t *testing.T) {
 	require.NoError(t, r.WriteText(io.Discard))
 }
 
-// In a run that stopped at the first failure, the stopped nodes are below the failed one.
+// In a run that stopped at the first failure, the stopped nodes are listed below the failed node.
 func TestFailuresOfFailFast(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "bad"}, kahn.Node{ID: "slow"}, kahn.Node{ID: "next", After: []string{"slow"}})
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -96,7 +97,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// A run that did not begin has neither plan nor Result; its pictures and reports are empty.
+// A run that did not begin has neither a plan nor a Result. Its pictures and reports are empty.
 func TestNothingToDraw(t *testing.T) {
 	var none *kahn.Result
 	for name, text := range map[string]func() string{

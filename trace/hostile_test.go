@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// TestEventsThatDoNotFit gives reports and timelines streams that no run has: cut, shuffled, with clocks that go back,
-// unknown nodes and missing payloads. The results are meaningless, but well-formed.
+// TestEventsThatDoNotFit: reports and timelines of invalid streams of events are meaningless, but well-formed. Streams are cut or shuffled,
+// or contain times that go back, unknown nodes, or events without payloads.
 func TestEventsThatDoNotFit(t *testing.T) {
 	inner := new(kahn.Graph)
 	inner.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})

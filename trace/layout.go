@@ -6,16 +6,16 @@ import (
 	"slices"
 )
 
-// The layout of SVG pictures is layered: a node is in the layer after the layer of its last predecessor, and a long edge is a chain of
-// empty places. Barycentre sweeps order the places in a layer. Within the minimum distances, each node is as close as possible to the
-// middle of its neighbours.
+// SVG pictures have a layered layout: a node is in the layer after the layer of its last predecessor. A long edge is a chain of empty places, one
+// in each layer that it crosses. Barycentre sweeps order the places in a layer. Within the minimum distances, each node is as close as possible
+// to the middle of its neighbours.
 
 // size is the size of a box along its layer and across the layer.
 type size struct{ along, across float64 }
 
 // laidOut holds positions of boxes: along is the position within a layer, and across the position of the layer.
 type laidOut struct {
-	along, across []float64 // the centre of each box
+	along, across []float64 // the centres of the boxes
 	ways          [][]spot  // the points of each line, from box to box
 	size          size
 }
@@ -50,11 +50,11 @@ func layers(n int, lines []line) []int {
 }
 
 const (
-	// mostSteps bounds the search for edges that a longer path replaces; edges that the search does not reach are kept.
+	// mostSteps bounds the search for edges that a longer path replaces. Edges that the search does not reach are kept.
 	mostSteps = 20_000_000
-	// mostPlaces bounds the empty places of all long edges together; further long edges are drawn straight.
+	// mostPlaces bounds the empty places of all long edges together. The edges beyond this bound are drawn straight.
 	mostPlaces = 200_000
-	// straight is the distance from an empty place within which a long edge passes without a bend.
+	// straight is the minimum difference between the positions of two places of a long edge at which the edge gets a bend.
 	straight = 4
 )
 
@@ -65,8 +65,8 @@ func (p *picture) reduce() {
 	for _, l := range p.lines {
 		out[l.tail] = append(out[l.tail], l.head)
 	}
-	longer := make([]map[int]bool, len(p.boxes)) // for each box, the targets of its lines that a longer path also reaches
-	mark := make([]int, len(p.boxes))            // for each box, 1 + the last box from which a path of two or more lines reached it
+	longer := make([]map[int]bool, len(p.boxes)) // for each box: the targets of its lines that a longer path also reaches
+	mark := make([]int, len(p.boxes))            // for each box: 1 + the last box from which a path of two or more lines reached it
 	steps := 0
 	for from, own := range out {
 		if len(own) < 2 || steps > mostSteps {
@@ -99,7 +99,7 @@ func (p *picture) reduce() {
 	p.lines = slices.DeleteFunc(p.lines, func(l line) bool { return l.style == styleSuccess && l.text == "" && longer[l.tail][l.head] })
 }
 
-// isotonic returns the positions nearest to the desired ones, by least squares, that keep the minimum distances.
+// isotonic returns the positions that keep the minimum distances and are nearest to the desired positions, by least squares.
 func isotonic(wish, distance []float64) []float64 {
 	type block struct {
 		sum   float64
@@ -181,7 +181,7 @@ func (m *mesh) middle(place int, neighbours []int) float64 {
 	return sum / float64(len(neighbours))
 }
 
-// sweep goes through the layers, forwards and backwards, and arranges each by the layer before it.
+// sweep goes through the layers, forwards and backwards, and arranges each layer according to the layer that it visited before.
 func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	for k := range times {
 		for i := range m.rows {
@@ -194,7 +194,7 @@ func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	}
 }
 
-// order sorts the places of each layer so that few lines cross.
+// order sorts the places of each layer to reduce the crossings of lines.
 func (m *mesh) order() {
 	number := func(row []int) {
 		for i, place := range row {
@@ -215,7 +215,7 @@ func (m *mesh) order() {
 	})
 }
 
-// position turns the order into positions.
+// position computes the positions of the places from their order.
 func (m *mesh) position() {
 	distances := make([][]float64, len(m.rows))
 	for layer, row := range m.rows {
@@ -249,7 +249,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 	m := newMesh(sizes, lines)
 	m.order()
 	m.position()
-	deep := make([]float64, len(m.rows)) // of each layer
+	deep := make([]float64, len(m.rows)) // the depth of each layer
 	for box, s := range sizes {
 		deep[m.layer[box]] = max(deep[m.layer[box]], s.across)
 	}
@@ -273,7 +273,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 		for k, place := range m.via[i] {
 			layer, along := m.layer[place], m.at[place]-least
 			if k > 0 && math.Abs(along-way[len(way)-1].along) < straight {
-				way[len(way)-1].across = first[layer] + deep[layer] // no bend: lengthen the last piece of the line
+				way[len(way)-1].across = first[layer] + deep[layer] // lengthens the last piece of the line, to avoid a bend
 				continue
 			}
 			way = append(way, spot{along, first[layer]}, spot{along, first[layer] + deep[layer]})

@@ -17,7 +17,7 @@ import (
 // list it as their first group. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
 
-// Mermaid does what the function [Mermaid] does, with the options d.
+// Mermaid is the function [Mermaid] with the options d.
 func (d Drawing) Mermaid(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	var b strings.Builder
@@ -83,8 +83,8 @@ func mermaidShape(s shape) (open, shut string) {
 	return "[", "]"
 }
 
-// mermaidText makes a text fit for a quoted label. Besides quotes, HTML and Markdown have meaning in labels (a label
-// "1. fetch" is a list). So everything but words becomes a character code.
+// mermaidText makes a text fit for a quoted label. Mermaid interprets HTML and Markdown in labels (for example, "1. fetch" becomes a
+// list). So mermaidText encodes every character that is not part of a word.
 func mermaidText(text string) string {
 	runes := []rune(text)
 	word := func(i int) bool {

@@ -35,13 +35,13 @@ type micros time.Duration
 // MarshalJSON encodes a number with three decimals.
 func (m micros) MarshalJSON() ([]byte, error) {
 	sign := ""
-	if m < 0 { // another process that performed the run may have had a clock that was behind
+	if m < 0 { // the clock of an earlier process of the run may have been ahead
 		sign, m = "-", -m
 	}
 	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
 }
 
-// The tracks. The tracks of slots come first, and then the tracks of attempts without a slot.
+// The tracks. Tracks of slots come first, then tracks of attempts without a slot.
 const (
 	pid         = 1
 	tidCritical = 1
@@ -58,9 +58,9 @@ var spanColours = map[kahn.Status]string{
 // WritePerfetto writes the timeline of a run in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. events are
 // the run's events, in order; deltas and logs may be missing: see [Recorder].
 //
-// Each slot of the run that was used is a track, with the attempts that held it. Waits for a slot, for the next attempt and
-// for a signal are on one track, "waits". The critical path is a track; its attempts have the category "critical" and
-// another colour, and arrows lead along it. Nodes that never began are instants on a track of their own.
+// Each used slot of the run is a track, with the attempts that held the slot. Waits for a slot, for the next attempt and for a signal are on one
+// track, "waits". The critical path has its own track; its attempts have the category "critical" and another colour, and arrows connect them.
+// Nodes that never began are instants on another track.
 func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 	if res == nil {
 		res = &kahn.Result{} // the run did not begin
@@ -92,9 +92,9 @@ func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 type perfetto struct {
 	*analysis
 	plan *kahn.Plan
-	w    *bufio.Writer // remembers its first error
+	w    *bufio.Writer // stores its first error
 	n    int
-	err  error // of encoding JSON
+	err  error // the first error of encoding JSON
 }
 
 func (o *perfetto) write(e traceEvent) {
@@ -111,7 +111,7 @@ func (o *perfetto) write(e traceEvent) {
 	o.w.Write(line)
 }
 
-// tracks names the tracks and puts them in order.
+// tracks writes the names and the order of the tracks.
 func (o *perfetto) tracks() {
 	name := o.plan.Name()
 	if name == "" {
@@ -176,8 +176,8 @@ func (o *perfetto) attempts() {
 	}
 }
 
-// waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices with the same name on one track. So
-// each wait is a slice with the track's name that contains a slice with the node's name.
+// waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices with the same name on one track. So each
+// wait is written as a slice with the name of the track, and inside it a slice with the name of the node.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {
@@ -236,7 +236,7 @@ func (o *perfetto) criticalPath() {
 	}
 }
 
-// until returns the time at which the i-th node of the critical path let the next one start.
+// until returns the time at which the i-th node of the critical path let the next node start.
 func (a *analysis) until(i int) time.Duration {
 	if i+1 < len(a.path) {
 		return a.binds[a.path[i+1]].at

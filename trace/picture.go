@@ -10,17 +10,17 @@ import (
 
 // Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// Reduced leaves out an edge if a longer path leads from its source to its target, and the edge is plain, has no label and delivers
-	// nothing by name. What remains is the transitive reduction of the graph, and the edges that carry information.
+	// Reduced removes an edge if a longer path leads from its source to its target, and the edge is plain, has no label and delivers nothing by
+	// name. The result is the transitive reduction of the graph, plus the edges that carry information.
 	Reduced bool
 	// LeftToRight draws from left to right instead of from top to bottom.
 	LeftToRight bool
-	// Errors adds the first line of its error to each node that failed by itself.
+	// Errors adds the first line of the error to each node that failed by itself.
 	Errors bool
 }
 
-// picture is the common form of the pictures. Nodes are called n0, n1, ... in declaration order, so that no id is
-// taken for a keyword of the notation.
+// picture is the common form of the pictures. Nodes are called n0, n1, ... in declaration order, so that no id can be mistaken for a keyword of
+// the notation.
 type picture struct {
 	name   string
 	boxes  []box
@@ -40,7 +40,7 @@ type line struct {
 	from, to string
 	style    style
 	text     string
-	tail     int // the indices of the boxes at the ends of the line
+	tail     int // the indices of the boxes at the two ends of the line
 	head     int
 }
 
@@ -67,7 +67,7 @@ const (
 // colours are the colours of a node.
 type colours struct{ fill, stroke string }
 
-// palette has the colours of the statuses, in the order of their declaration.
+// palette lists the colours of the statuses, in the order of their declaration.
 var palette = []struct {
 	status kahn.Status
 	colours
@@ -97,7 +97,7 @@ func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 			b.text = append(b.text, clean(n.Label))
 		}
 		if len(n.Groups) > 0 {
-			b.group = groups[n.Groups[0]] // the first group, since a node can be drawn in only one place
+			b.group = groups[n.Groups[0]] // a node can be drawn in only one group, so use the first
 		}
 		if res != nil {
 			r, _ := res.Node(id)
@@ -178,7 +178,7 @@ func styleOf(e kahn.Edge, side bool) style {
 	return styleSuccess
 }
 
-// edgeText describes what an edge waits for and what it delivers: "true", "failure (timeout)", "as rows".
+// edgeText returns a text about what an edge waits for and what it delivers, such as "true", "failure (timeout)" or "as rows".
 func edgeText(e kahn.Edge) string {
 	var parts []string
 	if e.Label != "" {

@@ -46,7 +46,8 @@ func TestPictures(t *testing.T) {
 	golden(t, "testdata/gallery-run.dot", trace.DOT(res.Plan(), res))
 }
 
-// TestSideEdgesAreDotted: an edge that only delivers data is dotted, whether the graph declares it so or Compile has found it.
+// TestSideEdgesAreDotted: an edge that only delivers data is dotted, both if the graph declares it as data-only and if Compile
+// finds that it is a side edge.
 func TestSideEdgesAreDotted(t *testing.T) {
 	g := new(kahn.Graph)
 	for _, n := range gallery().Nodes() {
@@ -63,7 +64,7 @@ func TestSideEdgesAreDotted(t *testing.T) {
 	golden(t, "testdata/gallery.dot", trace.DOT(plan, nil))
 }
 
-// hostile returns ids that have a meaning in one of the notations, or that break a label in two.
+// hostile returns ids that are keywords or special characters in one of the notations, or that break a label in two.
 func hostile() (ids []string) {
 	for c := ' '; c <= '~'; c++ {
 		ids = append(ids, string(c), "a"+string(c), string(c)+"a", "a"+string(c)+"b", strings.Repeat(string(c), 4))
@@ -76,8 +77,7 @@ func hostile() (ids []string) {
 	)
 }
 
-// shown returns the expected text of a label: unprintable characters are spelled out, and white space becomes a
-// space.
+// shown returns the expected text of a label: unprintable characters appear as escapes, and white space becomes a space.
 func shown(id string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ", "\x00", `\x00`, "\x1b", `\x1b`, "\xff", `\xff`, "\u200d", `\u200d`,
 		"\u202e", `\u202e`).Replace(id)
@@ -100,7 +100,7 @@ func hostileGraph() *kahn.Graph {
 	return g
 }
 
-// Parsed by the rules of each notation, every label shows its id.
+// If a picture is parsed by the rules of its notation, every label contains the node's id.
 func TestHostileIDs(t *testing.T) {
 	g := hostileGraph()
 	plan, err := g.Compile()
@@ -134,7 +134,7 @@ func TestHostileIDs(t *testing.T) {
 	}
 }
 
-// A label is bounded in length.
+// The length of a label is bounded.
 func TestLongIDs(t *testing.T) {
 	plan, err := new(kahn.Graph).Add(kahn.Node{ID: strings.Repeat("ä", 10000)}).Compile()
 	require.NoError(t, err)
@@ -145,14 +145,13 @@ func TestLongIDs(t *testing.T) {
 
 var picturesFile = flag.String("pictures", "", "write the pictures to this `file`, for testdata/render")
 
-// exported is a picture with its expected content, for a program that renders it with Mermaid and Graphviz
-// themselves.
+// exported is a picture with its expected content, for a program that renders the picture with Mermaid or Graphviz itself.
 type exported struct {
 	Name    string            `json:"name"`
 	Mermaid string            `json:"mermaid"`
 	DOT     string            `json:"dot"`
 	Nodes   map[string]string `json:"nodes"`
-	Edges   [][3]string       `json:"edges"`  // from, to, text
+	Edges   [][3]string       `json:"edges"`  // source, target, text
 	Groups  [][]string        `json:"groups"` // the name, then its nodes
 }
 

@@ -21,9 +21,9 @@ type Report struct {
 	RunID    string         `json:"run_id"`
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
-	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
-	// StopRequest says who asked to stop the run, and why. RedriveRequest says who asked for the redrive, and why. They are nil if there
-	// was no such request.
+	Cause    string         `json:"cause,omitempty"` // the cause for which the whole run was stopped
+	// StopRequest names who requested the stop of the run, and the reason. RedriveRequest contains the same for the redrive. Each is nil if there was no
+	// such request.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
@@ -31,8 +31,8 @@ type Report struct {
 	Duration time.Duration       `json:"duration_ns"`
 	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
-	// Work is the total time of all attempts. QueueWait is the total time for which nodes waited for slots, and Backoff the total time for
-	// which they waited between attempts. Slots is the highest number of concurrently running attempts.
+	// Work is the total time of all attempts. QueueWait is the total time for which nodes waited for slots, and Backoff the total time between
+	// attempts. Slots is the highest number of attempts that ran at the same time.
 	Work      time.Duration `json:"work_ns"`
 	QueueWait time.Duration `json:"queue_wait_ns"`
 	Backoff   time.Duration `json:"backoff_ns"`
@@ -44,38 +44,37 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
-	// DependencyPath is the chain of dependencies whose nodes took the longest time in total, and DependencyTime is that time: the run
-	// would have taken this long if no node had waited for a slot. The steps of DependencyPath have neither Via nor Wait.
+	// DependencyPath is the chain of dependencies whose nodes took the longest time in total, and DependencyTime is this time. The run would have
+	// taken this long if no node had waited for a slot. The steps of DependencyPath have neither Via nor Wait.
 	DependencyPath []Step        `json:"dependency_path"`
 	DependencyTime time.Duration `json:"dependency_time_ns"`
 	Nodes          []Node        `json:"nodes"`    // in declaration order, without nodes in composites
-	Failures       []Failure     `json:"failures"` // a forest: each tree in preorder, its root an origin
-	// Compensations are the nodes that were undone, or could not be, in the order in which their undoing began. Nodes in
-	// composites are included.
+	Failures       []Failure     `json:"failures"` // trees of failures, each in preorder; the root of a tree is an origin
+	// Compensations lists the nodes that were undone or could not be undone, in the order in which their undoing began. It includes nodes in
+	// composites.
 	Compensations []Compensation `json:"compensations,omitempty"`
 }
 
-// Compensation is a node that was undone, or could not be.
+// Compensation is a node that was undone or could not be undone.
 type Compensation struct {
 	Node     string            `json:"node"` // the path of the node
 	Status   kahn.Compensation `json:"status"`
 	Attempts int               `json:"attempts"`
-	Certain  bool              `json:"certain"` // the node completed, so it has certainly had an effect
+	Certain  bool              `json:"certain"` // whether the node completed, and so certainly had an effect
 	Start    time.Duration     `json:"start_ns"`
-	Duration time.Duration     `json:"duration_ns"` // so far if the compensation has not ended
+	Duration time.Duration     `json:"duration_ns"` // up to the run's last event if the compensation has not ended
 	Error    string            `json:"error,omitempty"`
 }
 
-// Step is one node on the critical path; the next node waited for it.
+// Step is one node on the critical path. The next node on the path waited for it.
 type Step struct {
-	Node string `json:"node"` // the path of the node, if it is in a composite
-	// Via says why the node waited for the node before it: for that node's end, or for the slot that it released.
+	Node string `json:"node"` // the path of the node if the node is in a composite
+	// Via is the way in which the previous node delayed this node: by its end, by holding a slot, or by one of the other ways of [Via].
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until the next node could start: at this node's end, or at the end of the attempt whose slot
-	// became free.
+	// Duration is the time until the next node could start. It ends with this node, or with the attempt whose slot became free.
 	Duration time.Duration `json:"duration_ns"`
-	// Wait is how long the node was ready without a slot.
+	// Wait is the time for which the node was ready without a slot.
 	Wait time.Duration `json:"wait_ns"`
 }
 
@@ -85,28 +84,28 @@ type Node struct {
 	Status   kahn.Status   `json:"status"`
 	Tier     int           `json:"tier"`
 	Attempts int           `json:"attempts"`
-	Start    time.Duration `json:"start_ns"`    // of the first attempt
+	Start    time.Duration `json:"start_ns"`    // the start of the first attempt
 	Duration time.Duration `json:"duration_ns"` // from Start to the node's end
 	// QueueWait, Backoff and SignalWait are how long the node waited for slots, between attempts, and for signals.
 	QueueWait  time.Duration `json:"queue_wait_ns"`
 	Backoff    time.Duration `json:"backoff_ns"`
 	SignalWait time.Duration `json:"signal_wait_ns,omitempty"`
-	// Slack is how much later the node could have ended without making the run longer, if nothing else changed. It is
-	// zero on the critical path, and for nodes that did not run.
+	// Slack is how much later the node could have ended without making the run longer, if everything else were equal. It is zero on the critical
+	// path, and for nodes that did not run.
 	Slack    time.Duration `json:"slack_ns"`
 	Critical bool          `json:"critical,omitempty"`
-	// Why says why the node did not run. It is empty if the node ran.
+	// Why is the reason why the node did not run. It is empty if the node ran.
 	Why string `json:"why,omitempty"`
 }
 
 // Failure is a node that failed, or was stopped.
 type Failure struct {
 	Node   string      `json:"node"`
-	Parent string      `json:"parent,omitempty"` // the node through which the failure came; empty for an origin
+	Parent string      `json:"parent,omitempty"` // the node from which the failure came; empty for an origin
 	Depth  int         `json:"depth"`            // 0 for an origin
 	Status kahn.Status `json:"status"`
 	Cause  string      `json:"cause"`
-	// Origins lists the nodes whose failures reached this node. It is empty if there is only one, the root of the tree.
+	// Origins lists the nodes whose failures reached this node. It is empty if the only origin is the root of the tree.
 	Origins []string `json:"origins,omitempty"`
 	Error   string   `json:"error,omitempty"` // the error of an origin, shortened to about a kilobyte
 }
@@ -137,7 +136,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	r.StopRequest, r.RedriveRequest = said(res.StopRequest), said(res.RedriveRequest)
 	for i := range a.spans {
 		s := &a.spans[i]
-		if !a.nodes[s.node].composite { // the nodes inside a composite count, not the composite itself
+		if !a.nodes[s.node].composite { // count the nodes inside a composite instead of the composite
 			r.Work += s.end - s.start
 		}
 		if s.status == kahn.Retrying {
@@ -172,7 +171,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
-	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // false for a Result decoded from JSON: its errors are only texts
+	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // always false for a Result decoded from JSON, whose errors are only texts
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{
@@ -198,7 +197,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 
 // compensations collects the undone nodes from the events of a run.
 func compensations(events []event.Event) (list []Compensation) {
-	at := map[string]int{} // by path: unfinished compensations
+	at := map[string]int{} // by path: the index of the unfinished compensation
 	for _, e := range events {
 		undo, is := e.Payload.(event.Compensation)
 		if !is {
@@ -223,7 +222,7 @@ func compensations(events []event.Event) (list []Compensation) {
 	return list
 }
 
-// failures arranges failed and stopped nodes as trees: each node is below the node that caused its end.
+// failures arranges failed and stopped nodes as trees: each node is below the node that caused its failure or stop.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 	bad := func(ref machine.Ref) bool {
 		switch results[ref].Status {
@@ -245,7 +244,7 @@ func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 			continue
 		}
 		if origin, ok := p.Ref(origins[0]); ok && bad(origin) && !upstream(origin) {
-			parents[ref] = origin // the node was stopped with the run or a group because another node failed
+			parents[ref] = origin // the failure of another node stopped the run or a group, and thereby this node
 		}
 	}
 	for e := range p.Edges() {
@@ -276,7 +275,7 @@ func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 			depth[ref] = depth[parent] + 1
 			f.Parent, f.Depth = results[parent].ID, depth[ref]
 		} else if nr.Err != nil {
-			f.Error = nr.Err.Error() // a NodeError, whose text is bounded and never panics
+			f.Error = nr.Err.Error() // a NodeError, whose text is bounded, and whose Error method does not panic
 		}
 		if len(nr.Cause.Origins) > 1 {
 			f.Origins = nr.Cause.Origins

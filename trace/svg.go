@@ -9,21 +9,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// SVG returns the picture of a plan as an image that browsers display without a tool. With a result, which may be nil, nodes have the
-// colours of their statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. The text
-// contains no scripts and no references.
+// SVG returns the picture of a plan as an image that browsers can display. With a result, which may be nil, nodes have the colours of their
+// statuses, and their labels say why nodes were skipped or stopped. The same plan and result give the same text. The text contains no scripts and
+// no references.
 //
-// Edges are drawn as by [DOT]. No frame is drawn around the nodes of a group; the labels of the nodes name the group.
+// Edges are drawn as by [DOT]. A group has no frame; the labels of its nodes contain its name.
 func SVG(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.SVG(p, res) }
 
 const (
 	fontSize   = 13
 	lineHeight = 17
-	charWidth  = 7.2 // of an average character
+	charWidth  = 7.2 // the width of an average character
 	margin     = 16
 )
 
-// SVG does what the function [SVG] does, with the options d.
+// SVG is the function [SVG] with the options d.
 func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	pic := d.draw(p, res)
 	boxes := make([]svgBox, len(pic.boxes))
@@ -57,7 +57,7 @@ func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 		boxes[i].write(&out, x, y)
 	}
 	for i, l := range pic.lines {
-		if way := place.ways[i]; l.text != "" { // the text is drawn in the middle between the last two points of the line
+		if way := place.ways[i]; l.text != "" { // put the text in the middle between the last two points of the line
 			last, before := way[len(way)-1], way[len(way)-2]
 			x, y := at(spot{(last.along + before.along) / 2, (last.across + before.across) / 2})
 			fmt.Fprintf(&out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\" font-size=\"11\" fill=\"#495057\" stroke=\"#ffffff\" stroke-width=\"3\" paint-order=\"stroke\">%s</text>\n",
@@ -68,7 +68,7 @@ func (d Drawing) SVG(p *kahn.Plan, res *kahn.Result) string {
 	return out.String()
 }
 
-// gap returns the distance between layers. In a drawing from left to right, the texts of edges must fit into the gap.
+// gap returns the distance between layers. If the drawing goes from left to right, the texts of edges must fit into the gap.
 func (d Drawing) gap(pic *picture) float64 {
 	const least, most = 56, 180
 	if !d.LeftToRight {
@@ -109,7 +109,7 @@ func newSVGBox(pic *picture, b box) svgBox {
 	}
 	s.w, s.h = max(60, float64(longest)*charWidth+24), float64(len(s.lines)*lineHeight)+14
 	if b.shape == shapeCondition || b.shape == shapeGate || b.shape == shapeCleanup {
-		s.w += 28 // for the slanted sides
+		s.w += 28 // room for the slanted sides
 	}
 	return s
 }
@@ -133,7 +133,7 @@ func wrap(text string, most int) (lines []string) {
 	return append(lines, string(runes))
 }
 
-// write draws the box around its centre.
+// write writes the box with the given centre.
 func (s *svgBox) write(out *strings.Builder, x, y float64) {
 	left, right, top, bottom := x-s.w/2, x+s.w/2, y-s.h/2, y+s.h/2
 	paint := fmt.Sprintf("fill=\"%s\" stroke=\"%s\"", s.fill, s.stroke)

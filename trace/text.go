@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// WriteText writes the report for people: a summary, the critical path, the nodes that ran (in the order of their
-// starts), the failures below their origins, the undone nodes, and the nodes that did not run, with the reasons.
+// WriteText writes the report for people: a summary, the critical path, the nodes that ran (in the order of their starts), the failures below
+// their origins, the undone nodes, and the nodes that did not run, with the reasons.
 func (r *Report) WriteText(w io.Writer) error {
-	out := bufio.NewWriter(w) // remembers its first error
+	out := bufio.NewWriter(w) // stores its first error
 	fmt.Fprintf(out, "run %s", r.RunID)
 	if r.Workflow != "" {
 		fmt.Fprintf(out, " of %s", clean(r.Workflow))
@@ -131,8 +131,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	return out.Flush()
 }
 
-// seconds renders a duration: below a minute in seconds, to the microsecond, and otherwise in hours, minutes and
-// seconds.
+// seconds renders a duration: below a minute in seconds, to the microsecond, otherwise in hours, minutes and seconds.
 func seconds(d time.Duration) string {
 	if d.Abs() < time.Minute {
 		return fmt.Sprintf("%.6fs", d.Seconds())

@@ -10,12 +10,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// timeline is the sequence of attempts and waits of a run, taken from its events. All times count from the run's start.
-// Events are identified by their ids; 0 means that an event did not happen.
+// timeline holds the attempts and waits of a run, taken from its events. All times count from the run's start. Events are identified by their
+// ids; 0 means that an event did not happen.
 type timeline struct {
 	waves   bool
-	end     time.Duration // of the last event
-	nodes   []life        // the nodes of the plan by Ref, and then the nodes in composites in the order of their first events
+	end     time.Duration // the time of the last event
+	nodes   []life        // the nodes of the plan by Ref, then the nodes in composites in the order of their first events
 	spans   []span        // in the order of their starts
 	bounds  []bound       // the starts and ends of spans, in the order of the events
 	waits   []wait        // in the order of their ends
@@ -26,30 +26,30 @@ type timeline struct {
 // life is the history of a node.
 type life struct {
 	path                   string
-	queued, started, ended int           // ids of events: the first that queued the node, the first that started it, and its end
+	queued, started, ended int           // ids of the first event that queued the node, the first that started it, and its end
 	queuedAt, start, end   time.Duration // the times of these events
-	status                 kahn.Status   // Idle for a node that did not end
-	after                  constraint    // the event that led to the node's first event
+	status                 kahn.Status   // Idle for a node that has not ended
+	after                  constraint    // the event that caused the node's first event
 	within                 int           // the composite that contains the node, or -1
-	lastInside             int           // for a composite: the node in it that ended last, or -1
+	lastInside             int           // for a composite: the inner node that ended last, or -1
 	first, last            int           // the indices of the node's first and last spans, if the node has started
 	current                int           // the span that has not ended, or -1
-	waiting                waitKind      // what the node waits for; the field since has the time when the wait began
+	waiting                waitKind      // what the node waits for; since is the time when the wait began
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
 	seen, composite        bool
 }
 
-// span is an attempt, from its start to the retry, suspension or end of the node.
+// span is an attempt, from its start until the node is retried, suspended or ended.
 type span struct {
 	node       int
 	attempt    int
 	start, end time.Duration
-	inline     bool        // the attempt took no slot: the node was not queued, or is a composite
-	lane       int         // the lane of the attempt, from 0; attempts without slots have lanes of their own
+	inline     bool        // whether the attempt took no slot: the node was not queued, or is a composite
+	lane       int         // the lane of the attempt, from 0; attempts without slots have separate lanes
 	status     kahn.Status // the node's status after the span; Running if the span has no end
 	cause      kahn.CauseKind
-	usage      map[string]float64 // for the last span of a node: the usage of all attempts of the node
+	usage      map[string]float64 // for the last span of a node: the usage of all its attempts
 }
 
 // bound is the start or the end of a span.
@@ -96,7 +96,7 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	for _, e := range events {
 		r.read(e, e.Time.Sub(events[0].Time))
 	}
-	for i := range t.nodes { // nodes without an end, if the run was left before its end
+	for i := range t.nodes { // if the run was left, there are nodes without an end
 		if n := &t.nodes[i]; n.ended == 0 {
 			t.resume(i, t.end)
 			n.end = t.end
@@ -110,8 +110,8 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// led maps events that may be the Parent of other events to nodes: an event of a node to this node, and the start
-	// of a wave to the last node that ended before the wave.
+	// led maps the id of an event that may be the Parent of other events to the constraint that the event sets. An event of a node sets that node;
+	// the start of a wave sets the last node that ended before the wave.
 	led   map[int]constraint
 	ended constraint // the last end of a node
 }
@@ -122,8 +122,7 @@ func (r *reader) add(path string) int {
 	return r.ids[path]
 }
 
-// node finds the node of an event. A node that begins again after its end counts as another node: it is in a
-// composite that is performed again.
+// node returns the node of an event. If a node begins again after its end, because its composite is performed again, it counts as another node.
 func (r *reader) node(e event.Event) int {
 	path := cmp.Or(e.Path, e.Node)
 	if id, ok := r.ids[path]; ok && (r.nodes[id].ended == 0 || path == e.Node) {
@@ -173,7 +172,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 		}
 		r.bounds = append(r.bounds, bound{number, n.last, false})
 		r.spans = append(r.spans, s)
-		r.led[number] = constraint{id, ViaComposite, number, at} // if other nodes start because of this start, the node is a composite that contains them
+		r.led[number] = constraint{id, ViaComposite, number, at} // if events of other nodes have this start as their Parent, the node is a composite that contains them
 	case ends:
 		r.resume(id, at)
 		if n.current >= 0 {
@@ -197,7 +196,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 	}
 }
 
-// begin records the event that led to a node's first event and, if inside is set, the composite that contains the node.
+// begin records the event that caused a node's first event and, if inside is true, the composite that contains the node.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {
@@ -213,7 +212,7 @@ func (r *reader) begin(id, parent int, inside bool) {
 	}
 }
 
-// layOut assigns a lane to every span. It uses as few lanes as there were concurrent spans.
+// layOut assigns a lane to every span. The number of lanes is the highest number of spans at one time.
 func (t *timeline) layOut() {
 	slots, inlines := &lanes{}, &lanes{}
 	for _, b := range t.bounds {
@@ -267,9 +266,9 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// lanes hands out the smallest free number, so that there are only as many numbers as concurrent holders.
+// lanes hands out the smallest free number, so all numbers are below the highest number of holders at one time.
 type lanes struct {
-	n        int // how many different numbers were handed out
+	n        int // the number of different numbers that were handed out
 	returned intHeap
 }
 

@@ -1,6 +1,6 @@
-// Package trace shows a run in three forms: as a picture of its graph ([Mermaid], [DOT], [SVG]; see [Drawing]), as a timeline for Perfetto
-// or Chrome ([WritePerfetto]), and as a report ([NewReport]). The report has the critical path, the origins of failures, and for each node
-// that did not run the reason.
+// Package trace shows a run in three forms: as a picture of its graph ([Mermaid], [DOT], [SVG]; see [Drawing]), as a timeline for Perfetto or
+// Chrome ([WritePerfetto]), and as a report ([NewReport]). The report contains the critical path, the origins of failures, and, for each node
+// that did not run, the reason.
 //
 // Pictures need a plan and, for colours and reasons, a result. Timelines and reports also need the run's events:
 //
@@ -21,8 +21,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Recorder keeps the events of one run that timelines and reports need: all but deltas and logs. The zero value is ready to
-// use, and its methods may be called concurrently.
+// Recorder records the events of one run that timelines and reports need: all events except deltas and logs. The zero value is ready to use, and
+// its methods may be called concurrently.
 type Recorder struct {
 	mu     sync.Mutex
 	events []event.Event
@@ -45,13 +45,13 @@ func (r *Recorder) Events() []event.Event {
 	return slices.Clip(r.events)
 }
 
-// maxLine is the maximum number of characters shown of an id, a reason or an error.
+// maxLine is the maximum number of characters that are shown of an id, a reason or an error.
 const maxLine = 200
 
 // clean makes a text fit for one line of a picture or report.
 func clean(text string) string { return foreign.Line(text, maxLine) }
 
-// list names the first ids: "a, b, c and 2 more".
+// list returns a text with the first ids: "a, b, c and 2 more".
 func list(ids []string) string {
 	const most = 3
 	var names []string

@@ -6,10 +6,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// explain returns, by Ref, why a node did not run. The text is empty for nodes that ran.
+// explain returns, by Ref, the reason why a node did not run. The text is empty for nodes that ran.
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
-	// If a skip spread from another node, explain gives the reason of that node. Predecessors have smaller Refs.
+	// If a node was skipped because of another node, explain returns the reason of the other node. Predecessors have
+	// smaller Refs.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]
@@ -39,7 +40,7 @@ func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string
 	return whys
 }
 
-// why describes how a node has ended.
+// why describes how a node ended.
 func why(res *kahn.Result, id string) string {
 	y, err := res.Why(id)
 	if err != nil {

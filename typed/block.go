@@ -30,7 +30,7 @@ func (b *Block) Graph() *kahn.Graph {
 	return b.in.graph
 }
 
-// within reports whether a value made in the block outer can be taken in b.
+// within reports whether a node of the block b can take a value made in the block outer.
 func (b *Block) within(outer *Block) bool {
 	for ; b != nil; b = b.parent {
 		if b == outer {
@@ -51,9 +51,8 @@ func (b *Block) String() string {
 	return fmt.Sprintf("the pipeline %q", b.in.build.name)
 }
 
-// Val is the value that a node of a pipeline will have in a run. It stands for that value when functions are connected,
-// like a variable in a program. Only the functions of this package make values; [Pipeline.Plan] reports uses of the zero
-// Val.
+// Val is the value that a node of a pipeline will have in a run. When functions are connected, a Val stands for that value, like a variable in a
+// program. Only the functions of this package make values; [Pipeline.Plan] reports uses of the zero Val.
 type Val[T any] struct {
 	src  *source
 	view view[T]
@@ -83,7 +82,7 @@ type source struct {
 	id    string
 	input bool    // a root input of the graph, not a node
 	item  bool    // an input that delivers the item of an EachSub
-	from  *source // for an input: the source in the surrounding graph; for an item: the node whose value is the item, if such a node is needed
+	from  *source // for an input: the source in the surrounding graph; for the item of an EachSub: the node that the method kept makes, nil if no nested graph needs it
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to its type
 	takes []*source // the values that the node takes, as sources of its own graph
@@ -149,7 +148,7 @@ func (f *flow) declare(src *source) {
 	}
 }
 
-// add begins a node. It returns nil if b is nil or New has returned. The Val of the node is then the zero Val, which is reported if a node
+// add begins a node. It returns nil if b is nil or New has returned. The Val of the node is then the zero Val; Plan reports an error if a node
 // takes it.
 func (b *Block) add(id string, missing bool) *source {
 	if b == nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrBranch means that a node outside a branch takes a value made in the branch, or that an [Either] would have no value if a branch is
-// not taken.
+// ErrBranch means that a node outside a branch takes a value made in the branch. It also means that an [Either] would have no value if a branch
+// is not taken.
 var ErrBranch = errors.New("a value of a branch")
 
-// If makes the value the condition of two branches: nodes added to a branch run only if it is taken. The value's node is the condition in
-// the graph; no further node is needed. Further calls of If for the value return the same two blocks.
+// If makes the value the condition of two branches: nodes added to a branch run only if it is taken. The node that makes the value is the
+// condition in the graph; no further node is needed. Further calls of If for the value return the same two blocks.
 //
 //	big, small := typed.If(typed.Do1(b, "big?", isBig, order))
 //
@@ -35,9 +35,8 @@ func If(v Val[bool]) (then, otherwise *Block) {
 // Choice has the branches of a [Switch].
 type Choice[K ~string] struct{ src *source }
 
-// Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a
-// Default, such a value fails the node with an error that matches [kahn.ErrNoMatch]; if the value comes from a gate, the gate rejects the
-// answer.
+// Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a Default,
+// such a value fails the node with an error that matches [kahn.ErrNoMatch]. If the value comes from a gate, the gate rejects the answer.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)
@@ -111,11 +110,11 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //
-// One of the values must exist whichever branches are taken: there is a value for each branch of an [If] or each case of a [Switch], or the
-// last value is made in the block b itself.
+// One of the values must exist whichever branches are taken. So there must be a value for each branch of an [If] or each case of a [Switch], or
+// the last value must be made in the block b itself.
 //
-// With kahn.AnySucceeded as Options.Join the node takes the value that exists first. With CancelLosers, nodes that no other node waits for
-// are then stopped.
+// With kahn.AnySucceeded as Options.Join the node takes the value that exists first. With CancelLosers, the nodes that make the other values are
+// then stopped, unless further nodes wait for them.
 func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 	src := b.add(id, false)
 	if src == nil {

@@ -39,14 +39,14 @@
 //     [Pipeline.Plan] returns an error if a value of a branch is taken elsewhere.
 //   - The node skipped itself by [kahn.Skip]. Nodes that take the value are skipped.
 //
-// So no function is ever called without its values.
+// So a function is never called without its values.
 //
 // # What the compiler cannot find
 //
-// [Pipeline.Plan], and every function that runs the pipeline, returns an error before anything runs if ids are not unique, a function is
-// nil, a value belongs to another pipeline, a value of a branch is taken outside the branch, or an Either has no value for one of the
-// branches. The error lists all mistakes at once. Two mistakes fail the node in the run: a value for which a [Switch] has no case, and an
-// input of the wrong type.
+// [Pipeline.Plan], and every function that runs the pipeline, returns an error before anything runs if ids are not unique, a function is nil, or
+// a value belongs to another pipeline. It also returns an error if a value of a branch is taken outside the branch, or an Either has no value
+// for one of the branches. The error lists all of these mistakes. Two other mistakes fail the node in the run: a value for which a [Switch] has
+// no case, and an input of the wrong type.
 //
 // # Costs
 //

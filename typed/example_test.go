@@ -26,7 +26,7 @@ func confirm(_ context.Context, o Order, shelf string, paid int) (string, error)
 	return fmt.Sprintf("order %s: %d paid, %s", o.ID, paid, shelf), nil
 }
 
-// Functions are connected by their values. reserve and charge run at the same time.
+// Functions are connected by their values: the result of one function is an argument of the next. reserve and charge run at the same time.
 func Example() {
 	checkout := typed.New("checkout", func(b *typed.Block) typed.Val[string] {
 		order := typed.Do1(b, "load", load, typed.Root[string](b, "id"))
@@ -74,7 +74,7 @@ func ExampleSwitch() {
 	// Output: by road <nil>
 }
 
-// An Either takes the first of its values that exists; the last one always does.
+// An Either has the first of its values that exists; the last value here always exists.
 func ExampleEither() {
 	p := typed.New("price", func(b *typed.Block) typed.Val[int] {
 		member, _ := typed.If(typed.Do1(b, "member?", same[bool], typed.Root[bool](b, "member")))
@@ -87,7 +87,7 @@ func ExampleEither() {
 	// 100 <nil>
 }
 
-// Try makes a failure a value like any other: the run completes.
+// Try turns a failure into a value, so the run completes.
 func ExampleTry() {
 	declined := errors.New("declined")
 	p := typed.New("charge", func(b *typed.Block) typed.Val[string] {
@@ -103,7 +103,7 @@ func ExampleTry() {
 	// Output: please use another card <nil>
 }
 
-// Each calls a function for each item of a list. Here one item in two may fail.
+// Each calls a function for each item of a list. Here half of the items may fail.
 func ExampleEach() {
 	size := func(_ context.Context, page string) (int, error) {
 		if page == "" {
@@ -121,7 +121,7 @@ func ExampleEach() {
 	// Output: [3 2] true <nil>
 }
 
-// A sub-pipeline for each item takes values of the surrounding blocks, like a function literal.
+// EachSub runs a sub-pipeline for each item; like a function literal, it can take values of the surrounding blocks.
 func ExampleEachSub() {
 	p := typed.New("mails", func(b *typed.Block) typed.Val[[]string] {
 		from := typed.Root[string](b, "from")
@@ -135,7 +135,7 @@ func ExampleEachSub() {
 	// Output: [Dear Bob ... Ada Dear Cy ... Ada] <nil>
 }
 
-// A function that adds nodes is a sub-pipeline that can be used any number of times.
+// A function that adds nodes to a block can be used as a sub-pipeline any number of times.
 func ExampleSub() {
 	greet := func(b *typed.Block, name typed.Val[string]) typed.Val[string] {
 		upper := typed.Do1(b, "upper", func(_ context.Context, s string) (string, error) { return strings.ToUpper(s), nil }, name)
@@ -151,7 +151,7 @@ func ExampleSub() {
 	// Output: HELLO ADA, HELLO BOB <nil>
 }
 
-// A gate waits for an answer. The run is suspended, and another process continues it from the store.
+// A gate waits for an answer: the run is suspended, and another process continues it from the store.
 func ExampleGate() {
 	release := func() *typed.Pipeline[string] {
 		return typed.New("release", func(b *typed.Block) typed.Val[string] {
@@ -171,7 +171,7 @@ func ExampleGate() {
 	// v1.2.3 published <nil>
 }
 
-// Misspelt and missing root inputs are errors before anything runs.
+// If a root input is misspelt or missing, the run does not begin.
 func ExampleRoot() {
 	p := typed.New("double", func(b *typed.Block) typed.Val[int] {
 		return typed.Do1(b, "double", func(_ context.Context, n int) (int, error) { return 2 * n, nil }, typed.Root[int](b, "n"))
@@ -184,7 +184,7 @@ func ExampleRoot() {
 	// true true
 }
 
-// A node has the options of a kahn.Node. close runs whether or not work succeeds.
+// With sets the options of a node, which are fields of kahn.Node. close runs whether or not work succeeds.
 func ExampleVal_With() {
 	p := typed.New("session", func(b *typed.Block) typed.Val[int] {
 		session := typed.Do0(b, "open", ret("session"))
@@ -208,7 +208,7 @@ func ExampleVal_Fallback() {
 	// Output: 1.1 <nil>
 }
 
-// When the run ends badly, a node is undone with the values that it took and the value that it made.
+// If the run fails, Compensate undoes the node with the values that it took and the value that it made.
 func ExampleVal_Compensate() {
 	charge := func(_ context.Context, order string) (int, error) { return 30, nil }
 	refund := func(ctx context.Context, order string, sum int) error {
@@ -229,7 +229,7 @@ func ExampleVal_Compensate() {
 	// failed
 }
 
-// Code that works with graphs works with the graph of a pipeline.
+// Code that works with graphs also works with the graph of a pipeline.
 func ExamplePipeline_Plan() {
 	p := typed.New("small", func(b *typed.Block) typed.Val[string] {
 		big, small := typed.If(typed.Do1(b, "big", func(_ context.Context, n int) (bool, error) { return n > 9, nil }, typed.Root[int](b, "n")))
@@ -253,7 +253,7 @@ func ExamplePipeline_Plan() {
 	//     n2 --> n3
 }
 
-// Mistakes that the compiler cannot find are listed before anything runs.
+// Plan lists the mistakes that the compiler cannot find, before anything runs.
 func ExampleNew() {
 	p := typed.New("slips", func(b *typed.Block) typed.Val[int] {
 		yes, _ := typed.If(typed.Do0(b, "ok?", ret(true)))

@@ -54,11 +54,11 @@ func (f *flow) end() kahn.Node {
 	}}
 }
 
-// connect gives the node its edges and ports. A node runs when all values that it takes exist, and is skipped when a node that it follows
-// was skipped. So a node of a branch needs an edge from the condition only if it follows no other node of the branch.
+// connect gives the node its edges and ports. A node runs when all values that it takes exist, and is skipped when one of its predecessors was
+// skipped. So a node in a branch needs an edge from the condition only if none of its predecessors is in the branch.
 //
-// An Either follows nodes of its block and of branches in it, and has no value if none of them has one. A Try in a branch checks whether
-// the branch was taken: a failure outside the branch may have stopped the tried node although the branch was not taken.
+// An Either follows nodes of its own block and of branches in it; it has no value if none of these nodes has a value. A Try in a branch also
+// checks whether the branch was taken. Otherwise it would run in a branch that was not taken, if a failure elsewhere has stopped the tried node.
 func (src *source) connect() {
 	n := &src.node
 	plain := slices.Concat(src.takes, src.after)
@@ -138,10 +138,10 @@ func (src *source) decide() {
 	switch {
 	case src.choice == noChoice:
 		if n.Gate != nil && len(n.Gate.Choices) > 0 {
-			n.Outputs = []string{"output"} // the answer is a value like any other: no choice needs a branch
+			n.Outputs = []string{"output"} // the answer can also be taken as a value, so it need not have a branch
 		}
 		return
-	case src.waiting: // a gate's answers are the cases anyway
+	case src.waiting: // a gate's answers are already the labels of the branches
 	case src.choice == choiceIf:
 		n.Routes, n.Choices = true, []string{"true", "false"}
 	default:

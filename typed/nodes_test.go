@@ -64,7 +64,7 @@ func TestSwitch(t *testing.T) {
 	require.Equal(t, "waits", out)
 }
 
-// An Either takes a value of its own block last: values of branches come first, in their order.
+// An Either prefers values of branches, in their order, to a value of its own block.
 func TestEitherOrder(t *testing.T) {
 	t.Parallel()
 	p := typed.New("price", func(b *typed.Block) typed.Val[int] {
@@ -79,7 +79,7 @@ func TestEitherOrder(t *testing.T) {
 	require.Equal(t, 100, out)
 }
 
-// With AnySucceeded an Either has the first value, and the slower node is stopped.
+// With AnySucceeded, an Either has the value that exists first, and the slower node is stopped.
 func TestEitherRace(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestEitherRace(t *testing.T) {
 	})
 }
 
-// Branches in branches: everything in a branch that is not taken is skipped, even nodes that take values from outside.
+// In nested branches, everything in a branch that is not taken is skipped, even nodes that take values from outside.
 func TestNestedBranches(t *testing.T) {
 	t.Parallel()
 	p := typed.New("nested", func(b *typed.Block) typed.Val[string] {
@@ -196,7 +196,7 @@ func TestEachKeys(t *testing.T) {
 	})
 }
 
-// An Each may take another Each's list, a sub-pipeline takes values of the surrounding blocks, and keys have the type of the item.
+// An EachSub may take the list of an Each and values of the surrounding blocks, and its keys have the type of the item.
 func TestEachSub(t *testing.T) {
 	t.Parallel()
 	p := typed.New("nested lists", func(b *typed.Block) typed.Val[[]string] {
@@ -216,7 +216,7 @@ func TestEachSub(t *testing.T) {
 	require.NoError(t, kahntest.CompareStatuses(res, "text[0]/big:S/br text[1]/small:S/br text[1]/text:ok ..."))
 }
 
-// A sub-pipeline takes values of surrounding blocks at any depth, and returns its result even if other nodes come last in it.
+// A sub-pipeline takes values of surrounding blocks at any depth, and returns its result even if other nodes follow the node of the result.
 func TestSub(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -237,7 +237,7 @@ func TestSub(t *testing.T) {
 	require.NoError(t, kahntest.CompareStatuses(res, "S/T/sum:ok S/log:ok ..."))
 }
 
-// The items of lists in lists have the same name in kahn, and different values here.
+// In nested EachSubs the items have the same input name in the graph, but each function gets its own item.
 func TestItemsOfItems(t *testing.T) {
 	t.Parallel()
 	p := typed.New("matrix", func(b *typed.Block) typed.Val[[][]string] {
@@ -255,7 +255,7 @@ func TestItemsOfItems(t *testing.T) {
 	require.Equal(t, [][]string{{"a1", "a2"}, {"b1", "b2"}}, out)
 }
 
-// A retry of a sub-pipeline starts over, and a Try has the error of its last run.
+// A retry runs the whole sub-pipeline again, and a Try gets the error of the last retry.
 func TestSubRetry(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -277,7 +277,7 @@ func TestSubRetry(t *testing.T) {
 	})
 }
 
-// A node whose source skips itself is skipped, at the top and after a sub-pipeline. The error says what was skipped.
+// If a node skips itself, the nodes that take its value are skipped, even if it is in a sub-pipeline. The error says what was skipped.
 func TestSkip(t *testing.T) {
 	t.Parallel()
 	skip := func(context.Context) (int, error) { return 0, kahn.Skip("not today") }
@@ -334,7 +334,7 @@ func TestTryInBranch(t *testing.T) {
 	})
 }
 
-// A node whose Join lets it run without a value skips itself; a cleanup node with all its values runs.
+// A node whose Join lets it run without one of its values skips itself. A cleanup node that has all its values runs.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -366,7 +366,7 @@ func TestCleanup(t *testing.T) {
 	require.Equal(t, 2, closed)
 }
 
-// A gate waits and rejects an answer that is not a choice; its answer decides the branch.
+// A gate waits, and rejects an answer that is not a choice. A valid answer decides which branch is taken.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	p := typed.New("gate", func(b *typed.Block) typed.Val[string] {
@@ -394,7 +394,7 @@ func TestGate(t *testing.T) {
 	require.Equal(t, "dropped", out)
 }
 
-// A gate whose value is a text may have the value of a timeout, and a switch may take it.
+// If a gate whose value is a text times out, its value can be "timeout", and a Switch can have a case for it.
 func TestGateTimeout(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestGateTimeout(t *testing.T) {
 	})
 }
 
-// A fallback has the type of the value, also for an Each.
+// A fallback has the type of the node's value, even for an Each.
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -434,8 +434,7 @@ func TestFallback(t *testing.T) {
 	require.Equal(t, []int{7}, out)
 }
 
-// Values from outside that are not a T fail the nodes that take them, without retries; values in JSON's types are
-// decoded.
+// A value from outside that is not a T fails the nodes that take it, without retries. A value in one of JSON's types is decoded.
 func TestRootTypes(t *testing.T) {
 	t.Parallel()
 	type order struct {
@@ -483,8 +482,8 @@ func TestNulls(t *testing.T) {
 	require.Equal(t, "true true true", out)
 }
 
-// For a suspended run, Execute returns no error and a Result without an output, and Run returns the error of that output; even if the
-// result exists, and only another node waits.
+// For a suspended run, Execute returns no error and a Result without an output, and Run returns ErrSuspended. The same holds if the node of the
+// result has completed, and only another node waits.
 func TestSuspended(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -519,8 +518,7 @@ func TestSuspended(t *testing.T) {
 	require.Equal(t, 7, n)
 }
 
-// kahn.StepOf finds the Step of the attempt from the context of a function, under middleware and from derived
-// contexts.
+// kahn.StepOf returns the Step of the attempt for the context of a function, for derived contexts, and in middleware.
 func TestContextIsStep(t *testing.T) {
 	t.Parallel()
 	type key struct{}
@@ -539,7 +537,7 @@ func TestContextIsStep(t *testing.T) {
 	require.Equal(t, "true x 7", out)
 }
 
-// Test mode mocks typed nodes; a mock of another type fails the nodes that take it.
+// Test mode can mock typed nodes. If a mock returns another type, the nodes that take its value fail.
 func TestMocks(t *testing.T) {
 	t.Parallel()
 	p := typed.New("mocks", func(b *typed.Block) typed.Val[int] {
@@ -576,8 +574,7 @@ func TestPanicAndCancel(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// A gate of a struct rejects an answer that does not fit, says what is wrong with it, and keeps waiting; options of the gate keep
-// that check.
+// A gate of a struct rejects an answer that does not fit, with the reason, and keeps waiting. Options.Gate does not replace this check.
 func TestGateOfStruct(t *testing.T) {
 	t.Parallel()
 	type verdict struct {
@@ -627,8 +624,7 @@ func TestGateOfStruct(t *testing.T) {
 	}
 }
 
-// An item without a result never becomes a zero value: not for a node that drops the errors, not in a sub-pipeline, and not for
-// another Each.
+// An item without a result never becomes a zero value: not if the errors are ignored, not in a sub-pipeline, and not in another Each.
 func TestEachLeavesNoZeros(t *testing.T) {
 	t.Parallel()
 	price := func(_ context.Context, n int) (int, error) {

@@ -14,7 +14,7 @@ type Options struct {
 	Kind, Label string
 	Config      any
 
-	// After lists nodes that must end before this one runs, without taking their values.
+	// After lists nodes that must end before this node runs; the node does not take their values.
 	After []Handle
 	// Join decides, from the states of the preceding nodes, whether this one runs. In a branch only kahn.AllSucceeded is allowed; for an
 	// [Either], kahn.AnySucceeded is allowed in any block. Rules that may decide before all preceding nodes have ended are allowed only for
@@ -54,7 +54,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Gate = o.gate(n.Gate)
 }
 
-// gate returns the gate of a node with the options: the typed check of the answer comes before the options' check.
+// gate returns the gate of a node with the options. It first checks the type of the answer, and then calls the check of the options.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
 	case o.Gate == nil:
@@ -123,7 +123,7 @@ func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[
 	return v
 }
 
-// follow makes the node run after another one. number is the handle's position in After.
+// follow makes the node run after another node. number is the handle's position in After.
 func (src *source) follow(h Handle, number int) {
 	build := src.block.in.build
 	var of *source

@@ -11,13 +11,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly
-// for the same name and type. A run that lacks the input, or has an input that the pipeline does not have, does not begin: the error is a
+// Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly for the
+// same name and type. A run does not begin if it lacks the input, or has an input that the pipeline does not have: the error is a
 // [*kahn.InputError]. An input of another type fails the nodes that take it with an error that matches [kahn.ErrType].
 //
-// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as by package json, since other programs pass inputs
-// in that form. But an object with a member that T lacks counts as another type: otherwise a misspelt name would go unnoticed. A T that is
-// a map accepts all members, and a T with its own UnmarshalJSON decides which members it accepts.
+// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as package json would do it, since other programs pass
+// inputs in that form. But an object with a member that T lacks counts as another type: otherwise a misspelt name would go unnoticed. A T that
+// is a map accepts all members, and a T with its own UnmarshalJSON decides which members it accepts.
 func Root[T any](b *Block, name string) Val[T] {
 	if b == nil {
 		return Val[T]{}
@@ -49,8 +49,8 @@ func Root[T any](b *Block, name string) Val[T] {
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //
-// The value of a gate is decoded like that of a [Root]; for a bool it may also be one of the words that kahn accepts as an approval or a
-// rejection. An answer that is not a T is rejected, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate keeps
+// The value of a gate is decoded like the value of a [Root]; for a bool it may also be one of the words that kahn accepts as an approval or
+// a rejection. An answer that is not a T is rejected, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate keeps
 // waiting.
 func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	src := b.add(id, false)

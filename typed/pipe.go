@@ -82,7 +82,7 @@ func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context
 	}
 }
 
-// Overlap ranges over seq in a goroutine of its own. The parameter ahead bounds how many values the goroutine may be in front of the loop
+// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values the goroutine may be in front of the loop
 // over the result: see [Pipe]. If seq is a function over another pipe, Overlap makes it a stage that combines or splits values, such as
 // words into sentences.
 func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
@@ -158,8 +158,8 @@ func (p *pipe[U]) send(to slot[U]) bool {
 	}
 }
 
-// fill calls a function of the host and puts its result into a slot. The slot gets a result whatever the function does. If the
-// parameter last is set, fill then sends the slot to the output.
+// fill calls a function of the host and puts its result into a slot. The slot gets a result whatever the function does. If the parameter
+// "last" is set, fill then sends the slot to the output.
 func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r := result[U]{err: ErrStage} // this stays the result if f ends the goroutine
 	defer func() {
@@ -177,7 +177,7 @@ func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 }
 
 // pull ranges over the input, and then ends the output, with an error if there is one. If the context ends before the sequence, the input
-// may be incomplete, so the method hand ends with the context's error.
+// may be incomplete, so the method "hand" ends with the context's error.
 func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take func(T) bool) {
 	err := ErrStage
 	defer func() {

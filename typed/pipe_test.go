@@ -34,7 +34,7 @@ func ticks(ctx context.Context, n int) iter.Seq2[int, error] {
 	}
 }
 
-// all ranges over a pipe.
+// all ranges over a pipe, and returns its values and its error.
 func all[T any](seq iter.Seq2[T, error]) (list []T, err error) {
 	for v, err := range seq {
 		if err != nil {
@@ -47,7 +47,7 @@ func all[T any](seq iter.Seq2[T, error]) (list []T, err error) {
 
 func TestPipe(t *testing.T) {
 	bubble := func(name string, f func(t *testing.T)) {
-		t.Run(name, func(t *testing.T) { synctest.Test(t, f) }) // fails if a goroutine remains
+		t.Run(name, func(t *testing.T) { synctest.Test(t, f) }) // synctest fails the test if a goroutine remains
 	}
 	errPipe := errors.New("pipe")
 	slow := func(d time.Duration) func(context.Context, int) (int, error) {
@@ -147,7 +147,7 @@ func TestPipe(t *testing.T) {
 				return v, err
 			}, typed.Stage{Parallel: 3, Unordered: true}))
 			require.ErrorIs(t, err, errPipe)
-			require.GreaterOrEqual(t, cancelled.Load(), int64(1)) // of the earlier and the concurrent values
+			require.GreaterOrEqual(t, cancelled.Load(), int64(1)) // the concurrent calls were cancelled
 		}
 		_, err := all(typed.Overlap(t.Context(), fails(4), 2))
 		require.ErrorIs(t, err, errPipe)

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// A program is a random pipeline with its expected outcome: a sequential evaluation of the same functions by the rules of the package
-// documentation.
+// program is a random pipeline with its expected outcome. The expected outcome comes from a sequential evaluation of the same functions, by the
+// rules of the package documentation.
 type program struct {
 	rand   *rand.Rand
 	fails  bool
@@ -48,17 +48,17 @@ type made struct {
 	in      *program
 	block   *area
 	takes   []*made
-	tried   *made // the Try that takes it
-	follows bool  // a node of the same graph takes it
+	tried   *made // the Try that takes the value
+	follows bool  // a node of the same graph takes the value
 	inner   *program
-	imports []*made // for a nested one: the values from outside that its nodes take
+	imports []*made // for a nested pipeline: the values from outside that its nodes take
 
 	status kahn.Status
-	null   bool // it completed without a value
+	null   bool // the node completed without a value
 	value  int
 }
 
-// area is a block.
+// area is a block of the pipeline.
 type area struct {
 	b      *typed.Block
 	parent *area
@@ -212,7 +212,7 @@ func (p *program) each(at *area, x *made) *made {
 	return p.add(&made{val: sum, id: id + "s", kind: total, block: at, takes: []*made{m}})
 }
 
-// class returns the class of an edge from a node: S, N or X, F.
+// class returns how a node counts for its successors: S succeeded, N skipped, X failed but caught by a Try, F failed.
 func (m *made) class() byte {
 	switch m.status {
 	case kahn.Completed:
@@ -262,7 +262,7 @@ func (m *made) evaluate() {
 			classes = append(classes, of.class())
 		}
 	}
-	beside := func(of *made) bool { return of.in == m.in && of.block == m.block } // then the node is on the branch through that one
+	beside := func(of *made) bool { return of.in == m.in && of.block == m.block } // a value of the same branch already ties the node to the branch
 	if r := m.block.router; r != nil && m.kind != either && !slices.ContainsFunc(m.takes, beside) {
 		c := r.class()
 		if c == 'S' && r.value != m.block.when {
@@ -291,7 +291,8 @@ func (m *made) evaluate() {
 	}
 }
 
-// ends reports whether the graph of a sub-pipeline has an end node, which is never skipped: the result's node is not the last one.
+// ends reports whether the graph of a sub-pipeline gets an end node, because the node of the result is not the last one. An end node is never
+// skipped.
 func (p *program) ends() bool {
 	return p.result.follows || slices.ContainsFunc(p.nodes, func(m *made) bool { return m != p.result && !m.follows })
 }
@@ -340,7 +341,7 @@ func (m *made) perform() {
 	}
 }
 
-// Random pipelines have the same statuses and result as a direct evaluation of their functions, in every mode and under every limit.
+// Random pipelines have the same statuses and results as the sequential evaluation of their functions, in every mode and under every limit.
 func TestRandomPipelines(t *testing.T) {
 	t.Parallel()
 	rounds, first := 400, 0

@@ -27,7 +27,7 @@ type receipt struct {
 	Note  *string
 }
 
-// shop returns a pipeline whose values have types that only the pipeline knows. It calls step for each of its steps.
+// shop returns a pipeline whose values have types that kahn itself does not know. It calls step for each of its steps.
 func shop(step func(ctx context.Context, id string)) *typed.Pipeline[map[string]*receipt] {
 	return typed.New("shop", func(b *typed.Block) typed.Val[map[string]*receipt] {
 		items := typed.Do1(b, "items", func(ctx context.Context, names []string) (list []item, err error) {
@@ -75,7 +75,7 @@ func requirePaid(t *testing.T, out map[string]*receipt) {
 	require.Equal(t, `1 10 node "price[1]": step_error: no price 0 true`, *out["r"].Note)
 }
 
-// A durable pipeline continues in another process, which builds it anew, with all values unchanged.
+// A durable pipeline continues in another process, which builds the pipeline again. All values are unchanged.
 func TestDurable(t *testing.T) {
 	t.Parallel()
 	ctx, m := context.Background(), &store.Memory{}
@@ -99,7 +99,7 @@ func TestDurable(t *testing.T) {
 	requirePaid(t, out)
 }
 
-// A snapshot of a pipeline becomes a file, and a pipeline that is built anew continues from it.
+// A snapshot of a pipeline is written to a file. A pipeline that is built again continues from the file.
 func TestSnapshotAsFile(t *testing.T) {
 	t.Parallel()
 	ctx, nothing := context.Background(), func(context.Context, string) {}
@@ -114,7 +114,7 @@ func TestSnapshotAsFile(t *testing.T) {
 	requirePaid(t, out)
 }
 
-// The process dies at every write of the store, and the pipeline recovers each time.
+// The process dies at each write of the store, and each time the pipeline recovers.
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	crashes, err := kahntest.CheckCrashes(context.Background(), func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
@@ -127,7 +127,7 @@ func TestCrashes(t *testing.T) {
 	require.Greater(t, crashes, 10)
 }
 
-// Tried keeps values and errors as JSON.
+// The JSON form of a Tried keeps its value and its error.
 func TestTriedJSON(t *testing.T) {
 	t.Parallel()
 	for _, want := range []typed.Tried[*item]{{Value: &item{"x", 1}}, {}, {Err: context.Canceled}, {Err: &kahn.NodeError{Node: "n", Attempt: 2, Err: kahn.ErrTimeout}}} {
@@ -150,7 +150,7 @@ func TestTriedJSON(t *testing.T) {
 	require.Error(t, json.Unmarshal([]byte(`7`), &got))
 }
 
-// The types of a pipeline are the types of its values, by full names, without the types that kahn knows.
+// Pipeline.Types has the types of the pipeline's values, by full names, except types that kahn knows.
 func TestTypes(t *testing.T) {
 	t.Parallel()
 	const pkg = "github.com/seed-c794f7ef/kahn/typed_test."

@@ -16,7 +16,7 @@ func drop[T any](context.Context, T) error { return nil }
 
 func drop2[T any](context.Context, T, T) error { return nil }
 
-// Mistakes that the compiler cannot find are errors before anything runs. They name the node and the choices.
+// Mistakes that the compiler cannot find are reported before anything runs. The errors name the node and the valid choices.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	var leaked typed.Val[int]
@@ -262,7 +262,7 @@ func TestSlips(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// All problems are reported at once, the first hundred in full.
+// All problems are reported at once, and the first hundred in full.
 func TestProblemsTogether(t *testing.T) {
 	t.Parallel()
 	_, err := typed.New("many", func(b *typed.Block) typed.Val[int] {
@@ -277,7 +277,7 @@ func TestProblemsTogether(t *testing.T) {
 	require.Equal(t, 150+149+1-100, all.More)
 }
 
-// A node added after New has returned is an error of every later run.
+// If a node is added after New has returned, every later run returns an error.
 func TestTooLate(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(b *typed.Block, x typed.Val[bool]){
@@ -308,7 +308,7 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// A case added after New has returned is an error, and changes nothing that runs read.
+// If a case is added after New has returned, Case returns nil, and every later run returns an error.
 func TestCaseTooLate(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]func(typed.Choice[carrier]) *typed.Block{
@@ -339,7 +339,8 @@ func inLocalType(b *typed.Block) typed.Val[int] {
 	return typed.Do1(b, "x", func(_ context.Context, v local) (int, error) { return v.X, nil }, typed.Do0(b, "local", ret(local{1})))
 }
 
-// Types declared in different functions of a package have the same name: a snapshot could not tell them apart.
+// Two types that are declared in different functions of a package have the same name. A pipeline with both is refused, since a snapshot could
+// not tell them apart.
 func TestTypesOfOneName(t *testing.T) {
 	t.Parallel()
 	_, err := typed.New("one", inLocalType).Plan()
@@ -353,7 +354,7 @@ func TestTypesOfOneName(t *testing.T) {
 	require.ErrorContains(t, err, `typed_test.local"`)
 }
 
-// Every field of a kahn.Node is an option with the same name and type, or the pipeline sets it, or it does not apply to pipelines.
+// Each field of a kahn.Node is one of three: an option with the same name and type, set by the pipeline, or not applicable to pipelines.
 func TestOptionsAreFieldsOfNode(t *testing.T) {
 	t.Parallel()
 	elsewhere := map[string]string{
@@ -382,7 +383,7 @@ func TestOptionsAreFieldsOfNode(t *testing.T) {
 	}
 }
 
-// Every option reaches the node.
+// With sets every option in the graph's node.
 func TestOptionsArrive(t *testing.T) {
 	t.Parallel()
 	o := typed.Options{
@@ -406,7 +407,7 @@ func TestOptionsArrive(t *testing.T) {
 		for i := range options.NumField() {
 			switch name := options.Type().Field(i).Name; name {
 			case "After":
-			case "MemoKey": // functions are not comparable
+			case "MemoKey": // functions cannot be compared
 				require.False(t, node.FieldByName(name).IsNil())
 			default:
 				require.Equal(t, options.Field(i).Interface(), node.FieldByName(name).Interface(), name)

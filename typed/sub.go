@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrElsewhere means that a node takes a value of another pipeline, or a value that is made in a sub-pipeline and is not its result.
+// ErrElsewhere means that a node takes a value of another pipeline, or a value inside a sub-pipeline that is not the sub-pipeline's result.
 var ErrElsewhere = errors.New("a value of elsewhere")
 
 // Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that

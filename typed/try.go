@@ -57,9 +57,9 @@ func (t *Tried[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Try adds a node that completes when the node of v has completed or failed, and returns the value or the error. The failure counts as
-// handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If a node fails, other nodes that take
-// its value are aborted; if Try takes the value, too, they are skipped instead.
+// Try adds a node that runs when the node of v has completed or failed. Its value is the value of v, or the error. The failure counts as
+// handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If a node fails, other nodes that take its
+// value are aborted; if Try takes the value, too, they are skipped instead.
 //
 // Try does not catch cancelled nodes. b must be the block in which v was made.
 func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {

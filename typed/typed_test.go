@@ -93,7 +93,7 @@ func TestTry(t *testing.T) {
 	require.True(t, res.Degraded)
 }
 
-// The error for a missing result names five of the failures that a Try caught, however many there are.
+// If a run has no result, the error names at most five of the failures that Trys have caught.
 func TestManyFailures(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")

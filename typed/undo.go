@@ -135,8 +135,8 @@ func Undo0[T any](undo func(ctx context.Context, made T) error) Undo[T] {
 	})
 }
 
-// Undo1 undoes a node with a function of a value that the node takes, and of the node's own value. [Pipeline.Plan] returns an error for a
-// value that the node does not take: only those values are certain to be there.
+// Undo1 undoes a node with a function of a value that the node takes, and of the node's own value. [Pipeline.Plan] returns an error for a value
+// that the node does not take, since only the values that the node takes are certain to exist.
 func Undo1[A, T any](undo func(ctx context.Context, v1 A, made T) error, v1 Val[A]) Undo[T] {
 	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
 		in1 := given(src, v1, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
-// undone records the undone effects, the values, and whether each effect is certain.
+// undone records which effects were undone, with their values, and whether each effect is certain.
 type undone struct {
 	mu    sync.Mutex
 	lines []string
@@ -48,7 +48,7 @@ type (
 	paper    struct{ Sum int }
 )
 
-// Compensations run in reverse order. Each gets, with their types, the values that it takes and its node's value.
+// Compensations run in reverse order. Each gets the values that its node took and the node's own value, with their types.
 func TestCompensate(t *testing.T) {
 	t.Parallel()
 	var u undone
@@ -76,7 +76,8 @@ func TestCompensate(t *testing.T) {
 	require.Equal(t, kahn.CompensationDone, n.Compensation)
 }
 
-// A node's value is the zero value if its effect is unknown, which the function can ask. A fallback's value counts as the node's value.
+// If the effect of a node is unknown, its compensation gets the zero value, and can find this out from its Step. A fallback's value counts as
+// the node's value.
 func TestCompensateUnknownEffect(t *testing.T) {
 	t.Parallel()
 	var u undone
@@ -93,7 +94,7 @@ func TestCompensateUnknownEffect(t *testing.T) {
 	require.Equal(t, "charge [o1 0] false; other [o1 3] false", u.String())
 }
 
-// The items of lists are undone one by one. Sub-pipelines are undone by their own function or by those of their nodes, which may take
+// The items of an Each are undone one by one. A sub-pipeline is undone by its own function, or by the functions of its nodes, which may take
 // values from outside.
 func TestCompensateEachAndSub(t *testing.T) {
 	t.Parallel()
@@ -142,7 +143,7 @@ func TestCompensateEachAndSub(t *testing.T) {
 
 func first[A, B any](_ context.Context, a A, _ B) (A, error) { return a, nil }
 
-// The options of a compensation bound its attempts. With CompensateBy the run's step function undoes the node.
+// CompensateRetry and CompensateTimeout bound the attempts of a compensation. With CompensateBy the run's step function undoes the node.
 func TestCompensateOptions(t *testing.T) {
 	t.Parallel()
 	kahntest.InFakeTime(t, func(t *testing.T) {

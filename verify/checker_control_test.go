@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// TestCheckerNoticesForgeries is the negative control of the checker, which must find each forgery in an otherwise valid stream.
+// TestCheckerNoticesForgeries: each forgery makes a valid stream of events invalid, and the checker must find it.
 func TestCheckerNoticesForgeries(t *testing.T) {
 	const row = "A>B B>C A>J C>J K>L L>M Q-[a]>R Q-[b]>S R-!>T|J{any} A{ms:2} B{try2,ms:1} K{ms:1} Q{ms:3}|B=flaky K=err Q=a"
 	find := func(events []kahn.Event, prefix string) int {
@@ -24,7 +24,7 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 		}
 		return i
 	}
-	// move moves the event what to the place of the event to.
+	// move moves an event to the place of another event.
 	move := func(what, to string) func([]kahn.Event) []kahn.Event {
 		return func(events []kahn.Event) []kahn.Event {
 			from, to := find(events, what), find(events, to)
@@ -115,7 +115,7 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 			r := *honest
 			r.events = forge(slices.Clone(honest.events))
 			for i := range r.events {
-				r.events[i].ID = uint64(i + 1) // renumbered, so that the ids do not reveal the forgery
+				r.events[i].ID = uint64(i + 1) // renumber the events, so that gaps in the ids do not reveal the forgery
 			}
 			return checkEvents(p, w, &r)
 		}

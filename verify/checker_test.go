@@ -10,12 +10,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// checker visits the events of one run and records everything that the semantics rule out.
+// checker visits the events of one run and records violations of the semantics.
 type checker struct {
 	p        *prediction
 	w        way
 	r        *record
-	index    map[string]int // of a node's terminal event
+	index    map[string]int // the index of a node's terminal event
 	tier     map[string]int
 	problems []string
 }
@@ -34,12 +34,12 @@ var runEnds = map[event.Type]kahn.RunStatus{
 	event.RunCancelled: kahn.RunCancelled, event.RunTimedOut: kahn.RunFailed,
 }
 
-// checkEvents returns the errors in the events of a run whose result agrees with the model.
+// checkEvents returns the violations in the events of a run. The run's result must agree with the model.
 func checkEvents(p *prediction, w way, r *record) []string {
 	c := &checker{p: p, w: w, r: r, index: map[string]int{}, tier: p.tiers()}
 	c.envelope()
 	if len(c.problems) > 0 {
-		return c.problems // the checks below rely on a valid envelope
+		return c.problems // the checks below need valid ids and times
 	}
 	for _, n := range p.g.nodes {
 		c.life(n)
@@ -55,7 +55,7 @@ func checkEvents(p *prediction, w way, r *record) []string {
 	return c.problems
 }
 
-// envelope: ids without gaps, run.started first, one run-terminal event, which is last; time never runs backwards.
+// envelope checks the whole stream: ids without gaps, run.started first, one event that ends the run and is last, and times that do not decrease.
 func (c *checker) envelope() {
 	events, res := c.r.events, c.r.res
 	if len(events) < 2 {
@@ -122,7 +122,8 @@ func (c *checker) runEnded(e kahn.Event) {
 	}
 }
 
-// life: queued, started, retried, queued, started, ..., and one terminal event, which is the last event of the node.
+// life checks the order of a node's events: queued, started, retried, queued, started, ..., and one terminal event, which is the node's last
+// event.
 func (c *checker) life(n *node) {
 	f := c.p.fates[n.id]
 	state, attempts, blocked := "new", 0, -1
@@ -139,7 +140,7 @@ func (c *checker) life(n *node) {
 		if blocked >= 0 && i != blocked+1 {
 			c.problem("node.blocked of %s is not directly before event %v", n.id, e)
 		}
-		wasBlocked := blocked >= 0 // and continues without defaults
+		wasBlocked := blocked >= 0 // the node was blocked, and does not continue with defaults
 		blocked = -1
 		status, ends := terminalEvents[e.Type]
 		switch {
@@ -188,12 +189,12 @@ func (c *checker) life(n *node) {
 		case e.Type == event.NodeRetried:
 			step(e, "retried", "started")
 		case e.Type == event.NodeLog:
-			unmatched := strings.HasPrefix(e.Payload.(event.LogRecord).Message, kahn.ErrNoMatch.Error()) // an answer that matches no edge
+			unmatched := strings.HasPrefix(e.Payload.(event.LogRecord).Message, kahn.ErrNoMatch.Error()) // the warning about an answer that matches no edge
 			if f.ready && !unmatched && !slices.Contains([]string{"err", "panic"}, n.guard) {
 				c.problem("nobody logs, but there is %v", e)
 			}
 		case e.Type == event.NodeBlocked:
-			// With defaults in place of missing values the node continues; otherwise the policy's event follows at once.
+			// With defaults for missing values the node continues. Otherwise the event of the policy follows at once.
 			step(e, "new", "new")
 			if !f.subst {
 				blocked = i
@@ -216,7 +217,8 @@ func (c *checker) life(n *node) {
 	}
 }
 
-// cause: the event of a node's own failure has the exact cause. A victim's event can have only the origins that were known by then.
+// cause checks that the event of a node's own failure has the exact cause, and that the event of a victim names only origins that were known when
+// it happened.
 func (c *checker) cause(n *node, e kahn.Event, ended event.NodeEnd) {
 	f := c.p.fates[n.id]
 	want := f.cause
@@ -242,15 +244,15 @@ func subset(some, all []string) bool {
 	return !slices.ContainsFunc(some, func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// causality: the events of a node come after the ends of the predecessors that decided it. Only an early rule in mode Eager may decide
-// before all predecessors have ended.
+// causality checks that the events of a node come after the ends of the predecessors that decided the node's join. Only an early rule in mode
+// Eager may decide before all predecessors have ended.
 func (c *checker) causality(n *node) {
 	f := c.p.fates[n.id]
 	if f.root {
 		return
 	}
 	first := slices.IndexFunc(c.r.events, func(e kahn.Event) bool { return e.Node == n.id })
-	at := map[string]moment{} // with event numbers in place of times
+	at := map[string]moment{} // with event numbers instead of times
 	for id, i := range c.index {
 		at[id] = moment{ended: i}
 	}
@@ -274,7 +276,7 @@ func (c *checker) causality(n *node) {
 	}
 }
 
-// slots: no more attempts run at a time than the limit allows. Go tests take no slot.
+// slots checks that no more attempts run at a time than the limit allows. Conditions with a Go test take no slot.
 func (c *checker) slots() {
 	running, most := 0, 0
 	active := map[string]bool{}
@@ -296,7 +298,7 @@ func (c *checker) slots() {
 	}
 }
 
-// barriers: in mode Waves the tiers follow one another, and the events of a tier enclose the events of its nodes.
+// barriers checks mode Waves: the tiers follow one another, and the events of a tier enclose the events of its nodes.
 func (c *checker) barriers() {
 	if c.w.mode != kahn.Waves {
 		for _, e := range c.r.events {
@@ -338,7 +340,7 @@ func (c *checker) barriers() {
 	}
 }
 
-// times: without a limit each node must be decided and must end at a millisecond of fake time that the model predicts.
+// times checks that, without a limit, each node is decided and ends at a millisecond of fake time that the model predicts.
 func (c *checker) times() {
 	if c.w.limit > 0 {
 		return

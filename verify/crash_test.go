@@ -21,15 +21,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// The crash test kills a process at random moments while it runs a graph over a store in a file, and starts another process, until the run
-// is done.
+// The crash test kills a process at random moments while the process runs a graph over a store in a file. It then starts another process, until
+// the run has ended.
 
 const (
-	crashEnv  = "KAHN_CRASH_DIR"  // makes the test binary the process to be killed, and names the folder of its files
-	crashTorn = "KAHN_CRASH_TORN" // ... whose store writes in two parts
+	crashEnv  = "KAHN_CRASH_DIR"  // if set, the test binary is the process that is killed; the value is the folder of its files
+	crashTorn = "KAHN_CRASH_TORN" // if set, the store of the killed process writes in two parts
 )
 
-// cycles is how many processes are killed.
+// cycles returns the number of processes that the test kills.
 var cycles = func() int {
 	if long() {
 		return 500
@@ -37,7 +37,7 @@ var cycles = func() int {
 	return 20
 }()
 
-// TestCrashChild runs in the process to be killed. Elsewhere it is skipped.
+// TestCrashChild is the code of the process that is killed. In other processes it is skipped.
 func TestCrashChild(t *testing.T) {
 	dir := os.Getenv(crashEnv)
 	if dir == "" {
@@ -63,8 +63,8 @@ func TestCrash(t *testing.T) {
 	storetest.RunKill(t, cycles, func(dir string) *exec.Cmd { return crashChild(dir) }, func(dir string) *exec.Cmd { return crashChild(dir, crashTorn+"=1") })
 }
 
-// fileStore is a store in a file: a log of the applied writes, each on the disk before it is acknowledged. There is one process at a time,
-// so leases are in memory.
+// fileStore is a store in a file: a log of the applied writes. Each write is on the disk before it is acknowledged. There is one process at a
+// time, so leases are in memory.
 type fileStore struct {
 	*store.Memory
 	mu   sync.Mutex
@@ -77,7 +77,7 @@ func openFileStore(path string) (*fileStore, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	whole := data[:bytes.LastIndexByte(data, '\n')+1] // the last line may be cut
+	whole := data[:bytes.LastIndexByte(data, '\n')+1] // the last line may be incomplete
 	if err := s.replay(bytes.NewReader(whole)); err != nil {
 		return nil, err
 	}

@@ -7,9 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Random graphs. Every draw shrinks to something plainer: fewer nodes, fewer edges, no options, outcome ok.
+// This file draws random graphs with package rapid. If a graph fails a test, rapid tries simpler draws: fewer nodes, fewer edges, no options,
+// the outcome ok.
 
-// chance returns true about n times in sixteen.
+// chance returns true in about n of sixteen calls.
 func chance(t *rapid.T, n int, what string) bool {
 	return rapid.IntRange(0, 15).Draw(t, what) >= 16-n
 }
@@ -21,7 +22,7 @@ var (
 	outcomeLabels = [][]string{{"a"}, {"b"}, {"true"}, {"false"}, {"yes"}, {"TRUE"}, {"No"}, {"zzz"}, {"a", "b"}, {"true", "zzz"}}
 	catchCauses   = [][]string{
 		{"step_error"}, {"panic", "goexit"}, {"condition_error"}, {"no_branch_match", "merge_error"},
-		// Which of the two causes applies may not be known yet when the edge resolves.
+		// The two causes occur together, since it may be unknown which of them applies when the edge resolves.
 		{"upstream_failure", "upstream_cancelled"},
 		{"step_error", "condition_error", "upstream_failure", "upstream_cancelled"},
 	}
@@ -39,7 +40,7 @@ var (
 	largeGraphs = rapid.Custom(func(t *rapid.T) *graph { return drawGraph(t, rapid.IntRange(150, 250).Draw(t, "nodes")) })
 )
 
-// GoString renders the graph for rapid.
+// GoString renders the graph for failure reports of package rapid.
 func (g *graph) GoString() string { return g.String() }
 
 func drawGraph(t *rapid.T, n int) *graph {
@@ -58,7 +59,8 @@ func drawGraph(t *rapid.T, n int) *graph {
 		if chance(t, 8, "unusual end") {
 			z.outcome = pick(t, "outcome", "err", "completed", "failed", "panic", "goexit", "null", "skip", "cancel")
 		}
-		// The semantics leave open whether an error boundary without successors shields edges into an end node that handles failures.
+		// If a graph has an error boundary without successors, its end node gets no Handling: the semantics do not define whether the boundary
+		// shields the edges into the end node.
 		if chance(t, 2, "handling") && !slices.ContainsFunc(g.nodes, func(n *node) bool { return n.rule() == "bnd" }) {
 			z.handling = pick(t, "handling", "handles", "handles", "observes")
 		}
@@ -181,7 +183,7 @@ func drawEdges(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 		most = 7
 	}
 	for range rapid.IntRange(0, most).Draw(t, "in-edges") {
-		// Near predecessors make long chains, far ones join early nodes.
+		// Near predecessors result in long chains, and far predecessors join early nodes.
 		back := rapid.IntRange(0, len(g.nodes)-1).Draw(t, "back")
 		e := &edge{from: g.nodes[len(g.nodes)-1-back].id, to: n.id}
 		kind := rapid.IntRange(0, 15).Draw(t, "edge kind")
@@ -206,8 +208,8 @@ func drawEdges(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	}
 }
 
-// drawBranch puts the node on a branch, with plain edges from nodes around it: from the node that routes, from nodes before it and from
-// nodes after it.
+// drawBranch puts the node on a branch. It adds plain edges from the node that routes, from nodes before the routing node and from nodes after
+// it.
 func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	from := rapid.SampledFrom(g.nodes).Draw(t, "router").id
 	switch {
@@ -227,7 +229,7 @@ func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	for range rapid.IntRange(0, 2).Draw(t, "beside") {
 		g.connect(&edge{from: rapid.SampledFrom(around).Draw(t, "source"), to: n.id})
 	}
-	if chance(t, 5, "defaults") && !n.end { // a branch that was not taken gets no defaults, unless an always edge or another rule asks
+	if chance(t, 5, "defaults") && !n.end { // a node on a branch that was not taken gets no defaults, unless an always edge or another rule requires them
 		n.up = "def"
 		if chance(t, 6, "always") {
 			g.connect(&edge{from: rapid.SampledFrom(g.nodes).Draw(t, "source").id, to: n.id, on: '*'})
@@ -235,7 +237,7 @@ func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	}
 }
 
-// connect adds the edge unless an equal one exists.
+// connect adds the edge unless the graph has an equal edge.
 func (g *graph) connect(e *edge) {
 	if !slices.ContainsFunc(g.edges, func(o *edge) bool { return sameEdge(e, o) }) {
 		g.edges = append(g.edges, e)
@@ -266,7 +268,7 @@ func drawInputs(t *rapid.T, g *graph, n *node) {
 			n.sets = append(n.sets, static{name, chance(t, 6, "null")})
 		}
 		if unset := len(n.sets) == 0 || n.sets[len(n.sets)-1] != (static{name, false}); unset && name[0] != 'r' && len((&prediction{g: g}).group(n, name)) == 0 {
-			p.fallback = true // a required port must be bound to something
+			p.fallback = true // a port that neither an edge nor a static parameter feeds gets a default
 		}
 		n.ports = append(n.ports, p)
 	}
@@ -276,7 +278,7 @@ func drawInputs(t *rapid.T, g *graph, n *node) {
 	if n.merge != "bad" || !slices.Contains(earlyRules, n.rule()) {
 		return
 	}
-	// The inputs of an early rule are the values available when it decided. Only a required port is certain to have values to merge, since
+	// A node with an early rule gets the inputs that exist when the rule decides. Only a required port is certain to have values to merge, since
 	// the rule waits for its edges.
 	for _, e := range g.in(n.id) {
 		required := slices.ContainsFunc(n.ports, func(p port) bool { return p.name == e.param && p.required })

@@ -2,19 +2,19 @@ package verify
 
 import "slices"
 
-// graph is the model's own form of a workflow. Declaration order is the order of the slices.
+// graph is the model's own form of a graph. The order of the slices is the declaration order.
 type graph struct {
 	nodes []*node
 	edges []*edge
-	// defaults holds the skip mode, the upstream policy and the guard policy of nodes that have none.
+	// defaults holds the skip mode, the upstream policy and the guard policy for nodes that do not set them.
 	defaults node
 }
 
-// node is one step with its planned outcome. Options and outcomes are written as in the notation.
+// node is one node with its planned outcome. Options and outcomes are written in the notation of notation_test.go.
 type node struct {
 	id       string
 	join     string // "" any k done done1 1fail allfail nofail noskip allskip 1done bnd all
-	k        int    // of the rule "k"
+	k        int    // the number of the rule "k"
 	skip     string // "" cascade sat strict
 	up       string // "" abort skip prop def
 	guard    string // "" 0 1 err panic
@@ -22,29 +22,29 @@ type node struct {
 	handling string // "" handles observes
 	fallback string // "" ok err
 	merge    string // "" (last_write_wins) array bad
-	tries    int    // attempts that the retry policy grants; 0 means one
+	tries    int    // the number of attempts that the retry policy allows; 0 means one
 
 	cof     bool
 	off     bool
 	cleanup bool
 	end     bool
 	test    bool // a condition with a Go test
-	routes  bool // a condition whose label comes from its step, even without a labelled edge
+	routes  bool // a condition whose label is its step's output, even without a labelled edge
 	nomatch bool // NoMatchFail
 
 	ports []port
 	sets  []static
 
 	outcome string   // "" ok err skip cancel null panic goexit flaky label; the end node: completed failed
-	labels  []string // of the outcome "label"
-	coding  int      // which of the possible outputs carries the labels
-	ms      int      // how long an attempt takes
+	labels  []string // the labels of the outcome "label"
+	coding  int      // the number of the kind of output that contains the labels
+	ms      int      // the duration of an attempt in milliseconds
 }
 
 type port struct {
 	name     string
 	required bool
-	fallback bool // has a default
+	fallback bool // whether the port has a default
 }
 
 type static struct {
@@ -55,14 +55,14 @@ type static struct {
 type edge struct {
 	from, to string
 	on       byte     // 0 success, '!' failure, '*' always
-	causes   []string // of a catch edge
-	label    string   // "" none
+	causes   []string // the causes of a catch edge
+	label    string   // "" for an edge without a label
 	data     bool
 	key      string
 	param    string
 }
 
-// rootInputs are the root inputs of every run: one with a value and one that is null.
+// rootInputs are the root inputs of every run: one is null and one has a value.
 var rootInputs = map[string]any{"r0": nil, "r1": 1}
 
 func (g *graph) node(id string) *node {
@@ -92,7 +92,7 @@ func (g *graph) out(id string) (out []*edge) {
 	return out
 }
 
-// condition reports whether the node's outcome is the label of a branch.
+// condition reports whether the node's output selects the labels of branches.
 func (g *graph) condition(n *node) bool {
 	return n.test || n.routes || slices.ContainsFunc(g.out(n.id), func(e *edge) bool { return e.label != "" })
 }
@@ -110,7 +110,7 @@ func (n *node) rule() string {
 	return "all"
 }
 
-// observer reports whether failures that reach the node go unhandled.
+// observer reports whether the node does not handle failures that reach it.
 func (n *node) observer() bool {
 	if n.handling != "" {
 		return n.handling == "observes"
@@ -161,7 +161,7 @@ func (g *graph) complete() *graph {
 	return full
 }
 
-// sorted returns the nodes in topological order, the end node last.
+// sorted returns the nodes in topological order. The end node is the last.
 func (g *graph) sorted() []*node {
 	var order []*node
 	placed := map[string]bool{}

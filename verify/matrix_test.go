@@ -25,7 +25,7 @@ func matrixFiles() []string {
 	return files
 }
 
-// The model must agree with the matrix, which was written before the model and kahn.
+// The model must agree with the conformance matrix, which was written before the model and before kahn.
 func TestModelAgreesWithMatrix(t *testing.T) {
 	for _, file := range matrixFiles() {
 		rows, err := matrix(file)
@@ -49,7 +49,7 @@ func TestModelAgreesWithMatrix(t *testing.T) {
 	}
 }
 
-// The parser must be able to read the graph that a failing test prints.
+// The parser must accept the graph that a failing test prints.
 func TestNotationSurvivesARoundTrip(t *testing.T) {
 	rows, err := matrix(matrixFile)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestNotationSurvivesARoundTrip(t *testing.T) {
 	}
 }
 
-// short returns the fate in the notation of the matrix.
+// short renders a fate in the notation of the matrix.
 func (f *fate) short() string {
 	if f.status == "S" {
 		return "S/" + f.reason

@@ -2,14 +2,14 @@ package verify
 
 import "slices"
 
-// standing says how a control edge counts for its target beside routing edges.
+// standing says how a control edge counts for a target that also has routing edges.
 type standing byte
 
 const (
 	regular      standing = iota // the target is on no branch, or the edge is not plain
-	wayIn                        // begins on a branch of a router of the target
-	earlierWayIn                 // begins on a branch of an ancestor of a router: counts only if no router was asked
-	sideEdge                     // delivers data, and blocks, but does not make the target run
+	wayIn                        // the edge begins on a branch of one of the target's routers
+	earlierWayIn                 // the edge begins on a branch of an ancestor of a router, and counts only if no router was evaluated
+	sideEdge                     // the edge delivers data and may block the target, but does not make the target run
 )
 
 // routes reports whether the edge puts its target on a branch.
@@ -18,7 +18,7 @@ func (e *edge) routes() bool { return !e.data && (e.label != "" || e.on == '!') 
 // plain reports whether the edge waits only for success.
 func (e *edge) plain() bool { return !e.data && e.on == 0 && e.label == "" }
 
-// routers returns the nodes that decide whether t is on the path.
+// routers returns the nodes that decide whether t runs.
 func (g *graph) routers(t string) (ids []string) {
 	for _, e := range g.in(t) {
 		if e.routes() && !slices.Contains(ids, e.from) {
@@ -28,7 +28,7 @@ func (g *graph) routers(t string) (ids []string) {
 	return ids
 }
 
-// exits returns the alternative exits of c as seen from t. Each exit is a set of edges; a run takes one exit, or several if they are
+// exits returns the alternative exits of c as seen from t. Each exit is a set of edges. A run takes one exit, or several exits if they are
 // labels.
 func (g *graph) exits(c, t string) (exits [][]*edge) {
 	var labels []string
@@ -66,7 +66,7 @@ func (g *graph) exits(c, t string) (exits [][]*edge) {
 	return exits
 }
 
-// leads reports whether the exit leads to the node, along edges of every kind.
+// leads reports whether the exit leads to the node, over edges of every kind.
 func (p *prediction) leads(exit []*edge, id string) bool {
 	return slices.ContainsFunc(exit, func(e *edge) bool { return e.to == id || p.ancestors[id][e.to] })
 }
@@ -112,7 +112,7 @@ func (p *prediction) side(n *node, e *edge) bool {
 	return false
 }
 
-// countReasons counts the in-edges of class c that are a reason to run.
+// countReasons counts the in-edges of class c that are a reason for the node to run.
 func (p *prediction) countReasons(n *node, c class) (count int) {
 	for _, e := range p.g.in(n.id) {
 		if p.seen(n, e) == c && !p.side(n, e) {
@@ -123,7 +123,7 @@ func (p *prediction) countReasons(n *node, c class) (count int) {
 }
 
 // noDefaults reports whether the node, whose join is blocked, is on a branch that was not taken. Such a node gets no defaults for failures
-// beside the branch.
+// outside the branch.
 func (p *prediction) noDefaults(n *node) bool {
 	if n.rule() != "all" {
 		return false // any other rule that can block was chosen explicitly, and counts every edge
@@ -135,7 +135,7 @@ func (p *prediction) noDefaults(n *node) bool {
 				return false
 			}
 		case satisfied:
-			if e.routes() || e.on == '*' || e.plain() && !p.side(n, e) { // an always edge was declared explicitly
+			if e.routes() || e.on == '*' || e.plain() && !p.side(n, e) { // an always edge makes the target run even on a branch that was not taken
 				return false
 			}
 		}

@@ -2,7 +2,7 @@ package verify
 
 import "slices"
 
-// bad reports whether the node has to be accounted for.
+// bad reports whether the node counts against the run.
 func (p *prediction) bad(n *node) bool {
 	f := p.fates[n.id]
 	if n.end {
@@ -11,7 +11,7 @@ func (p *prediction) bad(n *node) bool {
 	return f.status == "F" && !f.tolerated || f.status == "X" || f.status == "C"
 }
 
-// consumed reports whether a node that may see the failure of b has handled it.
+// consumed reports whether some node has handled the failure of b.
 func (p *prediction) consumed(b *node) bool {
 	for _, e := range p.g.out(b.id) {
 		t := p.g.node(e.to)
@@ -32,8 +32,7 @@ func (p *prediction) consumed(b *node) bool {
 	return false
 }
 
-// escapedFailures returns, sorted, the ids of nodes that failed by themselves or were cancelled, and whose failure, or the end of a victim
-// of it, nothing has handled.
+// escapedFailures returns, sorted, the ids of the failed and cancelled origins of all bad nodes that no node has handled (see consumed).
 func (p *prediction) escapedFailures() (ids []string) {
 	for _, n := range p.g.nodes {
 		if !p.bad(n) || p.consumed(n) {
@@ -53,7 +52,7 @@ func (p *prediction) escapedFailures() (ids []string) {
 	return slices.Compact(ids)
 }
 
-// failureClass reports whether the bad node counts as a failure, not as a cancellation.
+// failureClass reports whether the bad node counts as a failure rather than as a cancellation.
 func (p *prediction) failureClass(n *node) bool {
 	f := p.fates[n.id]
 	switch f.status {
@@ -65,7 +64,7 @@ func (p *prediction) failureClass(n *node) bool {
 	return false
 }
 
-// leaf reports whether only the end node follows.
+// leaf reports whether the node has no successor except the end node.
 func (p *prediction) leaf(n *node) bool {
 	return !n.end && !slices.ContainsFunc(p.g.out(n.id), func(e *edge) bool { return !p.g.node(e.to).end })
 }
@@ -74,7 +73,7 @@ func (p *prediction) endBroken() bool {
 	return slices.ContainsFunc(p.g.nodes, func(n *node) bool { return n.end && p.fates[n.id].status == "F" })
 }
 
-// runStatus returns the status of the run under one of the three rules, after the verdict of the end node.
+// runStatus returns the status of the run under one of the three status rules, after the verdict of the end node.
 func (p *prediction) runStatus(rule string) (status string, degraded bool) {
 	var failed, cancelled, escapedFailure, escapedCancel, strictFailure, anyBad, handled, deadLeaf bool
 	var end *node
@@ -129,7 +128,7 @@ func (p *prediction) runStatus(rule string) (status string, degraded bool) {
 	case end.outcome == "failed":
 		status = "failed"
 	case end.outcome == "completed" && status == "failed":
-		// The verdict does not turn an unhandled failure into a handled one.
+		// The verdict does not make an unhandled failure count as handled.
 		status, degraded = "completed", handled
 	}
 	return status, degraded && status == "completed"

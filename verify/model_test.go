@@ -10,17 +10,17 @@ import (
 type class byte
 
 const (
-	dataOnly  class = 'D' // has no class: the join ignores it
+	dataOnly  class = 'D' // a data-only edge has no class, and the join ignores it
 	satisfied class = 'S'
 	neutral   class = 'N'
 	dead      class = 'X'
 	failure   class = 'F'
 )
 
-// value is the model's abstraction of a value.
+// value says what the model knows about a value.
 type value byte
 
-// answer returns the text of a condition's answer, for an edge that is not taken.
+// answer returns the text of a condition's answer, for an edge that was not taken.
 func (p *prediction) answer(e *edge) string {
 	n, f := p.g.node(e.from), p.fates[e.from]
 	switch {
@@ -45,25 +45,25 @@ const (
 // fate is the model's prediction for a node.
 type fate struct {
 	status  string // ok F X C S
-	reason  string // of a skip: ann br up when null pf rule self
+	reason  string // the reason of a skip: ann br up when null pf rule self
 	source  string // the node that the reason names
 	label   string // the label of the edge not taken, for br
 	answer  string // the condition's answer, for br
 	port    string // for null
-	routing bool   // the root of the skip is a branch not taken
+	routing bool   // whether the skip began at a branch that was not taken
 
-	cause     string // as kahn spells it
-	own       bool   // failed by itself, not by the policy propagate
+	cause     string // the cause, as kahn spells it
+	own       bool   // whether the node failed by itself, not by the policy propagate
 	tolerated bool
 	origins   []string // in the order of declaration
 
-	ready    bool // the node reached ready
+	ready    bool // whether the node became ready
 	fallback bool
-	attempts int // attempts that a step node starts
+	attempts int // the number of attempts that a step node starts
 	output   value
 	taken    []string // labels of the edges that a condition takes
-	root     bool     // decided without the in-edges
-	subst    bool     // runs with defaults in place of missing values
+	root     bool     // whether the node was decided without its in-edges
+	subst    bool     // whether the node runs with defaults for missing values
 }
 
 // prediction is the model's prediction for a run.
@@ -76,7 +76,7 @@ type prediction struct {
 	degraded  map[string]bool
 }
 
-// findAncestors finds the ancestors of every node, along edges of every kind.
+// findAncestors finds the ancestors of every node, over edges of every kind.
 func (p *prediction) findAncestors() {
 	p.ancestors = map[string]map[string]bool{}
 	for _, n := range p.g.sorted() {
@@ -89,7 +89,7 @@ func (p *prediction) findAncestors() {
 	}
 }
 
-// shielded reports whether an error boundary between the edge's ends judges the failure instead of the target.
+// shielded reports whether an error boundary between the edge's source and target judges the source's failure instead of the target.
 func (p *prediction) shielded(e *edge) bool {
 	for _, via := range p.g.in(e.to) {
 		if c := p.g.node(via.from); c.rule() == "bnd" && p.ancestors[c.id][e.from] {
@@ -114,7 +114,7 @@ func predict(g *graph) *prediction {
 	return p
 }
 
-// resolve is the table of edge classes, row by row; the first row that fits decides.
+// resolve is the table of edge classes. The first row that matches decides.
 func (p *prediction) resolve(e *edge) class {
 	src, f := p.g.node(e.from), p.fates[e.from]
 	label := e.label
@@ -155,7 +155,8 @@ func (p *prediction) caught(n *node) bool {
 	})
 }
 
-// seen returns the class of an in-edge as its target counts it: under "satisfy" a bypassed predecessor counts as satisfied.
+// seen returns the class of an in-edge from the view of its target. Under "satisfy", a predecessor that was skipped for a reason of its own
+// counts as satisfied.
 func (p *prediction) seen(n *node, e *edge) class {
 	c := p.resolve(e)
 	if c == neutral && n.skip == "sat" && !p.routing(e) {
@@ -164,12 +165,12 @@ func (p *prediction) seen(n *node, e *edge) class {
 	return c
 }
 
-// routing reports whether an edge that resolved to N stems from a branch not taken rather than from a bypass.
+// routing reports whether an edge that resolved to N comes from a branch that was not taken.
 func (p *prediction) routing(e *edge) bool {
 	if f := p.fates[e.from]; f.status == "S" {
 		return f.routing
 	}
-	return true // shielded
+	return true // the edge is shielded
 }
 
 func (p *prediction) count(n *node, c class) (count int) {
@@ -181,7 +182,7 @@ func (p *prediction) count(n *node, c class) (count int) {
 	return count
 }
 
-// decide takes a node through its checks in order.
+// decide performs the checks of a node in order.
 func (p *prediction) decide(n *node) *fate {
 	if n.end {
 		return p.run(n, &fate{})
@@ -220,7 +221,7 @@ func (p *prediction) decide(n *node) *fate {
 	case n.guard == "0", undecided && n.guardErr == "skip":
 		f.status, f.reason = "S", "when"
 		return f
-	case undecided && n.guardErr != "allow": // without a policy, too: the guards of these graphs are Go functions
+	case undecided && n.guardErr != "allow": // the same holds without a policy, since the guards of these graphs are Go functions
 		return p.broken(n, f, "condition_error")
 	}
 	if n.merge == "bad" {
@@ -234,7 +235,7 @@ func (p *prediction) decide(n *node) *fate {
 		if port.required && p.input(n, port, f) != present {
 			source := ""
 			for _, e := range p.group(n, port.name) {
-				source = e.from // the last one in declaration order remains
+				source = e.from // the last edge in declaration order decides
 			}
 			f.status, f.reason, f.port, f.source = "S", "null", port.name, source
 			return f
@@ -243,7 +244,7 @@ func (p *prediction) decide(n *node) *fate {
 	return p.run(n, f)
 }
 
-// join is the table of join rules for resolved edges: run, skip or blocked.
+// join is the table of join rules for resolved edges. It returns run, skip or blocked.
 func (p *prediction) join(n *node) string {
 	s, f, x := p.count(n, satisfied), p.count(n, failure), p.count(n, dead)
 	u := p.count(n, neutral) + x
@@ -252,7 +253,7 @@ func (p *prediction) join(n *node) string {
 	case total == 0:
 		return "run"
 	case x == total:
-		return "skip" // the routing override
+		return "skip" // routing decides before the rule
 	}
 	choose := func(run, skip bool) string {
 		switch {
@@ -302,7 +303,7 @@ func (p *prediction) first(n *node, c class) *edge {
 	return nil
 }
 
-// skip returns the reason of a skip that the join decided, and the root of the skip.
+// skip returns the fate of a node that its join skips. It contains the reason, and the node from which the skip came.
 func (p *prediction) skip(n *node) *fate {
 	s, x := p.count(n, satisfied), p.count(n, dead)
 	total := s + x + p.count(n, neutral) + p.count(n, failure)
@@ -362,13 +363,13 @@ func (p *prediction) delivered(n *node, e *edge, f *fate) value {
 	switch {
 	case src.status == "ok" && (c == satisfied || c == dataOnly):
 		if e.key != "" && e.key != "output" {
-			return missing // no output of the model has ports
+			return missing // in the model, outputs have no ports, so the edge delivers nothing
 		}
 		return src.output
 	case c == satisfied && (src.status == "F" || src.status == "X") && !(src.tolerated && e.on != '!'):
-		return present // the error object
+		return present // the value is the error
 	case f.subst && (c == failure || c == neutral):
-		return present // the default
+		return present // the value is the default
 	}
 	return missing
 }
@@ -382,7 +383,7 @@ func (p *prediction) fed(n *node, param string, f *fate) value {
 		}
 	}
 	if n.merge == "array" && last != missing && len(p.group(n, param)) > 1 {
-		return present // a list, even if it contains only null
+		return present // the value is a list, even if it contains only null
 	}
 	return last
 }
@@ -412,7 +413,7 @@ func (p *prediction) input(n *node, port port, f *fate) value {
 	return missing
 }
 
-// broken predicts that the node fails by itself.
+// broken predicts that the node fails by itself, with the given cause.
 func (p *prediction) broken(n *node, f *fate, cause string) *fate {
 	f.status, f.cause, f.own = "F", cause, true
 	f.origins = []string{n.id}
@@ -420,15 +421,15 @@ func (p *prediction) broken(n *node, f *fate, cause string) *fate {
 	return f
 }
 
-// The codings of the outcome cancel say who cancels, and how the step reacts.
+// The codings of the outcome cancel say what cancels the node, and how the step reacts.
 const (
 	externalCancel = iota // the step reports that its call was aborted
 	heededCancel          // CancelNode, and the step returns the error of its context
-	erringCancel          // CancelNode, and the step returns an error of its own
-	keptCancel            // CancelNode, and the step still returns a value, which is kept
+	erringCancel          // CancelNode, and the step returns another error
+	keptCancel            // CancelNode, but the step returns a value, which is kept
 )
 
-// run predicts how a node ends that has reached ready.
+// run predicts the end of a node that has reached ready.
 func (p *prediction) run(n *node, f *fate) *fate {
 	f.ready, f.attempts = true, 1
 	condition := p.g.condition(n)
@@ -441,7 +442,7 @@ func (p *prediction) run(n *node, f *fate) *fate {
 		f.attempts, outcome = 2, "ok"
 	}
 	if n.end && (outcome == "skip" || outcome == "cancel") {
-		outcome = "err" // an end node cannot be skipped or cancelled
+		outcome = "err" // an end node can be neither skipped nor cancelled
 	}
 	if n.test && outcome == "cancel" {
 		outcome = "err" // a Go test has no remote call that could be aborted
@@ -455,7 +456,7 @@ func (p *prediction) run(n *node, f *fate) *fate {
 			f.status, f.fallback, f.output = "ok", true, present
 			return f
 		}
-		if n.test { // a step whose output is a label breaks as steps do
+		if n.test { // a step whose output is a label fails as other steps do
 			return p.broken(n, f, "condition_error")
 		}
 		return p.broken(n, f, "step_error")
@@ -464,7 +465,7 @@ func (p *prediction) run(n *node, f *fate) *fate {
 			f.status, f.fallback, f.output = "ok", true, present
 			return f
 		}
-		if n.test { // a step whose output is a label breaks as steps do
+		if n.test { // a step whose output is a label fails as other steps do
 			return p.broken(n, f, "condition_error")
 		}
 		return p.broken(n, f, "panic")

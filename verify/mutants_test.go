@@ -13,14 +13,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// mutant is a bug that is planted in kahn to see whether the tests find it.
+// mutant is a bug that is planted in kahn to check whether the tests find it.
 type mutant struct {
 	area string
 	name string
 	file string // in the root package
 	old  string // occurs exactly once in the file
 	new  string
-	// larger says that the bug shows only with more than three nodes, a port or a context: TestSmallScope cannot find it.
+	// larger means that the bug has an effect only with more than three nodes, a port or a context, so TestSmallScope cannot find it.
 	larger bool
 }
 
@@ -29,8 +29,8 @@ var areas = []string{
 	"join counts", "skip reason", "shielded edges", "side edges", "labels into the end", "run status", "class of an aborted node",
 }
 
-// engineMutants are the bugs planted in the files that implement the semantics, at least one for each area. They are
-// separate because the author of the model does not read these files.
+// engineMutants are bugs planted in the files that implement the semantics, at least one for each area. They are separate from surfaceMutants
+// because the author of the model did not read these files.
 var engineMutants = []mutant{
 	{
 		area: "join counts", name: "AtLeast counts what is not satisfied", file: "machine/state_settle.go",
@@ -115,8 +115,7 @@ var engineMutants = []mutant{
 	},
 }
 
-// surfaceMutants are planted in the parts of kahn that the author of the model may know. They show that the mechanism
-// works.
+// surfaceMutants are bugs planted in the parts of kahn that the author of the model may know. They show that planting works.
 var surfaceMutants = []mutant{
 	{
 		area: "options", name: "every status rule is StatusEscaped", file: "option.go",
@@ -128,8 +127,7 @@ var surfaceMutants = []mutant{
 	},
 }
 
-// TestPlantedBugsAreFound is the negative control of TestProperty and TestSmallScope: both must fail for every planted bug, and pass
-// without a bug.
+// TestPlantedBugsAreFound checks TestProperty and TestSmallScope: both must fail for every planted bug, and pass without a bug.
 func TestPlantedBugsAreFound(t *testing.T) {
 	plant.Wanted(t)
 	mutants := slices.Concat(engineMutants, surfaceMutants)
@@ -150,7 +148,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		}
 	})
 	if !sound {
-		return // without that, a failing test would prove nothing
+		return // a test that fails without a bug proves nothing about the bugs
 	}
 	chosen, err := plant.Sample("..", bugs)
 	require.NoError(t, err)
@@ -165,7 +163,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// requireFound requires that the test reports a disagreement when the bug is switched on.
+// requireFound expects that the test reports a disagreement when the bug is switched on.
 func requireFound(t *testing.T, binary string, bug int, test string) {
 	output, err := runPlanted(t, binary, bug, test)
 	require.Error(t, err, "%s passes with the bug planted:\n%s", test, output)
@@ -173,7 +171,7 @@ func requireFound(t *testing.T, binary string, bug int, test string) {
 	require.Contains(t, output, disagreement, "it is another failure than that of the test")
 }
 
-// runPlanted runs one test with one of the bugs switched on. A property is tried on a few hundred graphs, always the same ones.
+// runPlanted runs one test with one bug switched on. A property is tried on a few hundred graphs, which are always the same.
 func runPlanted(t *testing.T, binary string, bug int, test string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

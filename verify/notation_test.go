@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The notation of graphs is the notation of the conformance matrix, with these additions.
+// Graphs are written in the notation of the conformance matrix, with these additions:
 //
 //	edges     A.k>B.p      takes the output port k and feeds the parameter p     A-!{panic,step_error}>H  filtered catch edge
 //	options   in:p in:p! in:p=  a declared port, required, with a default        set:p set:p=null  a static parameter
@@ -183,7 +183,7 @@ func (g *graph) option(n *node, option string) error {
 	return nil
 }
 
-// String renders the graph as the first fields of a matrix row, without the flag, so that parse can read it.
+// String renders the graph like the first fields of a matrix row, without the flag, so that parse can read it.
 func (g *graph) String() string {
 	var edges, options, outcomes []string
 	var seen []string
@@ -195,7 +195,7 @@ func (g *graph) String() string {
 			}
 		}
 	}
-	// The parser declares nodes in the order in which they are first named, so all nodes are named if the edges do not give this order.
+	// The parser declares nodes in the order in which they are first named. If the edges do not give the right order, all nodes are named.
 	var names []string
 	for i, n := range g.nodes {
 		if i >= len(seen) || seen[i] != n.id {
@@ -309,7 +309,7 @@ type row struct {
 	statuses map[string]string // by node: ok F X C S/ann ...
 	run      string
 	degraded bool
-	others   map[string]string // by status rule, as far as the note says
+	others   map[string]string // by status rule, if the note gives other statuses
 }
 
 var errFields = errors.New("a row has seven fields")

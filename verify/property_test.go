@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// checks returns on how many graphs a property is tried, unless the flag -rapid.checks or its environment variable sets the number.
+// checks returns the number of graphs on which a property is tried, unless the flag -rapid.checks or its environment variable sets the number.
 func checks() string {
 	if long() {
 		return "30000"
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue && !long() { // in the long mode a fresh seed, which a failure prints
+	if f := flag.Lookup("rapid.seed"); f.Value.String() == f.DefValue && !long() { // the long mode uses a new seed, which a failure prints
 		if err := f.Value.Set("1"); err != nil {
 			panic(err)
 		}
@@ -42,10 +42,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// disagreement begins every report of TestProperty, to distinguish a planted bug from a broken test.
+// disagreement begins every report of TestProperty. It distinguishes a disagreement from a broken test.
 const disagreement = "kahn and the model disagree"
 
-// check runs the graph one way and compares everything with the model.
+// check runs the graph in one way and compares the whole Result and the events with the model.
 func check(t *testing.T, g *graph, w way) error {
 	p := predict(g)
 	r, err := execute(t, g, p, w)
@@ -66,7 +66,7 @@ func check(t *testing.T, g *graph, w way) error {
 	return fmt.Errorf("%s\n\t%s\nevents:%s", disagreement, strings.Join(problems, "\n\t"), events.String())
 }
 
-// TestProperty is the property: for every graph, mode, limit and timing, kahn agrees with the model.
+// TestProperty: for every graph, mode, limit and timing, kahn agrees with the model.
 func TestProperty(t *testing.T) {
 	var failed *graph
 	var how way
@@ -88,7 +88,7 @@ func TestProperty(t *testing.T) {
 	})
 }
 
-// TestLargeGraphs tries a few graphs that are too large to be drawn by the thousand, always the same ones.
+// TestLargeGraphs tries a few large graphs, which are always the same.
 func TestLargeGraphs(t *testing.T) {
 	for seed := range 6 {
 		g := largeGraphs.Example(seed)
@@ -111,7 +111,7 @@ func TestKnownGraphs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s:%d", file, r.line), func(t *testing.T) {
 				for durations := range 4 {
 					for i, n := range r.g.nodes {
-						if durations > 0 { // the first time as the row says
+						if durations > 0 { // the first run uses the durations of the row
 							n.ms = (i*5 + durations*durations*7) % 9
 						}
 					}
@@ -142,11 +142,11 @@ func requireRoundTrip(t require.TestingT, g *graph) {
 	require.Equal(t, g, again)
 }
 
-// logSmallest shrinks a graph that failed, for as long as rapid may shrink failures, and logs the result.
+// logSmallest shrinks a graph that failed, as long as rapid may shrink failures, and logs the result.
 func logSmallest(t *testing.T, g *graph, w way) {
 	budget := flag.Lookup("rapid.shrinktime").Value.(flag.Getter).Get().(time.Duration)
 	if budget == 0 {
-		return // for planted bugs, no small graph is searched
+		return // for planted bugs, a small graph is not needed
 	}
 	deadline := time.Now().Add(budget)
 	g = reduce(g, func(g *graph) bool {
@@ -159,8 +159,8 @@ func logSmallest(t *testing.T, g *graph, w way) {
 	t.Logf("smallest graph found, %v; keep it in testdata/graphs.txt:\n|%v|||\n%v", w, g, check(t, g, w))
 }
 
-// reduce removes the parts of a graph that its failure does not need. It works on graphs, so it goes further than rapid,
-// which works on the random draws.
+// reduce removes the parts of a graph that are not needed for its failure. It works on the graph itself, and thereby removes more than rapid,
+// which works on random draws.
 func reduce(g *graph, fails func(*graph) bool) *graph {
 	for {
 		smaller := slices.IndexFunc(simpler(g), fails)
@@ -171,7 +171,7 @@ func reduce(g *graph, fails func(*graph) bool) *graph {
 	}
 }
 
-// simpler returns copies of the graph that lack one thing each, large things first.
+// simpler returns copies of the graph that each lack one part, large parts first.
 func simpler(g *graph) (all []*graph) {
 	for i, n := range g.nodes {
 		c := g.clone()

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A property test covers only cases that occur in its graphs, so each case in this list must occur repeatedly.
+// A property test covers only the cases that occur in its random graphs. This test checks that each case in its list
+// occurs often enough.
 func TestGeneratorReachesEverything(t *testing.T) {
 	const graphsTried, atLeast = 4000, 5
 	seen := map[string]int{}

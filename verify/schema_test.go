@@ -36,7 +36,7 @@ func validate(schema *jsonschema.Schema, data []byte) error {
 	return schema.Validate(doc)
 }
 
-// The schema accepts every example, and refuses an example with a member removed or added.
+// The schema accepts every example. It refuses an example with a missing or an additional member.
 func TestEventSchemaOnExamples(t *testing.T) {
 	schema := eventSchema(t)
 	data, err := os.ReadFile("../event/testdata/events.jsonl")
@@ -94,7 +94,7 @@ func altered(t *testing.T, line []byte, object string, change func(map[string]an
 	return data
 }
 
-// The schema accepts the events of runs of all kinds of random graphs.
+// The schema accepts the events of random runs of all kinds.
 func TestEventSchemaOnRuns(t *testing.T) {
 	schema := eventSchema(t)
 	seen := map[event.Type]bool{}

@@ -10,11 +10,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// branchyGraph has n nodes, most of them on branches, with plain edges from near and far.
+// branchyGraph returns a graph of n nodes, most of them on branches, with plain edges from near and far nodes.
 func branchyGraph(rng *rand.Rand, n int) *graph {
 	g := &graph{}
-	near := 1 + rng.IntN(n)       // how far edges reach
-	far := rng.IntN(4)            // how many of sixteen reach further
+	near := 1 + rng.IntN(n)       // the length of most edges
+	far := rng.IntN(4)            // how many of sixteen edges are longer
 	routing := 2 + rng.IntN(12)   // how many of sixteen nodes are on a branch
 	conditions := 4 + rng.IntN(9) // how many of sixteen nodes have labels
 	routes := make([]bool, n)
@@ -63,7 +63,8 @@ func branchyGraph(rng *rand.Rand, n int) *graph {
 	return g
 }
 
-// TestSideEdges: in graphs of all sizes a plan has exactly the side edges that follow from the definition.
+// TestSideEdges: in graphs of all sizes, the side edges of the plan are exactly the side edges by the model's
+// definition.
 func TestSideEdges(t *testing.T) {
 	t.Parallel()
 	graphs := 400
@@ -102,7 +103,8 @@ func TestSideEdges(t *testing.T) {
 	}
 }
 
-// TestBranches runs graphs with many branches. Only runs show whether a router was asked.
+// TestBranches compares runs of graphs with many branches with the model, since only a run shows whether a router was
+// evaluated.
 func TestBranches(t *testing.T) {
 	t.Parallel()
 	graphs := 600
@@ -124,7 +126,7 @@ func TestBranches(t *testing.T) {
 	}
 }
 
-// drawOutcome draws what a node does, and how it decides.
+// drawOutcome draws a node's outcome and its options for decisions.
 func drawOutcome(rng *rand.Rand, g *graph, n *node) {
 	n.ms = rng.IntN(5)
 	switch rng.IntN(12) {

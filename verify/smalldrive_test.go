@@ -27,7 +27,7 @@ type smallNodeVerdict struct {
 	status  kahn.Status
 	skip    event.SkipReason
 	cause   kahn.CauseKind
-	origins [3]byte // the names, in order
+	origins [3]byte // the names of the origins, in order
 }
 
 // String renders the verdict for a message.
@@ -49,7 +49,7 @@ func (v smallVerdict) String() string {
 
 var statusRules = [3]kahn.StatusRule{kahn.StatusEscaped, kahn.StatusLeaves, kahn.StatusStrict}
 
-// smallPlan drives one graph through all its runs.
+// smallPlan is a compiled graph, all of whose runs are tried.
 type smallPlan struct {
 	g        *graph
 	plan     *kahn.Plan
@@ -88,7 +88,7 @@ func compileSmall(g *graph) (*smallPlan, error) {
 	return s, nil
 }
 
-// report returns an outcome in the form that a State takes.
+// report converts an outcome for a State.
 func (s *smallPlan) report(r machine.Ref, o smallOutcome) machine.Outcome {
 	switch o.outcome {
 	case "err":
@@ -102,17 +102,17 @@ func (s *smallPlan) report(r machine.Ref, o smallOutcome) machine.Outcome {
 	return machine.Outcome{Status: kahn.Completed, Route: route}
 }
 
-// notStarted stands for the outcome of a node that never started.
+// notStarted is the outcome of a node that never started.
 const notStarted = -1
 
-// smallRun is one way through a plan.
+// smallRun is one possible run of a plan.
 type smallRun struct {
-	outcomes [3]int // indices of the nodes' outcomes
+	outcomes [3]int // the indices of the nodes' outcomes
 	ended    []byte // the names of the nodes that started, in the order in which they ended
 }
 
-// runs performs the plan with every outcome of the nodes that start, and if orders is set, with every order in which nodes
-// that run at the same time may end.
+// runs performs the plan with every outcome of the nodes that start and, if orders is true, with every order in which nodes that run at the same
+// time may end.
 func (s *smallPlan) runs(mode kahn.Mode, orders bool, visit func(smallRun, *machine.State) error) error {
 	type choice struct{ taken, of int }
 	var script []choice
@@ -224,7 +224,7 @@ func (p *prediction) verdict() (v smallVerdict) {
 		n.status = statusWords[f.status]
 		if f.status == "S" {
 			n.skip = event.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label}
-			if f.label != "" { // a State also has the labels of the taken branches
+			if f.label != "" { // a State also knows the labels of the taken branches
 				n.skip.Answer = strings.Join(p.fates[f.source].taken, ", ")
 			}
 			if f.reason == "rule" {
@@ -260,8 +260,8 @@ func (s *smallPlan) ordersMatter() bool {
 		slices.ContainsFunc(s.g.in("C"), func(e *edge) bool { return e.from == "B" })
 }
 
-// TestSmallScope tries a few thousand of the combinations, always the same ones unless KAHN_SEED is set, in every order and in both modes.
-// It executes some of them as whole runs with events.
+// TestSmallScope tries a few thousand of the combinations, in every order and in both modes. The combinations are always the same unless
+// KAHN_SEED is set. It executes some of them as whole runs with events.
 func TestSmallScope(t *testing.T) {
 	t.Parallel()
 	const combinations, executed = 6000, 20
@@ -279,7 +279,7 @@ func TestSmallScope(t *testing.T) {
 		for n, id := range []string{"A", "B", "C"} {
 			all := smallNodes(g, id, few && i%2 == 0)
 			options[n] = all[rng.IntN(len(all))]
-			if i%8 == 0 { // modes that should make no difference
+			if i%8 == 0 { // every eighth graph gets modes that should make no difference
 				options[n].skip = []string{"", "sat", "strict"}[rng.IntN(3)]
 				options[n].up = []string{"", "skip", "prop", "def"}[rng.IntN(4)]
 				options[n].cof = rng.IntN(2) == 0
@@ -317,11 +317,11 @@ func TestSmallScope(t *testing.T) {
 	t.Logf("%d runs of %d combinations of options", runs, combinations)
 }
 
-// long reports whether there is time for everything.
+// long reports whether tests run at full length.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
-// shard returns the part of a long search that KAHN_SHARD asks for: "2/8" is the second of eight parts. Without KAHN_SHARD it returns the
-// whole.
+// shard returns the part of a long search that KAHN_SHARD selects: "2/8" is the second of eight parts. Without KAHN_SHARD it returns the whole
+// search.
 func shard(t *testing.T) (part, of int) {
 	t.Helper()
 	text := os.Getenv("KAHN_SHARD")
@@ -334,7 +334,7 @@ func shard(t *testing.T) (part, of int) {
 	return part - 1, of
 }
 
-// TestSmallScopeInFull tries all combinations if KAHN_LONG is 1. This takes a quarter of an hour of CPU, which KAHN_SHARD divides.
+// TestSmallScopeInFull tries all combinations if KAHN_LONG is 1. This takes a quarter of an hour of CPU time, which KAHN_SHARD divides.
 func TestSmallScopeInFull(t *testing.T) {
 	if !long() {
 		t.Skip("TestSmallScope tries some of the graphs; KAHN_LONG=1 tries all")
@@ -356,7 +356,7 @@ func TestSmallScopeInFull(t *testing.T) {
 // smallTotal counts what was tried.
 type smallTotal struct{ graphs, combinations, runs, predictions int }
 
-// fateKey holds the properties of B, and of its end, on which C and the status of the run depend.
+// fateKey holds the properties of B and of B's end on which C and the status of the run depend.
 type fateKey struct {
 	status, reason, rule, source, label, cause, origins, taken string
 	routing, tolerated, ready, observer, boundary              bool
@@ -374,11 +374,11 @@ func (p *prediction) fateKey(id string) fateKey {
 	}
 }
 
-// everything tries the edges with all options. Variants of B with the same fateKey share their predictions for C; the search occasionally
-// checks that they agree.
+// everything tries the edges with all options. Variants of B with the same fateKey share their predictions for C. For some of the variants, the
+// search checks that the shared predictions are right.
 func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	type situation struct {
-		a, outA, b, outC int // b is the number of a fateKey
+		a, outA, b, outC int // b is a number in fates
 	}
 	type before struct {
 		backwards  bool
@@ -437,7 +437,8 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	return nil
 }
 
-// seed returns the seed of all random choices here: the value of KAHN_SEED, else 1, or in the long mode a fresh seed, which it logs.
+// seed returns the seed of all random choices in this file: the value of KAHN_SEED or, without it, 1. In the long mode it is instead a new seed,
+// which is logged.
 func seed(t *testing.T) (seed uint64) {
 	t.Helper()
 	if text := os.Getenv("KAHN_SEED"); text != "" {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// The small scope: all graphs of three nodes A, B and C, whose edges lead from earlier to later nodes. Most bugs in decisions show in such
-// small graphs, and with so few nodes all options of nodes and edges can be tried. Of variants that cannot make a difference only one is
-// tried:
+// This file enumerates all graphs of three nodes A, B and C, whose edges lead from earlier to later nodes. Most bugs in decisions show in such
+// small graphs, and with so few nodes all options of nodes and edges can be tried. If several variants have the same effect, only one of them is
+// tried. Variants have the same effect if they differ only in:
 //
 //   - the names of nodes and labels: A and B change places if there is no edge between them, the first label is a;
 //   - rule, skip mode and policy of a node without control edges, or of a disabled node (except whether the rule is an error boundary,
@@ -15,13 +15,13 @@ import (
 //   - the policy under a rule that is never blocked, or if no edge can fail; "strict" under other rules than AllSucceeded;
 //   - the outcome of a node that never starts; ContinueOnFail of a node that started and did not fail.
 
-// smallArrows has the kinds of edges between two nodes, "" for no edge, and smallPairs has pairs of edges between two nodes.
+// smallArrows lists the kinds of edges between two nodes, "" for no edge. smallPairs lists pairs of edges between two nodes.
 var (
 	smallArrows = []string{"", ">", "-!>", "-*>", "~>", "-[a]>", "-[b]>", "-[default]>"}
 	smallPairs  = []string{"> -!>", "> -*>", "> -[a]>", "-!> -*>", "-!> -[a]>", "-*> -[a]>", "-[a]> -[b]>", "-[a]> -[default]>", "> -[default]>"}
 )
 
-// smallGraphs returns the edges of all graphs with these arrows. If parallel is set, it returns only graphs with two edges between some
+// smallGraphs returns the edges of all graphs with these arrows. If parallel is true, it returns only graphs with two edges between the same
 // nodes.
 func smallGraphs(parallel bool) (all []*graph) {
 	arrows := smallArrows
@@ -52,13 +52,13 @@ func smallGraphs(parallel bool) (all []*graph) {
 	return all
 }
 
-// namedInOrder reports whether the label b, if there is one, comes after a label a.
+// namedInOrder reports whether the label b does not occur, or comes after the label a.
 func namedInOrder(arrows string) bool {
 	a, b := strings.Index(arrows, "[a]"), strings.Index(arrows, "[b]")
 	return b < 0 || a >= 0 && a < b
 }
 
-// smallNode has the options of one node.
+// smallNode holds the options of one node.
 type smallNode struct {
 	join     string
 	k        int
@@ -70,8 +70,8 @@ func (o smallNode) set(n *node) {
 	n.join, n.k, n.skip, n.up, n.cof, n.off = o.join, o.k, o.skip, o.up, o.cof, o.off
 }
 
-// smallNodes returns all options of a node that can make a difference. If few is set, it returns only rules, modes and policies that treat
-// plain edges beside branches specially.
+// smallNodes returns all options of a node that can make a difference. If few is true, it returns only rules, modes and policies that treat plain
+// edges next to branches specially.
 func smallNodes(g *graph, id string, few bool) (all []smallNode) {
 	control, fails := 0, false
 	for _, e := range g.in(id) {
@@ -127,7 +127,7 @@ func smallJoins(control int, fails, few bool) (all []smallNode) {
 	return all
 }
 
-// smallOutcome is a way in which a node that starts may end.
+// smallOutcome is a possible end of a node that starts.
 type smallOutcome struct {
 	outcome string
 	labels  []string
@@ -155,7 +155,7 @@ func smallOutcomes(g *graph, n *node) []smallOutcome {
 	return all
 }
 
-// smallCase returns a graph with all its options and no outcomes.
+// smallCase returns a graph with all its options and without outcomes.
 func smallCase(edges *graph, options [3]smallNode, backwards bool) *graph {
 	g := edges.clone()
 	for i, n := range g.nodes {

@@ -2,14 +2,14 @@ package verify
 
 import "slices"
 
-// moment has the times at which the join of a node is decided, and at which the node is terminal, in milliseconds since the start of the
+// moment is the time at which the join of a node is decided, and the time at which the node is terminal, in milliseconds since the start of the
 // run.
 type moment struct{ decided, ended int }
 
-// retryMS is the wait between two attempts.
+// retryMS is the delay between two attempts in milliseconds.
 const retryMS = 2
 
-// cost returns how long the node takes from ready to terminal if nothing delays it.
+// cost returns the time from a node's readiness to its end if nothing delays the node.
 func (p *prediction) cost(n *node) int {
 	f := p.fates[n.id]
 	if !f.ready || n.test {
@@ -33,7 +33,7 @@ func (p *prediction) eager() map[string]moment {
 	return at
 }
 
-// decided returns the first moment at which the node's rule can decide.
+// decided returns the earliest time at which the node's rule can decide.
 func (p *prediction) decided(n *node, at map[string]moment) int {
 	f := p.fates[n.id]
 	if f.root {

@@ -9,8 +9,8 @@ import (
 	"runtime"
 )
 
-// browserCommand returns the command that opens a file in the browser of the desktop, with the arguments before the file, or nil without a
-// desktop.
+// browserCommand returns the command that opens a file in the desktop's browser, and its arguments before the name of the file. It returns
+// nil if there is no desktop.
 func browserCommand(goos string, getenv func(string) string) []string {
 	switch {
 	case goos == "darwin":
@@ -23,9 +23,9 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// If there is a browser, browse opens a link in it. The link has a token, and other users of the machine can see the arguments of
-// programs. So browse writes a file that redirects to the link and that only this user can read, and opens that file. end removes the
-// file.
+// browse opens a link in the desktop's browser, if there is one. The link contains a token, and other users of the machine can see the arguments
+// of programs. So browse writes a file that only this user can read and that redirects to the link. The browser opens this file. The function
+// end removes it.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)
@@ -36,7 +36,7 @@ func browse(link string) (end func(), err error) {
 	if err != nil {
 		return end, err
 	}
-	end = func() { _ = os.RemoveAll(dir) } // if RemoveAll fails, files stay in the folder for temporary files
+	end = func() { _ = os.RemoveAll(dir) } // if RemoveAll fails, files remain in the folder for temporary files
 	file := filepath.Join(dir, "open.html")
 	text := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%[1]s\"><a href=\"%[1]s\">kahn</a>\n", html.EscapeString(link))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The folder of a cache keeps the outputs that were used within keptFor, at most keptBytes in all.
+// The limits of a cache: it drops outputs that were not used for keptFor, and the oldest outputs beyond keptBytes in total.
 const (
 	keptFor   = 30 * 24 * time.Hour
 	keptBytes = 1 << 30
 )
 
-// cache keeps the outputs of nodes with a memo from one run to the next.
+// cache stores the outputs of nodes with a memo, so that later runs can use them.
 type cache struct {
 	dir     string // "" means that no outputs are kept
 	refresh bool
@@ -36,8 +36,8 @@ func (c *cache) check() error {
 	return nil
 }
 
-// options returns the options for runs of a graph that prepare returned. Runs with the same options share a Memo: while one of them
-// calls a step, the others wait for its output.
+// options returns the options for runs of a graph that prepare has returned. Runs with the same options share a Memo: while one of them calls a
+// step, the other runs wait for the step's output.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -48,7 +48,7 @@ func (c *cache) options() []kahn.Option {
 	return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}}
 }
 
-// tidy removes outputs that were not used within keptFor, and the oldest ones beyond keptBytes.
+// tidy removes outputs that were not used within keptFor, and the oldest outputs beyond keptBytes.
 func (c *cache) tidy(ctx context.Context, t *terminal) {
 	if c.dir == "" {
 		return
@@ -58,8 +58,8 @@ func (c *cache) tidy(ctx context.Context, t *terminal) {
 	}
 }
 
-// prepare returns the graph with memo keys that say what the outputs of nodes with a memo depend on. The hash of the graph's plan is
-// unchanged.
+// prepare returns the graph with memo keys, which contain everything on which the outputs of nodes with a memo depend. The hash of the graph's
+// plan does not change.
 func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
 	if c.dir == "" {
 		return g, nil
@@ -102,7 +102,7 @@ func keyed(g *kahn.Graph, folder string) (*kahn.Graph, error) {
 	return to.Add(nodes...).Connect(g.Edges()...), nil
 }
 
-// keyOfStep returns what the output of a step depends on: its config, with the inputs in the places where templates use them.
+// keyOfStep returns the values on which the output of a step depends: its config, with the inputs that templates insert.
 func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	config, input := s.Config(), any(nil)
 	if kinds[s.Kind()].verbatim {
@@ -117,9 +117,8 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 	return string(text), err
 }
 
-// keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, the parameters of the
-// composite, and the inputs of the run that a node inside names. Templates inside read these inputs whether or not the composite
-// passes them on.
+// keyOfComposite returns a function that returns the values on which the output of a composite depends: the graph inside, the parameters of the
+// composite, and the inputs of the run that nodes inside name. Templates inside read these inputs whether or not the composite passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -133,7 +132,7 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	if n.Map == nil { // an item of a map gets the list, too, but its output depends on the list only if a node inside names that
+	if n.Map == nil { // the parameters of an item include the whole list, but its output depends on the list only if a node inside names the list
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {
 			used.inputs[name] = true

@@ -27,11 +27,11 @@ nodes:
   - {id: plain, kind: exec, config: {command: [sh, -c, 'echo plain >> "$1"', sh, '{{input "log"}}']}}
 `
 
-// TestCache: with -cache a command calls the steps that a change affects, and no other step with a memo.
+// TestCache: with -cache, a command calls a step with a memo only if a change since the last run affects the step.
 func TestCache(t *testing.T) {
 	all := []string{"fetch", "greet", "item a", "item b", "sub/x"}
 	for name, x := range map[string]struct {
-		change func(t *testing.T, dir string, inputs map[string]string) // changes the folder with build.yaml and source.txt, or the inputs
+		change func(t *testing.T, dir string, inputs map[string]string) // changes the inputs, or the folder with build.yaml and source.txt
 		args   []string
 		calls  []string
 	}{
@@ -129,8 +129,8 @@ func rewrites(t *testing.T, dir, from, to string) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(data), from, to)), 0o600))
 }
 
-// TestCacheKeepsThePlan: the memo keys that the command sets do not change the hash of the graph, so that a stored run continues with and
-// without a cache.
+// TestCacheKeepsThePlan: the memo keys that the command sets do not change the hash of the graph. So a stored run continues with or without a
+// cache.
 func TestCacheKeepsThePlan(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("definitions/*.yaml")

@@ -46,7 +46,7 @@ type testCase struct {
 	Expect  expectation
 }
 
-// mock takes the place of a node.
+// mock replaces a node in a test.
 type mock struct {
 	Output    json.RawMessage
 	Error     string
@@ -76,7 +76,7 @@ type nodeExpectation struct {
 	Calls            *int
 }
 
-// UnmarshalJSON implements json.Unmarshaler. A text stands for an object that has only this status.
+// UnmarshalJSON implements json.Unmarshaler. A text is short for an object with only this status.
 func (e *nodeExpectation) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '"' {
 		return json.Unmarshal(data, &e.Status)
@@ -108,7 +108,7 @@ func beside(name string) (string, error) {
 	return "", fmt.Errorf("there is none of %s%s", name, strings.Join(extensions, ", "+name))
 }
 
-// testsOf returns the file with the tests of a definition.
+// testsOf returns the name of the file with the tests of a definition.
 func testsOf(definition string) (string, error) {
 	file, err := beside(strings.TrimSuffix(definition, filepath.Ext(definition)) + ".test")
 	if err != nil {
@@ -117,7 +117,7 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the file of the definition that the tests in a file run. The parameter named is the suite's field Definition.
+// definitionOf returns the name of the file with the definition that a file with tests runs. named is the suite's field Definition.
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -132,7 +132,7 @@ func definitionOf(file, named string) (string, error) {
 	return definition, nil
 }
 
-// vetTests returns the suite in a file with tests, and the problems of the file. The suite is nil if there are problems.
+// vetTests returns the suite in a file with tests, and the problems of the file. If there are problems, the suite is nil.
 func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	c := checker{file: file}
 	s, root := c.readTests(data)
@@ -150,7 +150,7 @@ func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	return s, found
 }
 
-// readTests parses a file with tests. The suite is nil if the file has problems.
+// readTests parses a file with tests. If the file has problems, the suite is nil.
 func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	root, err := parserOf(c.file)(data, definition.Limits{})
 	if err != nil {
@@ -209,17 +209,17 @@ func (c *checker) addDefects(v *definition.Value, path string) {
 	}
 }
 
-// shape is the part of a JSON Schema that says which fields an object has.
+// shape is the part of a JSON Schema that lists the fields of an object.
 type shape struct {
 	Ref                  string           `json:"$ref"`
 	Defs                 map[string]shape `json:"$defs"`
-	Properties           map[string]shape // nil: any
+	Properties           map[string]shape // nil means any fields
 	AdditionalProperties *shape
 	Items                *shape
 	Else                 *shape
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It ignores the schemas true and false, which say nothing about fields.
+// UnmarshalJSON implements json.Unmarshaler. It ignores the schemas true and false, which list no fields.
 func (s *shape) UnmarshalJSON(data []byte) error {
 	if data[0] != '{' {
 		return nil
@@ -235,7 +235,7 @@ var testShape = sync.OnceValue(func() (s shape) {
 	return s
 })
 
-// addUnknown reports fields that the schema of tests does not have, in a value and in the values below it.
+// addUnknown reports fields, in a value and in the values below it, that the schema of tests does not list.
 func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
@@ -260,8 +260,8 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	}
 }
 
-// findDefinition reads the definition of a suite. It adds the definition's problems as they are, because their places are in the
-// definition's file.
+// findDefinition reads the definition of a suite. It adds the definition's problems unchanged: they name places in the definition's file, not
+// in the file with tests.
 func (c *checker) findDefinition(s *suite) {
 	file, err := definitionOf(c.file, s.Definition)
 	if err == nil {
@@ -282,8 +282,8 @@ func (c *checker) findDefinition(s *suite) {
 	}
 }
 
-// checkCases reports paths that lead to no node, and nodes with two mocks. It replaces the paths of mocks, undos and real nodes by
-// their declared paths.
+// checkCases reports paths of nodes that do not exist, and nodes with two mocks. It replaces the paths of mocks, undos and real nodes by their
+// declared paths.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
 	known := map[string]bool{}
 	addPaths(known, s.plan, "")
@@ -292,7 +292,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 		ids = append(ids, id)
 	}
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with the number of an item or iteration is not known, either
+		if !known[strings.ReplaceAll(path, "[]/", "/")] { // a path with the number of an item or an iteration is not in known
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}

@@ -21,8 +21,8 @@ func TestShippedTests(t *testing.T) {
 	require.Contains(t, stdout, "1 case, 0 failed\n")
 }
 
-// A file that cannot be read, or a definition without tests, does not hide the cases of other files, wherever it stands among the
-// arguments.
+// If one of the arguments is a file that cannot be read, or a definition without tests, the cases of the other files still run. The order of
+// the arguments does not matter.
 func TestCasesBesideAMissingFile(t *testing.T) {
 	t.Parallel()
 	good := tested(t, "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n", "cases: [{name: first, expect: {status: completed}}, {name: second, expect: {status: completed}}]\n")
@@ -60,7 +60,6 @@ nodes:
   - {id: end, kind: template, after: S, config: {text: paid}}
 `
 
-// Every kind of mock and every kind of expectation works. Hours of backoff take no time, and only real steps are called.
 func TestMocks(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shop, `
@@ -111,7 +110,7 @@ cases:
 	require.Contains(t, stdout, "6 cases, 0 failed\n")
 }
 
-// The retry policy of a node applies to its mock as it does to its step.
+// The retry policy of a node also applies to its mock.
 func TestMocksAreRetried(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -161,7 +160,7 @@ cases:
 	require.Contains(t, stdout, "the run has waited 100000 times")
 }
 
-// A wrong mock or number is reported at its place, in the words of the file.
+// An invalid mock or number is reported at its place in the file.
 func TestWrongCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, shop, `
@@ -224,7 +223,7 @@ cases:
 	}
 }
 
-// If a pattern matches definitions and their tests, each case runs once. The output of steps cannot be mistaken for lines of the report.
+// If a pattern matches definitions and their tests, each case runs once. The output of steps cannot look like lines of the report.
 func TestReportOfCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -243,7 +242,7 @@ cases: [{name: "x\ty\e[2J", real: [a], expect: {status: completed}}]
 	require.NotContains(t, stdout, "\x1b")
 }
 
-// Nodes inside a map may be named with or without brackets. A mock, an answer or a real step applies to all items.
+// Paths of nodes inside a map may have brackets or not. A mock, an answer or a real step applies to all items.
 func TestMocksInsideOfMaps(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
@@ -275,7 +274,7 @@ cases:
 	expect(t, exitProblems, `the node "M[]/x" has another mock`, "", "vet", tests)
 }
 
-// Tests may be in JSON, and may name a definition with another name.
+// A file with tests may be in JSON, and may run a definition with another file name.
 func TestTestFileInJSON(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -291,7 +290,7 @@ func TestTestFileInJSON(t *testing.T) {
 	require.Contains(t, stdout, `"path": "$.cases[0].name"`)
 }
 
-// A short text that stands for very many values is refused in time that does not grow with their number.
+// A short text in which YAML aliases stand for very many values is refused, in a time that does not depend on the number of values.
 func TestManyValues(t *testing.T) {
 	t.Parallel()
 	bomb := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
@@ -303,7 +302,7 @@ func TestManyValues(t *testing.T) {
 	expect(t, exitProblems, `unknown field "a11"`, "", "vet", file(t, "bomb.yaml", "version: 1\n"+bomb+"nodes: [{id: a, kind: template, config: *a11}]\n"))
 }
 
-// Each unknown field in a file with tests is reported at its key, whatever its name, together with the fields of its object.
+// Each unknown field in a file with tests is reported at its key, whatever its name, with the list of allowed fields.
 func TestUnknownFieldsOfTests(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("long", 60)
@@ -336,7 +335,7 @@ cases:
 	require.Equal(t, 9, strings.Count(stdout, "\n"), stdout)
 }
 
-// The paths of a case may lead into composites, and to the items of a map as a whole.
+// The paths of a case may name nodes inside composites, and all items of a map.
 func TestPathsOfCases(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// invoke runs the program, and returns its exit code and what it wrote.
+// invoke runs the program. It returns its exit code and its output.
 func invoke(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -20,7 +20,7 @@ func invoke(t *testing.T, stdin string, args ...string) (code int, stdout, stder
 	return code, out.String(), errs.String()
 }
 
-// expect runs the program, and checks its exit code and a part of what it wrote.
+// expect runs the program, and checks its exit code and that its output contains part.
 func expect(t *testing.T, code int, part, stdin string, args ...string) {
 	t.Helper()
 	got, stdout, stderr := invoke(t, stdin, args...)
@@ -37,7 +37,7 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
-// contains checks that a file has a text.
+// contains checks that a file contains part.
 func contains(t *testing.T, path, part string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -56,7 +56,7 @@ func missing(t *testing.T, path string) {
 	}
 }
 
-// until waits for something to happen. If it does not, the error includes shown.
+// until waits until happened returns true. If it does not within a time limit, the error includes shown.
 func until(t *testing.T, shown fmt.Stringer, what string, happened func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {

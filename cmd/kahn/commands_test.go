@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A slip on the command line runs nothing, and the error has a suggestion.
+// A mistake on the command line is refused before anything runs, and the error suggests a correction.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	const approval = "definitions/approval.yaml"
@@ -67,7 +67,7 @@ func TestSlips(t *testing.T) {
 	}
 }
 
-// Names of gates and inputs are found in sub-graphs, expressions and templates, and nowhere else.
+// namesOf finds gates and inputs in sub-graphs, expressions and templates, and nothing else.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	inside := file(t, "inside.yaml", `version: 1
@@ -80,8 +80,7 @@ nodes:
 	expect(t, exitOK, `hello me`, "", "run", "-answer", "g/ok=yes", "-input", "name=x", "-input", "who=me", inside)
 }
 
-// The inputs in a template are found also if the template takes a field of one. A template that computes the name of an input may use any
-// input.
+// Inputs in a template are found even if the template reads a field of an input. A template that computes the name of an input may use any input.
 func TestNamesInTemplates(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -110,7 +109,7 @@ nodes: [{id: t, kind: template, config: {text: '{{(input "usr").name}}'}}]
 `))
 }
 
-// A file that cannot be read does not hide the problems of other files.
+// A file that cannot be read does not keep the problems of other files from being reported.
 func TestVetWithoutAFile(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "vet", "missing.yaml", "testdata/vet/graph.yaml")
@@ -170,7 +169,7 @@ func TestVetWithTests(t *testing.T) {
 	require.Equal(t, 1, strings.Count(stdout, `unknown kind "exce"`), stdout)
 }
 
-// The input here, which has the folder of the definition, cannot be declared.
+// A definition cannot declare the input "here", which is the folder of the definition.
 func TestReservedInput(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := invoke(t, "", "vet", file(t, "here.yaml", `version: 1
@@ -181,7 +180,7 @@ nodes: [{id: a, kind: template, config: {text: '{{input "here"}} {{input "who"}}
 	require.Equal(t, 1, strings.Count(stdout, "\n"), stdout)
 }
 
-// The schema for editors accepts what vet accepts, and refuses the configs that vet refuses.
+// The schema for editors accepts each definition that vet accepts, and refuses each config that vet refuses.
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	code, text, _ := invoke(t, "", "schema")
@@ -216,7 +215,8 @@ func TestSchema(t *testing.T) {
 	require.Equal(t, string(testSchema), text)
 }
 
-// Each completion script, made from the table of commands, has all commands and flags. bash reads its script, and completes.
+// Each completion script is generated from the table of commands and contains all commands and flags. bash can run its script and complete with
+// it.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for shell := range completions() {
@@ -257,8 +257,8 @@ func quoted(words []string) string {
 	return b.String()
 }
 
-// vet reports templates that name a node that is not an ancestor, or a parameter that nothing delivers, also in sub-graphs. Names that the
-// node may have are not reported.
+// vet reports templates with the name of a node that is not an ancestor, or of a parameter that no edge delivers, also in sub-graphs. It does not
+// report names that the node may have.
 func TestVetScope(t *testing.T) {
 	t.Parallel()
 	code, stdout, _ := invoke(t, "", "vet", file(t, "scope.yaml", `
@@ -297,7 +297,7 @@ nodes:
 	}, found)
 }
 
-// The graph of a map has the inputs item and index, and the graph of a loop the input iteration, declared or not.
+// Inside a map the inputs item and index exist, and inside a loop the input iteration, whether or not they are declared.
 func TestVetInputsOfComposites(t *testing.T) {
 	t.Parallel()
 	code, stdout, _ := invoke(t, "", "vet", file(t, "inputs.yaml", `
@@ -318,12 +318,12 @@ nodes:
 	require.Equal(t, 2, strings.Count(stdout, "\n"), stdout)
 }
 
-// broken is a writer that fails.
+// broken is a writer whose Write fails.
 type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
 
-// Every command fails, and says so, if its output cannot be written.
+// Every command fails and reports the error if its output cannot be written.
 func TestBrokenOutput(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n")
@@ -338,12 +338,12 @@ func TestBrokenOutput(t *testing.T) {
 	}
 }
 
-// If there are very many problems, the first ones and the number of further ones are reported.
+// If there are very many problems, the first ones are reported, and the number of the others.
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	b.WriteString("version: 1\nnodes:\n")
-	for i := range 300 { // two problems each
+	for i := range 300 { // each node has two problems
 		fmt.Fprintf(&b, "  - {id: n%d, kind: sleep, timeout: soon}\n", i)
 	}
 	_, stdout, _ := invoke(t, "", "vet", file(t, "a.yaml", b.String()))
@@ -351,7 +351,7 @@ func TestManyProblems(t *testing.T) {
 	require.True(t, strings.HasSuffix(stdout, ": and 500 more problems\n"), stdout)
 }
 
-// A node that was running when the run was left has a status, but no error.
+// A node that was running when its run was left is reported with a status and without an error.
 func TestReportOfALeftRun(t *testing.T) {
 	t.Parallel()
 	var g kahn.Graph

@@ -19,7 +19,7 @@ func parserOf(file string) func([]byte, definition.Limits) (*definition.Value, e
 	return definition.Parse
 }
 
-// member returns a member of an object, or nil if there is none.
+// member returns a member of an object, or nil if the object lacks it.
 func member(v *definition.Value, key string) *definition.Value {
 	if v == nil || v.Type != definition.Object {
 		return nil
@@ -32,7 +32,7 @@ func member(v *definition.Value, key string) *definition.Value {
 	return nil
 }
 
-// text returns the text of a member of an object, or "" if there is none.
+// text returns the text of a member of an object, or "" if the object lacks it.
 func text(v *definition.Value, key string) string {
 	if m := member(v, key); m != nil && m.Type == definition.Text {
 		return m.Text
@@ -48,8 +48,7 @@ func items(v *definition.Value) []definition.Value {
 	return v.Items
 }
 
-// below returns the part of a value at a JSON pointer. If there is no such part, below returns the innermost part on the way that
-// exists.
+// below returns the part of a value at a JSON pointer. If there is no such part, below returns the innermost existing part on the way.
 func below(v *definition.Value, pointer string) *definition.Value {
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		next := member(v, strings.NewReplacer("~1", "/", "~0", "~").Replace(step))
@@ -66,8 +65,8 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
-// located returns the part of a value that violates the schema, the path of this part, and what is wrong with it. A missing field is
-// reported at the object that lacks it.
+// located returns the part of a value that violates the schema, the path of this part, and a message. For a missing field, at is the object
+// without the field.
 func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
 	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
 		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")
@@ -123,8 +122,8 @@ func valueOf(v *definition.Value) any {
 	return nil
 }
 
-// isSmall reports whether a value has no more parts than a definition may have. The parts of a value with a YAML alias count at each
-// use of the alias, since a short text with aliases may stand for very many parts.
+// isSmall reports whether a value has no more parts than a definition may have. The parts of a value that has a YAML alias count once for each
+// use of the alias.
 func isSmall(v *definition.Value) bool {
 	left := definition.Limits{}.Resolved().Values
 	var count func(v *definition.Value) bool

@@ -61,7 +61,7 @@ func (t *terminal) load(p performer, file string) (*kahn.Graph, int) {
 	return g, exitOK
 }
 
-// count renders a number of things.
+// count renders a number with its noun.
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

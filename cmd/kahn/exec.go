@@ -16,11 +16,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/cmd/kahn/internal/group"
 )
 
-// grace is how long a command may take to end after it was asked to.
+// grace is the time within which a command must end after it was asked to stop.
 const grace = 2 * time.Second
 
-// execute runs a command and streams its output, line by line. When the attempt is stopped, execute asks the command's process group to
-// end. It kills the group after the grace, or as soon as the command has ended. On Unix no process of the group outlives the step.
+// execute runs a command and streams its output line by line. When the attempt is stopped, execute asks the command's process group to end. It
+// kills the group after the grace, or as soon as the command has ended. So on Unix no process of the group outlives the step.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -41,14 +41,14 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	stdout, stderr := lines{emit: s.Emit}, lines{emit: s.Emit}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	cmd.WaitDelay = 2 * grace // Run waits this long for processes that still hold the command's outputs
+	cmd.WaitDelay = 2 * grace // Run waits this long for processes that still have the command's outputs open
 	end := group.Lead(cmd, grace)
 	err = cmd.Run()
 	end()
 	stdout.end()
 	stderr.end()
 	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command succeeded, even if a process that it left behind still held an output
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command succeeded, even if a child process still has an output open
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	default:
@@ -70,7 +70,7 @@ type lines struct {
 
 	mu   sync.Mutex // guards the fields below: other processes may write to the output after the command has ended
 	kept []byte
-	cut  bool   // the beginning was dropped
+	cut  bool   // whether the beginning was dropped
 	line []byte // the last line, until its end is read
 }
 
@@ -100,7 +100,7 @@ func (l *lines) end() {
 	}
 }
 
-// flush streams the line. The caller holds l.mu, which is safe since Emit does not block.
+// flush streams the line. The caller holds l.mu; Emit does not block.
 func (l *lines) flush() {
 	l.emit(strings.TrimRight(string(l.line), "\r\n"))
 	l.line = l.line[:0]

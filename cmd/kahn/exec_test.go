@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// If a command is stopped, the processes that it started end, too, even if they ignore the request. No process outlives a command that ends
-// by itself.
+// When a command is stopped, the processes that it started end, too, even if they ignore SIGTERM. When a command ends by itself, its child
+// processes end, too.
 func TestExecLeavesNothingBehind(t *testing.T) {
 	for name, row := range map[string]struct {
 		script string

@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// execute runs the graph until the run has ended, or until it waits for an answer and neither a flag nor a user gives one. It returns the
-// exit code.
+// execute runs the graph until the run has ended, or until the run waits for an answer that neither a flag nor a user gives. It returns the exit
+// code.
 func (h *host) execute(ctx context.Context) int {
 	stored, err := h.open(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(roots), h.knowRoots(roots)), err
 }
 
-// perform starts the run, answers its questions, and waits for it. The Result is nil if nothing was run.
+// perform starts the run, answers its questions, and waits for it. The Result is nil if no run has begun.
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
 	if stored.ended {
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
@@ -67,7 +67,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
 	answers := maps.Clone(h.answers)
 	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
-	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed the run meanwhile, or refused the posted redrive
+	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has meanwhile performed the run, or refused the posted redrive
 		if stored.asked {
 			h.t.printf("kahn: %v\n", err)
 		}
@@ -76,9 +76,9 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	if err != nil {
 		return nil, err
 	}
-	leave := func() { // after Leave a stored run can continue in another process
+	leave := func() { // a stored run that was left can continue in another process
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
-			_ = run.Cancel() // with a store Cancel posts a request; if that fails, the run stays as it is
+			_ = run.Cancel() // with a store Cancel posts a request; if this fails, the run stays unchanged
 		} else {
 			run.Leave()
 		}
@@ -86,7 +86,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run may end later than ctx
 	defer stop()
-	go func() { // a run that is left ends without a change of its status
+	go func() { // if the run is left, it ends without a change of its status
 		<-run.Done()
 		stop()
 	}()
@@ -106,26 +106,26 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	return run.Wait()
 }
 
-// asker answers waiting nodes, from the flags or else from the terminal.
+// asker answers waiting nodes: from the flags, or else by asking on the terminal.
 type asker struct {
 	answers pairs
 	ask     bool
 	names   names
 	t       *terminal
-	lines   chan line // the lines that the terminal's user types; nil until the first question
+	lines   chan line // the lines that the user types; nil until the first question
 }
 
-// line is a line that the terminal's user typed, or the error of reading it.
+// line is a line that the user typed, or the error of reading it.
 type line struct {
 	text string
 	err  error
 }
 
-// answer answers waiting nodes, and reports whether the run continues. It repeats a question on the terminal after an empty line and after
-// an answer that the gate refuses. After the end of the input it asks no more.
+// answer answers waiting nodes, and reports whether the run continues. On the terminal it repeats a question after an empty line and after an
+// answer that the gate refuses. After the end of the input it asks no further questions.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // drop gates whose timeout has passed: the run is about to notice it
+		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // drop gates whose timeout has passed: the run is about to end their waits
 			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
 		})
 		if len(waiting) == 0 {
@@ -133,7 +133,7 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 		}
 		for _, wait := range waiting {
 			value, given := a.answers[wait.Node]
-			delete(a.answers, wait.Node) // the answer is used: if a loop asks again, that is another question
+			delete(a.answers, wait.Node) // the answer is used once; if a loop asks again, that is another question
 			answered := given
 			if !given && a.ask {
 				if value, answered, err = a.read(ctx, wait); err != nil {
@@ -160,8 +160,8 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 	}
 }
 
-// read asks for an answer on the terminal. It gives up when ctx ends, or when the deadline of the node has passed. The goroutine that
-// reads lines ends with the process.
+// read asks for an answer on the terminal. It returns without an answer when ctx ends, or when the deadline of the node has passed. The goroutine
+// that reads lines ends with the process.
 func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
 	if label := a.names.label(wait.Node); label != "" {
 		a.t.printf("%s\n", label)

@@ -26,8 +26,8 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	return limited(f, "the file "+c.Path)
 }
 
-// openFile opens a file for reading. It returns an error for a named pipe, because opening a pipe blocks until another process opens
-// it, even beyond the timeout of the step.
+// openFile opens a file for reading. It returns an error for a named pipe: opening a pipe blocks until another process opens it, even beyond the
+// timeout of the step.
 func openFile(path string) (*os.File, error) {
 	if err := refusePipe(path); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func refusePipe(path string) error {
 	return nil
 }
 
-// limited reads a text of at most maxText bytes. The parameter what names the text in an error.
+// limited reads a text of at most maxText bytes. what names the text in errors.
 func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {

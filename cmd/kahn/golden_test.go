@@ -25,7 +25,7 @@ func golden(t *testing.T, name, text string) {
 	require.Equal(t, string(want), text, "go test -run %s -write writes %s anew", t.Name(), path)
 }
 
-// The help of every command, and the overview.
+// The help of every command and the overview match the golden files.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	code, text, _ := invoke(t, "", "help")
@@ -46,7 +46,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// What vet reports about files with many defects: all of them, sorted by place.
+// vet reports all defects of files with many defects, sorted by place.
 func TestVetGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/vet/*")
@@ -66,7 +66,7 @@ func TestVetGolden(t *testing.T) {
 	golden(t, "vet.github.golden", filepath.ToSlash(text))
 }
 
-// The SARIF report has what readers depend on: a place and a rule for each problem.
+// The SARIF report contains a place and a rule for each problem, as its readers require.
 func TestVetSARIF(t *testing.T) {
 	t.Parallel()
 	strange := file(t, "a b%.yaml", "version: 1\nnodes:\n  - {id: a, kind: sleep, config: {for: soon}}\n")

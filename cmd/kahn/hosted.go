@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// performer says who performs the steps of a definition: this command, or a host, of which only the names of the kinds are known.
+// performer identifies the performer of the steps of a definition: this command, or a host. For a host, only the names of its kinds are known.
 type performer struct {
 	hosted []string // the kinds of the host; nil if this command performs the steps
 }
@@ -90,7 +90,7 @@ func kindsIn(file string) (list []string, err error) {
 	return list, nil
 }
 
-// withoutComment cuts off a comment, which begins with a # at the beginning of the line or after a space.
+// withoutComment removes a comment, which begins with a # at the beginning of the line or after a space.
 func withoutComment(line string) string {
 	before := ' '
 	for i, r := range line {
@@ -102,7 +102,7 @@ func withoutComment(line string) string {
 	return line
 }
 
-// checkKind returns an error for a name that no kind in a definition can have.
+// checkKind returns an error for a name that cannot be a kind in a definition.
 func checkKind(name string) error {
 	if !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
 		return fmt.Errorf("the kind %q has a character that no kind may have", name)
@@ -110,8 +110,8 @@ func checkKind(name string) error {
 	return nil
 }
 
-// kinds returns the kinds that a definition may name. It leaves out their schemas, because vet checks configs itself, also in
-// documents that Load refuses.
+// kinds returns the kinds that a definition may name. It omits the schemas of the kinds, because vet checks configs itself, so that it can
+// check documents that Load refuses.
 func (p performer) kinds() map[string]definition.Kind {
 	all := map[string]definition.Kind{}
 	for _, name := range p.hosted {
@@ -125,7 +125,7 @@ func (p performer) kinds() map[string]definition.Kind {
 	return all
 }
 
-// step returns the step function of a definition. The steps of a host cannot be called here, and fail.
+// step returns the step function of a definition. The steps of a host cannot be called here, so they fail.
 func (p performer) step() kahn.StepFunc {
 	if p.hosted == nil {
 		return steps().Step
@@ -138,7 +138,7 @@ func (p performer) step() kahn.StepFunc {
 	}
 }
 
-// inputs returns the inputs of a run: the given ones and, if this command performs the definition, the folder of the definition.
+// inputs returns the inputs of a run: the given inputs and, if this command performs the definition, the folder of the definition.
 func (p performer) inputs(file string, given map[string]any) (map[string]any, error) {
 	all := map[string]any{}
 	if p.hosted == nil {

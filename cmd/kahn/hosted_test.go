@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shipment is a definition of a host that has the kinds fetch and sql, and its own kind http.
+// shipment is a definition for a host. The host has the kinds fetch and sql, and its own kind http.
 const shipment = `version: 1
 inputs: [here, order]
 nodes:
@@ -22,7 +22,7 @@ nodes:
   - {id: last, kind: end, after: store}
 `
 
-// With -kinds a definition may name only the listed kinds: a kind of this command must be listed, too. Vet does not check the configs of a
+// With -kinds a definition may name only the listed kinds, and a kind of this command only if it is listed. Vet does not check the configs of a
 // host's kinds, and the folder of the definition is no input.
 func TestVetKinds(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ nodes: [{id: a, kind: fetch}, {id: b, kind: fetch, after: a, when: nodes.lost.ou
 	expect(t, exitProblems, `cycle: "b" -> "a" -> "b"`, "", "vet", "-kinds", "fetch", file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: fetch, after: b}, {id: b, kind: fetch, after: a}]\n"))
 }
 
-// A host's definition does not have its folder as an input: its guards do not see it, and its tests do not set it.
+// A host's definition has no input for its folder: guards do not see such an input, and tests do not set it.
 func TestHostsHaveNoFolder(t *testing.T) {
 	t.Parallel()
 	const text = "version: 1\ninputs: [order]\nnodes: [{id: a, kind: fetch, when: %s}]\n"
@@ -70,7 +70,7 @@ func TestKindsIn(t *testing.T) {
 	require.Equal(t, []string{"fetch", "sql", "c#", "send mail", "fetch"}, list)
 }
 
-// Without -kinds the error of an unknown kind names the flag, unless the kind resembles one of the command.
+// Without -kinds, the error for an unknown kind mentions this flag, unless the unknown kind is similar to a kind of the command.
 func TestUnknownKindNamesTheFlag(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: warehouse}, {id: b, kind: exce}, {id: c}]\n")
@@ -83,7 +83,7 @@ func TestUnknownKindNamesTheFlag(t *testing.T) {
 	require.NotContains(t, stdout, "-kinds")
 }
 
-// Slips in -kinds are reported before a definition is read.
+// Mistakes in -kinds are reported before the definition is read.
 func TestSlipsInKinds(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: fetch}]\n")
@@ -127,7 +127,7 @@ func TestDrawKinds(t *testing.T) {
 	expect(t, exitOK, "flowchart TD\n", "", "draw", "-kinds", "fetch,http,sql", definition)
 }
 
-// With -kinds the schema for editors lists the kinds of the host and leaves out the kinds of the command.
+// With -kinds the schema for editors lists the kinds of the host and omits the kinds of the command.
 func TestSchemaKinds(t *testing.T) {
 	t.Parallel()
 	code, text, stderr := invoke(t, "", "schema", "-kinds", "fetch,http")

@@ -66,7 +66,7 @@ func request(ctx context.Context, s *kahn.Step) (any, error) {
 	return map[string]any{"status": resp.StatusCode, "headers": headers, "body": parsed(resp.Header.Get("Content-Type"), text)}, nil
 }
 
-// ended returns why a request ended: the cause of its context, if the context has ended, or else err.
+// ended returns the reason why a request ended: the cause of its context if the context has ended, and otherwise err.
 func ended(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
@@ -105,7 +105,7 @@ func (c *call) request(ctx context.Context) (*http.Request, error) {
 	return req, nil
 }
 
-// expects reports whether the config expects a status.
+// expects reports whether the config lists a status as expected.
 func (c *call) expects(status int) (bool, error) {
 	if c.Expect == nil {
 		return status < 400, nil
@@ -147,16 +147,16 @@ func unexpected(req *http.Request, resp *http.Response) error {
 // maxRetryAfter bounds the delay that a server can ask for.
 const maxRetryAfter = 24 * time.Hour
 
-// retryAfter returns the delay that the header Retry-After asks for, in seconds or by a date, or 0 if it asks for none.
+// retryAfter returns the delay in the header Retry-After, given in seconds or as a date, or 0 without such a header.
 func retryAfter(header string, now time.Time) time.Duration {
-	seconds, _ := strconv.ParseInt(header, 10, 64) // seconds is the greatest or least integer if the number is out of range, and 0 if the text is no number
+	seconds, _ := strconv.ParseInt(header, 10, 64) // the greatest or least integer if the number is out of range, and 0 if the text is no number
 	if at, err := http.ParseTime(header); err == nil {
 		seconds = int64(at.Sub(now).Seconds())
 	}
 	return time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 }
 
-// parsed returns the body of a response: as a value if the content type is JSON and the text is well-formed, otherwise as text.
+// parsed returns the body of a response: as a value if the content type is JSON and the body is valid JSON, otherwise as text.
 func parsed(contentType, text string) any {
 	kind, _, err := mime.ParseMediaType(contentType)
 	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {

@@ -14,10 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// jq runs a jq program. If the program yields one value, this value is the output. Several values become a list. If there is no value,
-// the output is null.
+// jq runs a jq program. If the program yields one value, this value is the output. Several values become a list, and no value becomes null.
 func jq(ctx context.Context, s *kahn.Step) (any, error) {
-	c, ok := s.Config().(map[string]any) // the program is not expanded as a template, since jq uses braces, too
+	c, ok := s.Config().(map[string]any) // the program is not expanded as a template, since braces are part of jq's syntax
 	query, isText := c["query"].(string)
 	if !ok || !isText || len(c) != 1 {
 		return nil, kahn.Permanent(errors.New("config: expected {query}"))
@@ -56,7 +55,7 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	case 1:
 		output = values[0]
 	}
-	if _, err := json.Marshal(output); err != nil { // output has no JSON form if it is nan or infinite
+	if _, err := json.Marshal(output); err != nil { // NaN and infinity have no JSON form
 		return nil, kahn.Permanent(fmt.Errorf("jq: the output is not JSON: %w", err))
 	}
 	return output, nil

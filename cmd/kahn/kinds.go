@@ -10,29 +10,29 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// maxText bounds the texts that a step keeps of files, responses and the output of commands.
+// maxText bounds the texts that a step reads: files, responses and the output of commands.
 const maxText = 1 << 20
 
 // kind is a kind of steps.
 type kind struct {
 	name     string
 	step     kahn.StepFunc
-	verbatim bool // the texts of its config are not templates
-	// check finds a defect that the schema cannot express, in a text of the config. It returns the field, the offset in the text or -1, and
-	// what is wrong with the text. It may be nil.
+	verbatim bool // whether the texts of its config are not templates
+	// check finds a defect in a text of the config that the schema cannot express. It returns the field, the offset in the text or -1, and a
+	// message. check may be nil.
 	check    func(config any) (field string, offset int, message string)
 	empty    any                  // the output in a dry run
-	contract func() kahn.Contract // its schema
+	contract func() kahn.Contract // the schema of the kind's config
 	schema   json.RawMessage
 	object
 }
 
-// kindSchemas has the JSON Schemas of the configs, by kind. Their descriptions are the documentation of the kinds.
+// kindSchemas contains the JSON Schemas of the configs, by kind. Their descriptions are the documentation of the kinds.
 //
 //go:embed kinds.json
 var kindSchemas []byte
 
-// kinds has the kinds of steps that a definition may name, by name.
+// kinds contains the kinds of steps that a definition may name, by name.
 var kinds = describe(
 	kind{name: "exec", step: execute, empty: map[string]any{"stdout": "", "stderr": ""}},
 	kind{name: "http", step: request, empty: map[string]any{"status": 200, "headers": map[string]any{}, "body": nil}},
@@ -51,7 +51,7 @@ type object struct {
 	Properties  map[string]struct{ Title string }
 }
 
-// describe adds the schemas to the kinds. It panics, when the program starts, if an embedded schema has a defect.
+// describe adds the schemas to the kinds. If an embedded schema has a defect, it panics when the program starts.
 func describe(list ...kind) map[string]kind {
 	var schemas map[string]json.RawMessage
 	if err := json.Unmarshal(kindSchemas, &schemas); err != nil {

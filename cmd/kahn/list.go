@@ -43,7 +43,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 // anyRun is the value with which the flags -compensation and -status select all runs.
 const anyRun = "any"
 
-// undoWords has one word for each state of a run's compensation.
+// undoWords maps each state of a run's compensation to the word in the list.
 var undoWords = map[kahn.Compensation]string{
 	kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated", kahn.CompensationFailed: "failed",
 }
@@ -153,7 +153,7 @@ func usedBy(r *store.Run) string {
 	return cmp.Or(strings.Join(list, " "), "-")
 }
 
-// spelled returns a name in which characters that would break a line or a column are written as escapes, such as \t.
+// spelled replaces characters in a name that would break a line or a column by escapes such as \t.
 func spelled(name string) string {
 	return foreign.Line(strings.NewReplacer("\t", `\t`, "\n", `\n`, "\r", `\r`).Replace(name), math.MaxInt)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The runs of a store are listed by what they undo, by their status and by their workflow.
+// The flags of list select the runs of a store by compensation, status and workflow.
 func TestList(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
@@ -50,7 +50,7 @@ func TestList(t *testing.T) {
 	}
 	for _, row := range []struct {
 		args []string
-		want []string // ids
+		want []string // the expected ids
 	}{
 		{nil, []string{`a\tb\nc`, "chat", "later", "stuck", "undone"}},
 		{[]string{"-compensation", "any"}, []string{`a\tb\nc`, "chat", "later", "stuck", "undone"}},

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// here is the name of the root input that has the folder of the definition.
+// here is the name of the root input that contains the folder of the definition.
 const here = "here"
 
-// readFile reads a file. It stops once the file is known to be too long for a definition.
+// readFile reads a file. It stops as soon as the file is too long for a definition.
 func readFile(name string) (data []byte, err error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (p performer) load(file string) (*kahn.Graph, error) {
 	return doc.Graph, nil
 }
 
-// document is load for callers that also need the schedule of the definition.
+// document is like load, but returns the whole document, which includes the schedule.
 func (p performer) document(file string) (*definition.Document, error) {
 	data, err := readFile(file)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p performer) equip(g *kahn.Graph) {
 	}
 }
 
-// name returns the name of a definition: the name of its graph, or else the name of its file without the extension.
+// name returns the name of a definition: the name of its graph or, if it has none, the name of its file without the extension.
 func name(g *kahn.Graph, file string) string {
 	if g.Name != "" {
 		return g.Name

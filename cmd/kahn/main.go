@@ -4,6 +4,7 @@
 //	kahn draw FILE        draw the graph in Mermaid, DOT or SVG
 //	kahn run FILE         run it
 //	kahn serve PATH...    run definitions at the times of their schedules
+//	kahn list             list the runs of a store
 //	kahn test FILE...     run the tests beside definitions
 //	kahn schema           print the JSON Schema of definitions, for editors
 //	kahn completion SHELL print the completions for bash, zsh or fish

@@ -16,14 +16,14 @@ import (
 type names struct {
 	gates, inputs map[string]bool
 	labels        map[string]string // the labels of gates, by path
-	computed      *bool             // a template computes the name of an input, so the graph may use any input
+	computed      *bool             // whether a template computes the name of an input; the graph may then use any input
 }
 
 // numbers matches the numbers of items and iterations in the path of a node.
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// declaredPath returns the path of a node without the numbers of items and iterations. M[] stands for the items of the map M, and M/x for
-// the node x inside all of them.
+// declaredPath returns the path of a node without the numbers of items and iterations. M[] means all items of the map M, and M/x the node x
+// inside all of them.
 func declaredPath(path string) string {
 	path = numbers.ReplaceAllStringFunc(path, func(number string) string {
 		if strings.HasPrefix(number, "[") {
@@ -43,7 +43,7 @@ func namesOf(g *kahn.Graph) names {
 	return n
 }
 
-// namesUsed does what namesOf does, but leaves out inputs that the graph declares and does not use.
+// namesUsed is like namesOf, but omits inputs that the graph declares and does not use.
 func namesUsed(g *kahn.Graph) names {
 	n := names{map[string]bool{}, map[string]bool{}, map[string]string{}, new(bool)}
 	n.look(g, "")
@@ -51,7 +51,7 @@ func namesUsed(g *kahn.Graph) names {
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	fed := map[string]bool{} // nodes with parameters from edges; the other nodes take their parameters from the inputs
+	fed := map[string]bool{} // nodes with parameters from edges; the other nodes get their parameters from the inputs
 	for _, e := range g.Edges() {
 		fed[e.To] = true
 	}
@@ -141,7 +141,7 @@ func (n names) check(answers, inputs pairs) error {
 	return nil
 }
 
-// choices lists the valid names, and suggests a similar one.
+// choices returns a text that lists the valid names and suggests a similar one.
 func choices(written, are string, of map[string]bool) string {
 	if len(of) == 0 {
 		return ": the definition has none"

@@ -7,12 +7,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// place says where a part of a document is.
+// place is the position of a part of a document.
 type place struct {
 	path  string            // the path of the part, such as $.nodes[3].config
 	node  string            // the path of the node around the part, such as S/x
-	graph *definition.Value // the graph that the node is in
-	outer *definition.Value // the composite that has the graph; nil for the outermost graph
+	graph *definition.Value // the graph that contains the node
+	outer *definition.Value // the composite that contains the graph; nil for the outermost graph
 }
 
 // in returns the place of a part within p.
@@ -21,7 +21,7 @@ func (p place) in(path string) place {
 	return p
 }
 
-// nodesOf yields the nodes of a definition. The nodes of a sub-graph come after their composite.
+// nodesOf yields the nodes of a definition. After a composite come the nodes of its sub-graph.
 func nodesOf(root *definition.Value) iter.Seq2[place, *definition.Value] {
 	return func(yield func(place, *definition.Value) bool) {
 		eachNode(root, nil, place{path: "$"}, yield)

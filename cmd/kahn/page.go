@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// page has the flags for the page that shows runs in a browser.
+// page holds the flags for the page that shows runs in a browser.
 type page struct {
 	addr         string // "" means no page
 	remote, stay bool
@@ -43,8 +43,8 @@ func (p page) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// events returns how many events of a run to keep in memory: none without a page, since only the page reads past events. Each line that
-// a command writes is an event, so a run may have very many.
+// events returns how many events of a run to keep in memory. Without a page it returns 0, since only the page reads earlier events. Each output
+// line of a command is an event, so a run may have very many.
 func (p page) events() int {
 	if p.addr == "" {
 		return 0
@@ -63,7 +63,7 @@ func (p page) hosts() (names []string) {
 	if name, err := os.Hostname(); err == nil {
 		names = append(names, name)
 	}
-	addrs, _ := net.InterfaceAddrs() // after an error, the names lack the addresses of the machine
+	addrs, _ := net.InterfaceAddrs() // after an error the addresses of the machine are missing
 	for _, addr := range addrs {
 		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
 			names = append(names, prefix.Addr().String())
@@ -72,8 +72,8 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage serves the page, with the runs of the Runner and, if there is a store, the runs in it. end stops the server, and then
-// leaves the runs that were begun on the page: their steps are interrupted, and a store keeps the runs for a later process.
+// servePage serves the page, with the runs of the Runner and, if there is a store, the runs in it. end stops the server. Then it leaves the runs
+// that were begun on the page: their steps are interrupted, and a later process can continue the runs from the store.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	options := inspector.Options{Runner: rn}
 	if db != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shown runs the program with -ui in the background, and returns the URL that it prints, and its exit code.
+// shown runs the program with -ui in the background. It returns the URL that the program prints, and its exit code.
 func shown(t *testing.T, ctx context.Context, args ...string) (url string, code <-chan int) {
 	t.Helper()
 	read, write := io.Pipe()
 	lines := make(chan string, 100)
 	done := make(chan int, 1)
 	go func() {
-		defer func() { _ = write.Close() }() // a pipe's end never fails
+		defer func() { _ = write.Close() }() // closing a pipe never fails
 		done <- kahnCommand(ctx, append([]string{"run"}, args...), newTerminal(strings.NewReader(""), io.Discard, write))
 	}()
 	go func() {
@@ -50,9 +50,9 @@ func shown(t *testing.T, ctx context.Context, args ...string) (url string, code 
 	return url, done
 }
 
-var tokens sync.Map // of pages, by their addresses
+var tokens sync.Map // the tokens of pages, by address
 
-// linked returns the address in the link that a command printed, or "" without a link. It remembers the token in the link.
+// linked returns the address in the link that a command printed, or "" without a link. It stores the token of the link for do.
 func linked(text string) string {
 	found := regexp.MustCompile(`open (http://(\S+)/)#token=(\S+)\n`).FindStringSubmatch(text)
 	if found == nil {
@@ -124,8 +124,8 @@ func outcome(t *testing.T, url, run string) string {
 	return state.Status
 }
 
-// If the page redrives a run, its items have the run's root inputs, given ones and defaults, whether this process or an earlier one
-// performed the run before.
+// If the page redrives a run, templates in the items of a map can read the run's root inputs, with the given values and the defaults. It does
+// not matter whether this process or an earlier one performed the run before.
 func TestInputsOfRedrivenRuns(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "inside.yaml", `
@@ -156,8 +156,8 @@ nodes:
 	expect(t, exitOK, `"Alan Turing"`, "", append([]string{"run"}, present...)...)
 }
 
-// The page answers a gate: the run continues, with and without a store, and the program ends with the run. With -ui-stay the page stays
-// until Ctrl-C.
+// On the page a user answers a gate. The run continues, with and without a store, and the program ends with the run. With -ui-stay the page
+// remains until Ctrl-C.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	const definition = "definitions/approval.yaml"
@@ -190,7 +190,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The result is written before the command waits for Ctrl-C, also if the run had ended in an earlier process.
+// The result is written before the command waits for Ctrl-C, even if the run ended in an earlier process.
 func TestResultBeforeThePageStays(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: hello}}]\n")
@@ -201,7 +201,7 @@ func TestResultBeforeThePageStays(t *testing.T) {
 		read, write := io.Pipe()
 		done := make(chan int, 1)
 		go func() {
-			defer func() { _ = write.Close() }() // a pipe's end never fails
+			defer func() { _ = write.Close() }() // closing a pipe never fails
 			args := []string{"run", "-run", "R", "-store", db, "-ui", ":0", "-ui-stay", "-progress", "json", definition}
 			done <- kahnCommand(ctx, args, newTerminal(strings.NewReader(""), write, io.Discard))
 		}()
@@ -222,7 +222,7 @@ func TestResultBeforeThePageStays(t *testing.T) {
 	}
 }
 
-// A page that other machines can reach needs a flag. It then answers requests to the names of this machine.
+// A page that other machines can reach needs a flag. It then answers requests that name this machine as the host.
 func TestPageRemote(t *testing.T) {
 	t.Parallel()
 	p := page{addr: "0.0.0.0:0", remote: true}

@@ -14,13 +14,13 @@ import (
 // errPosted is returned if the command has posted its answers to the process that performs the run.
 var errPosted = errors.New("another process performs the run")
 
-// errRefused is matched by the returned error if the process that performs the run has refused an answer.
+// errRefused is returned if the process that performs the run has refused an answer.
 var errRefused = errors.New("the answer was refused")
 
 // posted maps each gate whose answer was posted to the id of the request.
 type posted map[string]string
 
-// post posts answers for a run to the store. The process that performs the run takes the answers from the store.
+// post posts answers for a run to the store. The process that performs the run takes them from there.
 func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	ids := posted{}
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
@@ -36,8 +36,8 @@ func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	return ids, nil
 }
 
-// replies returns nil until the process that performs the run has taken all answers. From then on its error matches errRefused if that
-// process has refused an answer, and errPosted otherwise.
+// replies returns nil until the process that performs the run has taken all answers. After that the error matches errRefused if the process has
+// refused an answer, and errPosted otherwise.
 func (s *storedRun) replies(ctx context.Context, ids posted) error {
 	if len(ids) == 0 {
 		return nil

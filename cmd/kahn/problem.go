@@ -50,7 +50,7 @@ func (p problem) String() string {
 	return b.String()
 }
 
-// said returns the message, preceded by the node.
+// said returns the message, with the node in front of it.
 func (p problem) said() string {
 	if p.Node == "" {
 		return p.Message
@@ -61,7 +61,7 @@ func (p problem) said() string {
 // problems are the findings in one or more files.
 type problems []problem
 
-// Error lists the problems, one a line.
+// Error lists the problems, one per line.
 func (ps problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
@@ -75,8 +75,8 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
-// without returns the problems in ps that are not in others. Vetting the tests of a definition finds the problems of the definition
-// again; without removes the problems that were reported already.
+// without returns the problems in ps that are not in others. Vetting the tests of a definition finds the problems of the definition again, and
+// without removes these.
 func (ps problems) without(others problems) problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
 		return slices.ContainsFunc(others, func(other problem) bool {
@@ -106,14 +106,14 @@ const maxProblems = 100
 type checker struct {
 	file  string
 	text  []byte    // of the file
-	lines []string  // the lines of the text, which are set when they are first needed
+	lines []string  // the lines of the text; set on first use
 	by    performer // of the definition
 	found problems
 	known map[problem]bool // the problems in found, as a set
-	more  int              // the number of further problems, which found does not have
+	more  int              // the number of problems that were not added to found
 }
 
-// finish returns the first maxProblems problems in the order of the text, followed by a problem that says how many more there are.
+// finish returns the first maxProblems problems in the order of the text. If there are more, another problem gives their number.
 func (c *checker) finish() problems {
 	c.found.sort()
 	if over := len(c.found) - maxProblems; over > 0 {
@@ -138,8 +138,7 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// If there are more than maxCompared names, an unknown name is not compared with them: with many unknown names, that would take too
-// long.
+// maxCompared is the number of names above which vet suggests no similar name for an unknown one, since comparing all would take too long.
 const maxCompared = 1000
 
 // meant returns the choice that is most similar to a written name, or "" if none is similar.

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// processVariable makes the test binary act as the program.
+// processVariable is the environment variable that makes the test binary run as the program.
 const processVariable = "KAHN_TEST_PROCESS"
 
 func TestMain(m *testing.M) {
@@ -62,13 +62,13 @@ func start(t *testing.T, args ...string) *process {
 	p.Env = append(os.Environ(), processVariable+"=1")
 	p.Stdout, p.Stderr = &p.out, &p.out
 	require.NoError(t, p.Start())
-	t.Cleanup(func() { _ = p.Process.Kill() }) // it has ended already, unless the test failed
+	t.Cleanup(func() { _ = p.Process.Kill() }) // the process has already ended, unless the test failed
 	return p
 }
 
 // exit waits for the process and returns its exit code.
 func (p *process) exit() int {
-	_ = p.Wait() // the exit code has the outcome
+	_ = p.Wait() // the exit code contains the outcome
 	return p.ProcessState.ExitCode()
 }
 
@@ -82,7 +82,7 @@ func exists(path string) func() bool {
 	}
 }
 
-// pidIn returns the id of a process that the process itself writes to the file pid.
+// pidIn returns the process id that a process has written to the file pid.
 func pidIn(t *testing.T, p fmt.Stringer, dir string) (pid int) {
 	t.Helper()
 	until(t, p, "the process", func() bool {
@@ -93,8 +93,8 @@ func pidIn(t *testing.T, p fmt.Stringer, dir string) (pid int) {
 	return pid
 }
 
-// A process is killed in the middle of a step. The next process continues the run with the same inputs: it repeats the interrupted step,
-// but no step that had ended.
+// A process is killed in the middle of a step. The next process continues the run with the same inputs. It calls the interrupted step again,
+// and does not repeat steps that have ended.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "work.yaml", `
@@ -146,8 +146,8 @@ nodes:
 	missing(t, filepath.Join(dir, "reached"))
 }
 
-// Ctrl-C leaves a run that is stored: its step is interrupted, its cleanup step does not run, and the same command continues it. With
-// -cancel, Ctrl-C cancels the run.
+// Ctrl-C leaves a stored run: its step is interrupted, its cleanup step does not run, and the same command continues the run. With -cancel,
+// Ctrl-C cancels the run.
 func TestInterruptStored(t *testing.T) {
 	t.Parallel()
 	for _, cancels := range []bool{false, true} {
@@ -185,7 +185,7 @@ nodes:
 	}
 }
 
-// Ctrl-C at a question leaves a run that is stored as it is, and another process answers. Without a store the run is cancelled.
+// Ctrl-C at a question leaves a stored run unchanged, and another process answers. A run without a store is cancelled.
 func TestInterruptWhileAsked(t *testing.T) {
 	t.Parallel()
 	const definition = "definitions/approval.yaml"
@@ -207,7 +207,7 @@ func TestInterruptWhileAsked(t *testing.T) {
 	contains(t, filepath.Join(out, "note.txt"), "version 2 is out")
 }
 
-// A run that was begun on the page is left when the command ends: its step is interrupted, no process stays behind, and another command
+// A run that was begun on the page is left when the command ends. Its step is interrupted, no child process remains, and another command
 // continues the run.
 func TestRunsOfThePageAreLeft(t *testing.T) {
 	t.Parallel()

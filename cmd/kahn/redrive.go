@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// redrive has the flags of a redrive.
+// redrive holds the flags of a redrive.
 type redrive struct {
 	asked               bool
 	nodes               paths
@@ -58,7 +58,7 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// If a redrive was rejected with kahn.ErrHandlers, hinted adds to the error the flag that allows the redrive.
+// hinted adds the flag that allows the redrive to an error that matches kahn.ErrHandlers. It returns other errors unchanged.
 func hinted(err error) error {
 	if errors.Is(err, kahn.ErrHandlers) {
 		return fmt.Errorf("%w; -despite-handlers repeats it all the same", err)
@@ -111,10 +111,11 @@ func (h *host) repeated(ctx context.Context) ([]string, error) {
 	return kahn.RedrivePreview(plan, snapshot, h.again.nodes, h.again.modes()...)
 }
 
-// unknownRun returns the error for a redrive of a run that the store does not have.
+// unknownRun returns the error for a redrive of a run that is not in the store.
 func (h *host) unknownRun() error { return fmt.Errorf("there is no run %s in %s", h.id, h.store) }
 
-// present returns an error if the file of a store does not exist. Without this check, opening the store would create the file.
+// present returns an error if the file of a store does not exist. Callers call present before they open the store, since
+// opening it would create the file.
 func present(file string) error {
 	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("there is no %s", file)

@@ -46,7 +46,7 @@ nodes:
 	return definition, db, calls, mend
 }
 
-// -redrive runs failed nodes, also in composites, and their successors again. -dry shows these nodes beforehand; -node names paths.
+// -redrive runs failed nodes and their successors again, also in composites. -dry shows these nodes and runs none. -node names paths.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	definition, db, calls, mend := orders(t)
@@ -73,7 +73,7 @@ func TestRedrive(t *testing.T) {
 	require.Empty(t, calls())
 }
 
-// A redrive that is not possible is refused with the reason, and nothing runs.
+// If a redrive is not possible, it is refused with the reason, and no node runs.
 func TestRedriveRefused(t *testing.T) {
 	t.Parallel()
 	definition, db, calls, _ := orders(t)
@@ -104,7 +104,7 @@ func TestRedriveRefused(t *testing.T) {
 	expect(t, exitUsage, "graph", "", "run", "-store", db, "-run", "R", "-redrive", waiting)
 }
 
-// A failure that a handler has handled is repeated only if the flag says so.
+// A node whose failure was handled runs again only if a flag asks for it.
 func TestRedriveHandlers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -126,7 +126,8 @@ nodes:
 	require.Equal(t, "ship\nrefund\nship\nrefund\n", string(data))
 }
 
-// A command for the run begins a redrive that another process posted. If the redrive is refused, the command shows how the run ended.
+// A process has posted a redrive of a run. A command for this run performs the redrive. If the redrive is refused, the command shows how the run
+// ended.
 func TestRedrivePosted(t *testing.T) {
 	t.Parallel()
 	definition, file, calls, mend := orders(t)

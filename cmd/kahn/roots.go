@@ -32,8 +32,8 @@ func rootsOf(ctx context.Context) map[string]any {
 	return roots
 }
 
-// knowRoots returns an option that calls withRoots for the context of a run. The option also applies when the run is redriven on the
-// page.
+// knowRoots returns an option that calls withRoots for the context of a run. The option also applies if the run is redriven from the
+// page that -ui shows in a browser.
 func (h *host) knowRoots(given map[string]any) kahn.Option {
 	return kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return withRoots(ctx, h.graph, given), nil

@@ -31,7 +31,7 @@ func TestReleaseThatFails(t *testing.T) {
 	missing(t, filepath.Join(out, "release-linux-amd64"))
 }
 
-// One file of the survey does not exist; the run still completes, and reports the missing file.
+// One file of the survey does not exist. The run still completes, and reports the missing file.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "run", "definitions/survey.json")
@@ -45,7 +45,7 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
-// A gate can be answered by a flag, on the terminal, or in a later process, with the spellings that gates accept.
+// A gate can be answered by a flag, on the terminal, or in a later process, with all spellings that gates accept.
 func TestApproval(t *testing.T) {
 	t.Parallel()
 	const definition = "definitions/approval.yaml"
@@ -72,9 +72,9 @@ func TestApproval(t *testing.T) {
 		out, db := t.TempDir(), filepath.Join(t.TempDir(), "runs.db")
 		args := []string{"run", "-input", "out=" + out, "-store", db, definition}
 		expect(t, exitWaiting, "run suspended", "", args...)
-		expect(t, exitWaiting, "run suspended", "", args...) // still
+		expect(t, exitWaiting, "run suspended", "", args...) // the run is still suspended
 		missing(t, note(out))
-		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // with the inputs that the run has
+		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // with the stored inputs of the run
 		contains(t, note(out), "version 2 is out")
 		expect(t, exitWaiting, "run suspended", "", args...) // a new run
 	})
@@ -103,7 +103,7 @@ nodes:
 	}
 }
 
-// If a gate times out while the user is asked, the run continues, and input that comes later is not taken as an answer.
+// If a gate times out while the user is asked, the run continues. Later input is not taken as an answer.
 func TestAskedTooLate(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "late.yaml", `

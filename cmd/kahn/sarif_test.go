@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/schema"
 )
 
-// sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that vet's reports use, written by hand from the standard. It has
-// the members of each object, the required ones, and their values. Every object is closed, so that a member that is not listed here is
-// refused. The schema file of OASIS itself is not in this project, since its terms do not allow that. KAHN_SARIF_SCHEMA may name a copy of
-// it, sarif-schema-2.1.0.json, against which the reports are then checked, too.
+// sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that vet's reports use, written by hand from the standard. It lists the
+// members of each object, the required members, and their values. Every object is closed, so an unlisted member is refused. The schema file of
+// OASIS is not in this project, since its license does not allow this. KAHN_SARIF_SCHEMA may name a copy of the file, sarif-schema-2.1.0.json;
+// the reports are then checked against this copy, too.
 const sarifSchema = `{
   "type": "object", "additionalProperties": false, "required": ["version", "runs"],
   "properties": {
@@ -101,7 +101,7 @@ func TestSARIFSchema(t *testing.T) {
 		for _, report := range []string{wrong, clean} {
 			require.Empty(t, contract.Check(json.RawMessage(report)))
 		}
-		for was, is := range map[string]string{ // defects that the schema must find
+		for was, is := range map[string]string{ // the schema must refuse each of these changes
 			`"version": "2.1.0"`:   `"version": "2.1"`,
 			`"startLine": `:        `"startLine": -`,
 			`"startColumn": `:      `"column": `,

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/progress"
 )
 
-// The display shows what a run did between the answer and the display's return.
+// After a question was answered, the display opens again, and shows what the run did while the question was open.
 func TestEventsWhileSomebodyIsAsked(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
@@ -35,7 +35,7 @@ func TestEventsWhileSomebodyIsAsked(t *testing.T) {
 	require.Contains(t, errs.String(), "[2/2] run completed in ")
 }
 
-// The clock continues while the user is asked: after the answer, and at the end, the progress shows the time since the run began.
+// The clock continues while the user is asked. After the answer, and at the end, the progress shows the time since the start of the run.
 func TestClockAfterAQuestion(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// Two processes serve one file, are killed at random moments, and are started again. Each tick, one a second, has one run, which completes,
-// and no tick is missing between the first and the last.
+// Two processes serve one file, are killed at random moments, and are started again. The schedule has one tick per second. Each tick begins one
+// run, each run completes, and no tick between the first and the last is missing.
 func TestServeKilled(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{"beat.yaml": `
@@ -45,7 +45,7 @@ nodes: [{id: a, kind: template, config: {text: a}}, {id: b, kind: template, afte
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	var runs []store.Run
-	until(t, processes[0], "the ticks", func() bool { // the runs from the time of the kills have ended
+	until(t, processes[0], "the ticks", func() bool { // runs that were interrupted by a kill have ended
 		page, err := s.List(t.Context(), store.Query{Limit: store.MaxPage})
 		require.NoError(t, err)
 		runs = page.Runs
@@ -55,7 +55,7 @@ nodes: [{id: a, kind: template, config: {text: a}}, {id: b, kind: template, afte
 				ended++
 			}
 		}
-		return ended >= int(lasts/time.Second) && ended == len(runs)-1 // all but the pending one
+		return ended >= int(lasts/time.Second) && ended == len(runs)-1 // all but the pending run
 	})
 	for _, p := range processes {
 		require.NoError(t, p.Process.Kill())

@@ -35,8 +35,8 @@ schedule: {every: 1s, inputs: {who: clock}}
 nodes: [{id: log, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo {{input "who"}} {{input "tick"}} >> ticks']}}]
 `
 
-// A command serves a folder: runs begin at the times of their schedules, over a store in a file, with a page. The command ends gracefully,
-// and the next command continues without running a tick twice.
+// A command serves a folder: runs begin at the times of their schedules, over a store in a file, with a page. The command shuts down gracefully.
+// The next command continues, and no tick runs twice.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{
@@ -103,7 +103,8 @@ func TestServe(t *testing.T) {
 	require.NotContains(t, p.String(), "none of the definitions")
 }
 
-// A step that runs when the command ends gets a while to return. Then it is stopped, and runs again in the next command, as after a kill.
+// When the command ends, a running step gets some time to return. After this time the step is stopped, and the next command calls it again, as
+// after a kill.
 func TestServeStops(t *testing.T) {
 	t.Parallel()
 	dir := folder(t, map[string]string{"long.yaml": `
@@ -152,7 +153,7 @@ nodes:
 	require.Equal(t, []string{"first", "second", "second", "second"}, linesIn(log))
 }
 
-// Nothing is served if a definition or a flag is wrong; all problems are reported.
+// If a definition or a flag is wrong, serve does not start, and reports all problems.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	db := "-store=" + filepath.Join(t.TempDir(), "runs.db")

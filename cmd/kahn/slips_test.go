@@ -11,10 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slip is a mistake in one of this project's definitions: the text was is replaced by the text is. mend is the advice in the problem.
+// slip is a mistake in one of this project's definitions: the text `was` is replaced by the text `is`. `mend` is the expected
+// advice.
 type slip struct{ file, was, is, mend string }
 
-// unanswered has the slips that yield another valid definition, by number, with the reason.
+// unanswered contains the slips that result in another valid definition, by number, with the reason.
 var unanswered = map[int]string{
 	61: "a graph without this edge is one as well",
 }
@@ -25,7 +26,7 @@ const (
 	surveyFile   = "definitions/survey.json"
 )
 
-// Each slip is reported with file, line, column and mend, or is listed in unanswered.
+// Each slip is reported with file, line, column and advice, or is listed in unanswered.
 func TestSlipsInDefinitions(t *testing.T) {
 	t.Parallel()
 	slips := allSlips()
@@ -52,7 +53,7 @@ func TestSlipsInDefinitions(t *testing.T) {
 	}
 }
 
-// allSlips returns the slips.
+// allSlips returns all slips, grouped by the kind of mistake.
 func allSlips() []slip {
 	return []slip{
 		// indent

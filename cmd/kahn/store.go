@@ -32,10 +32,10 @@ type storedRun struct {
 	lease  time.Duration
 	file   string
 	info   os.FileInfo    // describes the file as it was when it was opened
-	goesOn bool           // the run is in the store, and this command continues or redrives it
-	asked  bool           // the run has ended, and a request to redrive it waits in the store
-	again  bool           // this command redrives the run
-	ended  bool           // the run is in the store, and has ended
+	goesOn bool           // whether the run is in the store and this command continues or redrives it
+	asked  bool           // whether the run has ended and a request to redrive it waits in the store
+	again  bool           // whether this command redrives the run
+	ended  bool           // whether the run is in the store and has ended
 	roots  map[string]any // the inputs of a run that continues
 }
 
@@ -100,7 +100,7 @@ func (s *storedRun) close() {
 	}
 }
 
-// choose chooses the run: the run that -run names, else an unfinished run of the definition with the given inputs, else a new run.
+// choose chooses the run: the run that -run names, otherwise an unfinished run of the definition with the given inputs, otherwise a new run.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {
@@ -162,7 +162,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 	return nil
 }
 
-// goOn prepares s to continue or redrive a stored run, with the inputs and labels that the run has in the store.
+// goOn prepares s to continue or redrive a stored run with the run's stored inputs and labels.
 func (s *storedRun) goOn(stored *store.Run) (err error) {
 	s.goesOn, s.labels = true, stored.Labels
 	s.roots, err = storedRoots(stored)
@@ -182,10 +182,9 @@ func (s *storedRun) options() []kahn.Option {
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. If another process performs the run, start posts the answers to the store, for that process or the next one,
-// and tries again until one and a half times the lease has passed. If answers were posted, start returns as soon as all of them were
-// taken: the error matches errRefused if an answer was refused, and errPosted otherwise. If the time passes first, the error matches
-// errPosted, too.
+// start starts the run. If another process performs the run, start posts the answers to the store, for this process or the next one, and tries
+// again for one and a half times the lease. If answers were posted, start returns as soon as all of them were taken: the error matches errRefused
+// if an answer was refused, and errPosted otherwise. If the time ends before all answers were taken, the error matches errPosted.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.again && errors.Is(err, kahn.ErrLeased) {

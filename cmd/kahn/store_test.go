@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// A run with an id runs once. Until it has ended, the command continues it; afterwards the command reports how it ended, with the same exit
-// code.
+// A run with an id runs once. Until the run has ended, the command continues it. Afterwards the command reports how the run ended, with the same
+// exit code.
 func TestRunID(t *testing.T) {
 	t.Parallel()
 	db, out := filepath.Join(t.TempDir(), "runs.db"), t.TempDir()
@@ -41,7 +41,7 @@ func TestRefusedAnswer(t *testing.T) {
 	expect(t, exitOK, "run completed", "", append(args, "g=left")...)
 }
 
-// Runs of one definition with different inputs are different runs. Without inputs the user has to name the run if several have not ended.
+// Runs of one definition with different inputs are different runs. If several have not ended and no inputs are given, the user must name the run.
 func TestRunsWithInputs(t *testing.T) {
 	t.Parallel()
 	const definition = "definitions/approval.yaml"
@@ -55,7 +55,7 @@ func TestRunsWithInputs(t *testing.T) {
 	expect(t, exitOK, "run completed", "", "run", "-store", db, "-input", "out="+second, "-answer", "approve=yes", definition)
 	contains(t, filepath.Join(second, "note.txt"), "version 2 is out")
 	missing(t, filepath.Join(first, "note.txt"))
-	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition) // the remaining run
+	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition) // the other run
 	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
 }
 
@@ -81,7 +81,7 @@ func TestOneRunTwice(t *testing.T) {
 	require.Equal(t, "once\n", string(calls))
 }
 
-// A command does not take a run from a live process. When the process has died, its lease ends, and the command continues the run.
+// A command does not take over a run from a live process. After the process has died and its lease has ended, the command continues the run.
 func TestRunOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
@@ -94,7 +94,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	lease, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
 	require.NoError(t, err)
 	expect(t, exitUsage, "run held is performed by another process", "", args...)
-	require.NoError(t, db.Renew(t.Context(), lease, time.Second)) // the process dies
+	require.NoError(t, db.Renew(t.Context(), lease, time.Second)) // the process dies without releasing the lease, which ends a second later
 	expect(t, exitWaiting, "run held is performed by another process; waiting for it, for at most 15s", "", "run", "-store", path, "-run", "held", "definitions/approval.yaml")
 
 	_, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
@@ -106,7 +106,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	require.Contains(t, errs.String(), "context canceled")
 }
 
-// The inputs of a run are texts, or with := any JSON, and reach the steps of stored runs as they were given.
+// The inputs of a run are texts or, with :=, JSON values. Steps of stored runs get them as they were given.
 func TestTypedInputs(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "map.yaml", `
@@ -121,7 +121,7 @@ nodes:
 	require.True(t, strings.HasSuffix(stdout, "\na b 9007199254740993 1=2\n"), stdout)
 }
 
-// A limit and a timeout reach the run, and programs can read its progress.
+// -limit and -timeout apply to the run, and programs can read its progress.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "slow.yaml", "version: 1\nnodes: [{id: a, kind: sleep, config: {for: 1h}}]\n")
@@ -135,7 +135,7 @@ func TestLimits(t *testing.T) {
 	expect(t, exitUsage, "bad option", "", "run", "-limit", "-1", definition)
 }
 
-// A dry run calls no step, follows the branch of the given answer, and shows configs with templates expanded as far as values are known.
+// A dry run calls no step and follows the branch of the given answer. It shows configs with templates expanded as far as values are known.
 func TestDry(t *testing.T) {
 	t.Parallel()
 	out := t.TempDir()
@@ -173,8 +173,7 @@ nodes:
 	missing(t, filepath.Join(out, "a"))
 }
 
-// If a step makes the list of a map, its items are unknown, and a dry run shows the work for an item once. The steps after the map are
-// shown.
+// If a step makes the list of a map, the items are unknown. A dry run then shows the work for one item, and the steps after the map.
 func TestDryMapOverUnknownItems(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "run", "-dry", file(t, "map.yaml", `
@@ -196,7 +195,8 @@ no step was run
 `, stdout)
 }
 
-// The command posts an answer for a run that another process performs to the store. That process takes it, or refuses it.
+// While one process performs a run, a command posts an answer to the store. The process accepts or refuses the answer, and the command reports
+// which.
 func TestAnswerForAnotherProcess(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "choices.yaml", "version: 1\nnodes: [{id: g, kind: gate, gate: {choices: [left, right]}}]\n")
@@ -237,7 +237,7 @@ nodes:
 	db := filepath.Join(t.TempDir(), "runs.db")
 	expect(t, exitWaiting, "run suspended", "", "run", "-store", db, "-input", "who=Ada", definition)
 	expect(t, exitWaiting, "continues", "", "run", "-store", db, definition)
-	expect(t, exitWaiting, "continues", "", "run", "-store", db, "-input", "who=Ada", definition) // found by its inputs, although a process continued it without
+	expect(t, exitWaiting, "continues", "", "run", "-store", db, "-input", "who=Ada", definition) // the run is found by its inputs, although a process continued it without them
 	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-answer", "ask=yes", definition)
 	require.Equal(t, exitOK, code, stdout+stderr)
 	for _, want := range []string{`"1 Ada"`, `"2 Ada"`, `"S": "Ada"`} {
@@ -246,7 +246,7 @@ nodes:
 	require.Equal(t, 2, strings.Count(stdout, `"1 Ada"`), stdout)
 }
 
-// If the file of a store is removed during a run, the run is not kept, and the command says so.
+// If the file of a store is removed during a run, the run is lost, and the command reports this.
 func TestRemovedStore(t *testing.T) {
 	t.Parallel()
 	db := filepath.Join(t.TempDir(), "runs.db")

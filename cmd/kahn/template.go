@@ -12,13 +12,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// expand expands the templates in a value: every text in it is a text/template with these functions, and no data.
+// expand expands the templates in a value. Every text in the value is a text/template with the following functions and no data.
 //
-//	input "name"            a root input of the run; here is the directory of the definition
-//	input "name" "default"  the same, if it is given
+//	input "name"            a root input of the run; the input "here" is the directory of the definition
+//	input "name" "default"  the root input, or the default if the run has no such input
 //	param "name"            a parameter of the step
 //	status "node"           the status of an ancestor
-//	error "node"            the text of its error, or nothing
+//	error "node"            the text of the ancestor's error, or nothing
 //	tempdir                 the directory for temporary files
 //	json value              a value as JSON
 //	output                  of a compensation: the output of the node that is undone, nothing if its effect is unknown
@@ -29,7 +29,7 @@ func expand(s *kahn.Step, v any) (any, error) {
 	return mapTexts(v, func(text string) (any, error) { return expandText(s, text) })
 }
 
-// mapTexts returns a copy of a config with the result of f in place of each text. It stops at the first error of f.
+// mapTexts returns a copy of a config in which f has replaced each text. It stops at the first error of f.
 func mapTexts(v any, f func(string) (any, error)) (_ any, err error) {
 	switch v := v.(type) {
 	case string:
@@ -61,7 +61,7 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			if value, ok := s.Root(name); ok {
 				return value, nil
 			}
-			if value, ok := rootsOf(s)[name]; ok { // s is in a composite: there s.Root reads the composite's parameters, and rootsOf has the run's inputs
+			if value, ok := rootsOf(s)[name]; ok { // in a composite, s.Root reads the composite's parameters, and rootsOf returns the run's inputs
 				return value, nil
 			}
 			if len(otherwise) > 0 {
@@ -123,7 +123,7 @@ func notUndoing(s *kahn.Step) error {
 	return errors.New("only the config of a compensate has it")
 }
 
-// ofAncestor returns a template function. For a node of the view it returns the result of f, and for any other node an error.
+// ofAncestor returns a template function. For a node of the view the function returns f of the node, and for any other node an error.
 func ofAncestor(view kahn.View, f func(id string) string) func(id string) (string, error) {
 	return func(id string) (string, error) {
 		if !view.Has(id) {
@@ -133,8 +133,7 @@ func ofAncestor(view kahn.View, f func(id string) string) func(id string) (strin
 	}
 }
 
-// configured returns the config of a step as a C, with templates expanded. It returns an error if the config has a field that C does not
-// have.
+// configured returns the config of a step as a C, with templates expanded. It returns an error if the config has a field that C lacks.
 func configured[C any](s *kahn.Step) (c C, err error) {
 	expanded, err := expand(s, s.Config())
 	if err != nil {

@@ -15,8 +15,8 @@ const maxTurns = 100_000
 // errBound is matched by the error of a template that exceeds a limit.
 var errBound = errors.New("template limit exceeded")
 
-// bounded is the writer of a template. It accepts at most maxText bytes, and none after its context has ended. A template calls Write
-// at least once in each turn of a loop, see countTurns.
+// bounded is the writer of a template. It accepts at most maxText bytes, and no bytes after its context has ended. A template calls Write at
+// least once in each turn of a loop, see countTurns.
 type bounded struct {
 	ctx   context.Context
 	turns int
@@ -40,8 +40,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.Buffer.Write(p)
 }
 
-// made returns an error if a text that a function has made is too long. In a loop, functions could double the length of a variable in each
-// turn.
+// made returns an error if a text that a function has returned is too long. Otherwise functions in a loop could double the length of a variable
+// in each turn.
 func (b *bounded) made(text string) (string, error) {
 	if len(text) > maxText {
 		return "", fmt.Errorf("%w: a function makes a text that is longer than %d bytes", errBound, maxText)
@@ -49,8 +49,7 @@ func (b *bounded) made(text string) (string, error) {
 	return text, nil
 }
 
-// functions returns replacements for the functions of package template that make texts. A replacement returns an error if the text is
-// too long.
+// functions returns replacements for the functions of package template that return texts. A replacement returns an error if the text is too long.
 func (b *bounded) functions() template.FuncMap {
 	all := template.FuncMap{
 		"printf": func(format string, args ...any) (string, error) { return b.made(fmt.Sprintf(format, args...)) },

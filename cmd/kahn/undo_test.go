@@ -66,7 +66,7 @@ nodes:
 	expect(t, exitOK, "", "", "vet", "-kinds", "charge,refnd", definition)
 }
 
-// A case may mock compensations, and may expect which nodes were undone. No time passes in backoffs between attempts to undo a node.
+// A case may mock compensations and may expect which nodes were undone. Backoffs between attempts of a compensation take no time.
 func TestTestUndoes(t *testing.T) {
 	t.Parallel()
 	definition := `

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The lines name the version of the built module and of the library in it. The rows are an installed program, a build from a working tree,
+// The lines contain the version of the built module and of the library in it. The cases are an installed program, a build from a working tree,
 // and programs with a replaced library.
 func TestVersionLines(t *testing.T) {
 	t.Parallel()
@@ -38,7 +38,7 @@ func TestVersionLines(t *testing.T) {
 	}
 }
 
-// The command prints what the program was built from. Without build information it knows only the version of Go.
+// The command prints the versions from its build information. Without build information it knows only the version of Go.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"version"}, {"-version"}, {"--version"}} {

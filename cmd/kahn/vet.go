@@ -72,7 +72,7 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 	var plan *kahn.Plan
 	if doc != nil {
 		g = doc.Graph
-		plan, _ = g.Compile() // Load compiled it before
+		plan, _ = g.Compile() // Load has compiled it without errors
 	}
 	if parseErr == nil && isSmall(root) {
 		c.checkLabels(root)

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// each joins a text for each number below n; %d stands for the number.
+// each joins n copies of a text, in which %d is replaced by the numbers from 0 to n-1.
 func each(n int, format string) string {
 	var b strings.Builder
 	for i := range n {
@@ -60,7 +60,7 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// aliases returns lists of nodes with graphs, each of which contains the list before twice.
+// aliases returns n lists of nodes with graphs. Each list contains the previous list twice.
 func aliases(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -69,7 +69,7 @@ func aliases(n int) string {
 	return b.String()
 }
 
-// Syntax from other engines is answered with what to write here.
+// For syntax from other engines, vet says what to write instead.
 func TestVetMends(t *testing.T) {
 	t.Parallel()
 	const text = "version: 1\ninputs: [{name: user}]\nnodes:\n  - {id: a, kind: template, config: {text: x}}\n  - {id: b, kind: exec, after: a, %s}\n"
@@ -96,7 +96,7 @@ func TestVetMends(t *testing.T) {
 	}
 }
 
-// FuzzVet looks for definitions that break the command. All problems must have places in the text, and each format must be writable.
+// FuzzVet searches for definitions that break the command. All problems must have places in the text, and every format must be writable.
 func FuzzVet(f *testing.F) {
 	for _, pattern := range []string{"definitions/*", "testdata/vet/*"} {
 		files, err := filepath.Glob(pattern)

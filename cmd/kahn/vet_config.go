@@ -57,7 +57,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 		}
 		written := member(config, name)
 		switch {
-		case name != "" && written == nil && replaced[name]: // addUnknownFields has reported a misspelt field in place of this missing one
+		case name != "" && written == nil && replaced[name]: // addUnknownFields has already reported a misspelt field that was probably meant as this one
 		case name != "" && written == nil && rest == "":
 			bad(config, at.path, fmt.Sprintf("%s: %s", name, violation.Message))
 		case property.Title != "":
@@ -77,7 +77,7 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
-// besideConfig has fields that belong to a node and not to its config.
+// besideConfig maps fields that belong to a node, and not to its config, to advice.
 var besideConfig = func() map[string]string {
 	notes := map[string]string{}
 	for _, field := range []string{"after", "continue_on_fail", "groups", "label", "needs", "next", "params", "priority", "retry", "timeout", "when"} {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// formats are the ways to print problems, the first being the default.
+// formats lists the ways to print problems. The first is the default.
 var formats = []string{"text", "json", "github", "sarif"}
 
 // writeAs writes the problems in one of the formats.
@@ -55,7 +55,7 @@ func (p problem) annotation() string {
 	return b.String()
 }
 
-// The part of SARIF 2.1.0 that the report needs.
+// These types are the part of SARIF 2.1.0 that the report needs.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -110,7 +110,7 @@ type (
 	}
 )
 
-// sarifRules has a rule for each severity. The levels of SARIF have the same names.
+// sarifRules has a rule for each severity. The severities have the same names as SARIF's levels.
 var sarifRules = []sarifRule{
 	{string(isError), sarifText{"The definition cannot be run as it is."}},
 	{string(isWarning), sarifText{"The definition is valid, and probably not what is meant."}},

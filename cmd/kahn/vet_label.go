@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/expression"
 )
 
-// checkLabels warns about each edge with a label that the test of the node never yields, so that the branch is never taken.
+// checkLabels warns about each edge whose label the test of the node never yields. The branch of such an edge is never taken.
 func (c *checker) checkLabels(root *definition.Value) {
 	answers := map[*definition.Value]map[string][]string{} // by graph and id of a node: the labels that its test may yield
 	for at, n := range nodesOf(root) {
@@ -67,7 +67,7 @@ func (c *checker) checkLabelsOf(answers map[string][]string, id string, v *defin
 	c.checkLabel(answers[id], id, label.Text, label.At, at.in(".label"))
 }
 
-// labelClasses maps labels that mean the same to one label.
+// labelClasses maps each label with synonyms to one of the synonyms.
 var labelClasses = map[string]string{"true": "true", "yes": "true", "false": "false", "no": "false"}
 
 func (c *checker) checkLabel(answers []string, id, label string, position definition.Position, at place) {

@@ -9,30 +9,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// scope has the names that the templates of a node may use.
+// scope holds the names that the templates of a node may use.
 type scope struct {
-	inputs *nameSet // root inputs; nil: any
+	inputs *nameSet // root inputs; nil means any
 	params []string // the parameters, sorted
-	closed bool     // the node has only the parameters in params
-	free   bool     // the field inputs has further parameters of the node
+	closed bool     // whether the node has only the parameters in params
+	free   bool     // whether the field inputs has further parameters of the node
 	id     string
 	wires  *wiring
-	undo   bool // the config belongs to a compensation
+	undo   bool // whether the config belongs to a compensation
 }
 
-// wiring says how the edges in the text of a graph connect its nodes, whether or not the graph compiles.
+// wiring describes the edges that the text of a graph contains, even if the graph does not compile.
 type wiring struct {
 	ids    map[string]int
 	names  []string   // the ids, in order
 	params [][]string // by node: the parameters that edges deliver; nil if no edge leads to the node
 	before [][]int    // by node: the nodes from which edges lead to it
-	partly []bool     // whether a node may have edges or parameters that could not be read
-	open   bool       // any node may have unread edges
+	partly []bool     // by node: whether the node may have edges or parameters that could not be read
+	open   bool       // whether any node may have unread edges
 
-	above [][]uint64 // by node: its ancestors as bits, or nil if they are unknown. climb sets above when it is first needed
+	above [][]uint64 // by node: its ancestors as bits; nil if unknown; set by climb on first use
 }
 
-// scopes has the wiring of the graphs of a document.
+// scopes holds the wiring of the graphs of a document.
 type scopes struct {
 	unread unread
 	graphs map[*definition.Value]*wiring
@@ -59,9 +59,8 @@ func (s *nameSet) add(names ...string) {
 	}
 }
 
-// inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, inputs that a map or a loop around the graph
-// adds, the inputs of the document, and the input "here" that this command adds. It returns nil if the graph or the document accepts any
-// input.
+// inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, the inputs that an enclosing map or loop adds, the
+// inputs of the document, and the input "here" that this command adds. It returns nil if the graph or the document accepts any input.
 func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	if known, ok := s.inputs[at.graph]; ok {
 		return known
@@ -112,7 +111,7 @@ func (s *scopes) of(at place, n *definition.Value) scope {
 	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
 }
 
-// delivers reports whether the node has, or may have, a parameter. A node without edges has the inputs of its graph as parameters.
+// delivers reports whether the node has or may have a parameter. A node without edges gets the inputs of its graph as parameters.
 func (s scope) delivers(name string) bool {
 	if _, found := slices.BinarySearch(s.params, name); found || !s.closed && !s.free {
 		return true
@@ -128,7 +127,7 @@ func fields(v *definition.Value) []definition.Value {
 	return v.Items
 }
 
-// wiring reads the edges of the graph that a node is in.
+// wiring reads the edges of the graph that contains a node.
 func (s *scopes) wiring(at place) *wiring {
 	graph := at.path[:strings.LastIndex(at.path, ".nodes[")]
 	nodes := items(member(at.graph, "nodes"))
@@ -158,10 +157,10 @@ func (s *scopes) wiring(at place) *wiring {
 	return w
 }
 
-// edge has the ends of an edge that are known from its place in the document.
+// edge holds the ends of an edge that follow from its place in the document.
 type edge struct{ from, to string }
 
-// edges adds the edges in a part of a document, which is one edge or a list.
+// edges adds the edges in a part of a document, which is one edge or a list of edges.
 func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
 	if v == nil {
 		return
@@ -176,7 +175,7 @@ func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) 
 	}
 }
 
-// add adds an edge. unread says that parts of the edge could not be read.
+// add adds an edge. unread is true if parts of the edge could not be read.
 func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	end := func(known, key string) string {
 		switch {
@@ -206,7 +205,7 @@ func (w *wiring) add(v *definition.Value, e edge, unread bool) {
 	w.partly[to] = w.partly[to] || unread || !ok
 }
 
-// leads reports whether edges lead, or may lead, from one node to another.
+// leads reports whether edges lead or may lead from one node to another.
 func (w *wiring) leads(from, to string) bool {
 	source, ok := w.ids[from]
 	target, known := w.ids[to]
@@ -258,11 +257,11 @@ func (w *wiring) climb() {
 	}
 }
 
-// unread has the parts of a document that could not be read.
+// unread describes the parts of a document that could not be read.
 type unread struct {
 	paths   []string
-	unknown map[string][]string // by the path of an object: for each unknown field in it, the field probably meant, or "" if it may be any
-	other   bool                // there are further unread parts
+	unknown map[string][]string // by path of an object: the fields probably meant by its unknown fields; "" may be any field
+	other   bool                // whether there are further unread parts
 }
 
 func unreadOf(err error) unread {
@@ -275,7 +274,7 @@ func unreadOf(err error) unread {
 	for _, p := range all.Problems {
 		switch {
 		case p.Kind == definition.ErrGraph || p.Kind == definition.ErrVersion:
-		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // further parts were not read, or the path is not known
+		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // further parts were not read, or the path is unknown
 			u.other = true
 		case p.Kind == definition.ErrUnknownField && strings.ContainsAny(p.Path, ".["):
 			object := p.Path[:strings.LastIndexAny(p.Path, ".[")]
@@ -299,8 +298,8 @@ func (u *unread) below(paths ...string) bool {
 	})
 }
 
-// misses reports whether an object or one of its named fields could not be read. It also reports true if the object has an unknown field
-// by which one of the named fields may be meant.
+// misses reports whether an object or one of its named fields could not be read. It also returns true if an unknown field of the object may be
+// meant for one of the named fields.
 func (u *unread) misses(object string, names ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		name, is := strings.CutPrefix(unread, object)

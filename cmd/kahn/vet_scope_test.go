@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The names that a template may use depend on the edges of the definition. A name that an unread edge may provide is not reported; all
-// other problems are reported together.
+// The names that a template may use depend on the edges of the definition. If an edge could not be read, a name that it may provide is not
+// reported. All other problems are reported together.
 func TestVetScopeBesideOtherProblems(t *testing.T) {
 	t.Parallel()
 	const text = `version: 1
@@ -70,7 +70,7 @@ nodes:
 	}
 }
 
-// A node without edges inside a composite may name the composite's parameters, even if it has params.
+// A node without edges inside a composite may use the composite's parameters, even if the node has params.
 func TestVetScopeOfInner(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := invoke(t, "", "vet", file(t, "inner.yaml", `version: 1
@@ -87,7 +87,7 @@ nodes:
 	require.Contains(t, stdout, `node "s/w": template: nothing delivers a parameter "why"`)
 }
 
-// Vetting templates that name nodes stays fast with many nodes, edges and such templates.
+// Vetting templates with names of nodes is fast for many nodes, edges and templates.
 func TestVetScopeOfManyNodes(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -102,7 +102,7 @@ func TestVetScopeOfManyNodes(t *testing.T) {
 	require.Less(t, time.Since(begin), time.Minute)
 }
 
-// A branch that the test of its node never takes is a warning, wherever the edge stands.
+// An edge whose label the test of its node never yields causes a warning, wherever the edge is written.
 func TestVetLabels(t *testing.T) {
 	t.Parallel()
 	for label, want := range map[string]string{

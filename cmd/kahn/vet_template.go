@@ -18,14 +18,14 @@ import (
 type templateCall struct {
 	function string
 	name     string // the first argument
-	computed bool   // the first argument is not a literal text: name is empty
-	noText   bool   // the first argument is a literal that is not a text, such as a number
-	data     string // if this is not a call: the field of the data that the template reads, although templates have no data
+	computed bool   // whether the first argument is not a literal text; name is empty then
+	noText   bool   // whether the first argument is a literal that is not a text, such as a number
+	data     string // instead of a call: a field that the template reads from its data, although templates have no data
 	at       int    // the offset of the function in the text
 	nameAt   int    // the offset of the first argument
 }
 
-// templateFunctions are the functions of templates beside the functions of package text/template.
+// templateFunctions are the functions of templates in addition to the functions of package text/template.
 var templateFunctions = template.FuncMap{
 	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
 	"output": none, "certain": none,
@@ -33,7 +33,7 @@ var templateFunctions = template.FuncMap{
 
 func none(...any) string { return "" }
 
-// callsIn returns the calls in a template, also calls of functions that do not exist.
+// callsIn returns the calls in a template, including calls of functions that do not exist.
 func callsIn(text string) ([]templateCall, error) {
 	top := parse.New("")
 	top.Mode = parse.SkipFuncCheck
@@ -48,8 +48,8 @@ func callsIn(text string) ([]templateCall, error) {
 	return calls, nil
 }
 
-// appendCalls adds the calls in a part of a template. The parameter dot is true where the template's dot has a value: in the body of a
-// range, a with or a template.
+// appendCalls adds the calls in a part of a template. dot is true where the template's dot has a value: in the body of a range, a with or a
+// template.
 func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	each := func(nodes ...parse.Node) {
 		for _, n := range nodes {
@@ -123,7 +123,7 @@ func isNaming(function string) bool {
 	return function == "input" || function == "param" || function == "status" || function == "error"
 }
 
-// isUndoing reports whether a function reads the node that is undone.
+// isUndoing reports whether a function reads data about the node that is being undone.
 func isUndoing(function string) bool { return function == "output" || function == "certain" }
 
 // checkTemplates finds the defects of the templates in a config.
@@ -141,7 +141,7 @@ func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 }
 
 func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
-	said := map[string]bool{} // the problems of this text that were reported; each is reported once
+	said := map[string]bool{} // the problems that were reported for this text, since each is reported only once
 	found := func(offset int, p problem) {
 		switch p.Path, p.Node = at.path, at.node; {
 		case said[p.Message]:
@@ -216,8 +216,8 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	}
 }
 
-// describeTemplate describes an error of package text/template/parse, and returns an offset in the text: of the word that the error is
-// about or, if the line does not contain this word, of the braces.
+// describeTemplate describes an error of package text/template/parse. It also returns the offset of the word that the error is about. If the line
+// does not contain this word, the offset is that line's first braces or, without braces, the beginning of the line.
 func describeTemplate(text string, err error) (message string, offset int) {
 	found := templateError.FindStringSubmatch(err.Error())
 	if found == nil {
@@ -244,8 +244,8 @@ func describeTemplate(text string, err error) (message string, offset int) {
 	return message, offset
 }
 
-// within returns the position in the file of an offset in a text. If the text is escaped in the file, it returns the position at which
-// the text begins.
+// within returns the position in the file of an offset in a text. If the text is escaped in the file, it returns the position at which the text
+// begins.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
 	offset = min(offset, len(v.Text))
 	for quote := range 2 { // the text begins at the value's position or, if it is quoted, one byte later

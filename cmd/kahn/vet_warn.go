@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// unused returns warnings about inputs and parameters that a graph declares or delivers, but that nothing reads.
+// unused returns warnings about inputs that a graph declares and parameters that its edges deliver, if no node reads them.
 func unused(g *kahn.Graph) []error {
 	w := warner{}
 	used := namesUsed(g)

@@ -11,9 +11,8 @@ import (
 	"github.com/itchyny/gojq"
 )
 
-// A saying replaces a library's message about a text. The field said matches the message. The field says is the replacement, in which
-// $1 and $2 stand for what the groups of said have matched. What a group has matched is also the part of the text in which the mistake
-// is.
+// A saying replaces a library's message about a text. The regular expression `said` matches the message. `says` is the replacement, in which $1
+// and $2 stand for the groups of `said`. The text that a group has matched is the place of the mistake.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -23,8 +22,8 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// say returns the replacement for a message, and what a group of the saying has matched. If no saying matches, the replacement is the
-// argument otherwise, a colon and the message.
+// say returns the replacement for a message, and the text that a group of the saying has matched. If no saying matches, the replacement is the
+// text `otherwise`, a colon and the message.
 func say(sayings []saying, otherwise, message string) (text, subject string) {
 	for _, s := range sayings {
 		found := s.said.FindStringSubmatch(message)
@@ -131,7 +130,7 @@ func programError(query string, err error) (message string, at int) {
 	return message, at
 }
 
-// templateNames are all functions of templates, including the functions of package text/template.
+// templateNames lists all functions of templates, including the functions of package text/template.
 var templateNames = func() []string {
 	names := []string{
 		"and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf", "println", "slice", "urlquery",

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slippedTemplates has templates that the library refuses, with the place of the mistake and the mend in the message.
+// slippedTemplates lists templates that the library refuses, with the place of the mistake and the expected advice.
 var slippedTemplates = []struct {
 	text string
 	at   int
@@ -56,7 +56,7 @@ var slippedTemplates = []struct {
 	{`{{input "a", "b"}}`, 11, `with spaces between: {{input "name"}}`},
 }
 
-// Errors of the template library are replaced by this program's words, with the mend. Each row of templateSayings matches one of the texts.
+// Errors of the template library are replaced by this program's messages, with advice. Each entry of templateSayings matches one of the texts.
 func TestSayingsOfTemplates(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}
@@ -82,7 +82,7 @@ func TestSayingsOfTemplates(t *testing.T) {
 	require.Equal(t, "the template cannot be read: something new", message)
 }
 
-// Errors of the jq library are replaced by this program's words, with the mend.
+// Errors of the jq library are replaced by this program's messages, with advice.
 func TestSayingsOfPrograms(t *testing.T) {
 	t.Parallel()
 	used := map[string]bool{}

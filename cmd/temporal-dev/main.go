@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/server/temporal"
 )
 
-// pollRate is how often per second the service polls for tasks to pass on. The default of 20 would make each step of a chain take 50 ms.
+// pollRate is how often per second the service looks for tasks to hand out. With the default of 20 each step of a chain would take 50 ms.
 const pollRate = 2000
 
 func main() {

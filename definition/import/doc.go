@@ -22,9 +22,9 @@
 //     required may be null.
 //   - A step in "next" is an id, or an object with "target" and the ports that the edge connects, "sourceHandle" and "targetHandle". An id
 //     connects the ports that have the same name on both sides.
-//   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the "group" in its config. It repeats the group until
-//     "until" is true, at most "maxIterations" times, or performs it once for each item of the parameter named by "over". The step becomes
-//     a node with a graph, and with a loop or a map.
+//   - "groups" are lists of steps, or of ids of steps. A step of type "loop" performs the group that "group" in its config names. It
+//     repeats the group until the expression "until" is true, at most "maxIterations" times. Or it performs the group once for each item of
+//     the parameter that "over" names. The step becomes a node with a graph, and with a loop or a map.
 //
 // # Playbooks
 //
@@ -33,8 +33,8 @@
 // only leads to other steps. The values of the "workload" become inputs with defaults. A failure stops the steps that follow it. The
 // end node runs after a failure, too, and then the run fails.
 //
-//   - A transition with a condition goes through a condition node: from a to b through a.b?. All transitions whose conditions are true are
-//     taken.
+//   - A transition with a condition goes through a condition node, such as "a.b?" between a and b. All transitions whose
+//     conditions are true are taken.
 //   - A parameter of a transition is a value, which must be the same in all transitions to the step, or a result of the step before, such
 //     as {{ result.rows }}.
 //   - Conditions stay as they are. The host's Evaluator reads them.

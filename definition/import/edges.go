@@ -16,8 +16,8 @@ var (
 	parentFailures = map[string]string{"skip": "skip", "propagate": "propagate", "substitute_default": "substitute_default"}
 )
 
-// besideConfig are fields that belong beside a node's config. In the config they are errors, since the converter itself writes fields
-// of these names into the config of the converted node.
+// besideConfig are fields of a node that must not be in its config. In the config they are errors, since the converter itself writes fields of
+// these names into the config of the converted node.
 var besideConfig = map[string]string{
 	"lens_id": "the lens_id stands beside the config", "version_id": "the version_id stands beside the config",
 }
@@ -90,7 +90,7 @@ func (r *reader) edge(p place, asJSON map[string]bool) definition.Value {
 		"source_node_id": end("from"),
 		"target_node_id": end("to"),
 		"source_output_key": func(p place) {
-			if p.text() != "output" { // the default
+			if p.text() != "output" { // "output" is the default
 				put(&edge, copied(p, "key"))
 			}
 		},
@@ -100,7 +100,7 @@ func (r *reader) edge(p place, asJSON map[string]bool) definition.Value {
 	return edge
 }
 
-// merge reads a merge strategy. It calls the function rendered if the strategy yields JSON text.
+// merge reads a merge strategy. It calls the function "rendered" if the strategy yields JSON text.
 func (r *reader) merge(to *definition.Value, rendered func()) func(place) {
 	return func(p place) {
 		if p.Type == definition.Null {

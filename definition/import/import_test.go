@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// answers is an Evaluator that knows the value of each text.
+// answers is an Evaluator that looks up the value of each text in the map.
 type answers map[string]any
 
 func (a answers) Parse(text string) (kahn.Expression, error) {
@@ -54,7 +54,7 @@ func requireSame(t *testing.T, want string, g *kahn.Graph) {
 	require.Equal(t, string(wantText), string(text))
 }
 
-// Steps with branches, guards, gates, retries and an unlisted end mean the same as a definition.
+// A document of steps, with branches, guards, gates, retries and an unlisted end, becomes the expected definition.
 func TestSteps(t *testing.T) {
 	t.Parallel()
 	g := load(t, "testdata/steps.json", answers{"{{ nodes.classify.output.score }} > 0.8": true, "{{ nodes.classify.output.needsTicket }}": true})
@@ -90,7 +90,7 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// Nodes and edges keep their order, their causes, their merges and their policies.
+// The converted form of a document of nodes and edges has the same order, causes, merges and policies.
 func TestNodesAndEdges(t *testing.T) {
 	t.Parallel()
 	g := load(t, "testdata/lenses.json", nil)

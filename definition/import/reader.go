@@ -240,7 +240,8 @@ func (r *reader) reference(p place) (string, bool) {
 	return p.Text, true
 }
 
-// A value of the converted document has the place of the value that it comes from.
+// The following functions make values of the converted document. Each value gets the position of the
+// original value from which it is made.
 
 func object(from place, items ...definition.Value) definition.Value {
 	return definition.Value{Type: definition.Object, Items: items, At: from.At, KeyAt: from.KeyAt}

@@ -12,7 +12,7 @@ import (
 	importer "github.com/seed-c794f7ef/kahn/definition/import"
 )
 
-// Mistakes in a document, and constructs without an equivalent, have a message with the place.
+// Each mistake in a document, and each construct without an equivalent, is reported with a message and its place.
 func TestWrongDocuments(t *testing.T) {
 	t.Parallel()
 	steps := func(s string) string { return `{"steps": [` + s + `]}` }
@@ -124,7 +124,7 @@ func TestWrongDocuments(t *testing.T) {
 	}
 }
 
-// Problems beyond the number that people read are counted.
+// An Error lists at most 100 problems, and counts the others.
 func TestManyProblems(t *testing.T) {
 	t.Parallel()
 	document := `{"steps": [{"id": "a"`
@@ -138,8 +138,7 @@ func TestManyProblems(t *testing.T) {
 	require.Equal(t, 50, all.More)
 }
 
-// FuzzParse looks for documents that break the importer, or whose conversion has problems that only a defect of the
-// importer explains.
+// FuzzParse looks for documents on which the importer panics, or whose converted form has a problem that the importer should have reported.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"steps", "lenses", "loops", "ports", "playbook", "tree", "rows"} {
 		data, err := os.ReadFile("testdata/" + file + ".json")

@@ -69,8 +69,8 @@ func node(v *definition.Value) *yaml.Node {
 	return n
 }
 
-// text returns the node of a text. The text is plain if every reader reads it as text, a block if it has several lines
-// that a block can express, and otherwise in double quotes.
+// text returns the node of a text. The text is plain if every reader reads it as text. It is a block if it has several lines that a block can
+// express. Otherwise it is in double quotes.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	t, ok := resolve(s)

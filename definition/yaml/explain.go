@@ -20,7 +20,7 @@ type mistake struct {
 	at origin
 	// above means that the whole line is misplaced: then the problem gets the path of the preceding line.
 	above bool
-	// line matches the line; the mistake begins at its group. Nil: any line.
+	// line matches the text of the line; the mistake begins where the group of the pattern matches. Nil: any line.
 	line *regexp.Regexp
 	// before matches the part of the line before the mistake. Nil: any text.
 	before *regexp.Regexp
@@ -168,8 +168,8 @@ func short(suggestion string) string {
 	return suggestion
 }
 
-// valueOf returns the value at the beginning of the text rest, without the text that follows a value within brackets. The parameter before
-// is the part of the line before the value.
+// valueOf returns the value at the beginning of the text "rest", without the text that follows a value within brackets. The parameter
+// "before" is the part of the line before the value.
 func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
 		return rest // the value ends with the line
@@ -302,8 +302,7 @@ type level struct {
 
 var blockKey = regexp.MustCompile(`^([A-Za-z_$][A-Za-z0-9_$]*):(?: |$)`)
 
-// pathAt returns the path of the innermost value in block style that begins in the line or before it, as far as indentation shows
-// it.
+// pathAt returns the path of the innermost value in block style that begins in the line or before it, judging by indentation.
 func (l *lines) pathAt(line int) string {
 	var path []level
 	for n := range line {
@@ -335,8 +334,8 @@ func (l *lines) pathAt(line int) string {
 	return b.String()
 }
 
-// enter pops the levels that are indented at least as far as the level next, and then pushes that level. A list may
-// have the same indentation as its key.
+// enter pops the levels that are indented at least as far as the level "next", and then pushes "next". A list may have the same
+// indentation as its key.
 func enter(path []level, next level) []level {
 	for len(path) > 0 {
 		last := path[len(path)-1]

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// refused are texts that the parser rejects, with the expected place and fix in the message.
+// refused are texts that the parser rejects. Each has the expected place of the problem, and the fix that the message must name.
 var refused = []struct{ text, place, mend, suggestion string }{
 	{"a: b\n\tc: d\n", "2:1", `YAML is indented by spaces`, ""},
 	{"a: {{ x }} y\n", "1:4", `must be in quotes: '{{ x }} y'`, `'{{ x }} y'`},
@@ -67,7 +67,8 @@ var refused = []struct{ text, place, mend, suggestion string }{
 	{"a: 1\n... x\n", "2:5", `delete what follows`, ""},
 }
 
-// Errors of the parser are worded by this package, and say how to fix the text. Each row of mistakes matches one of the texts.
+// This package replaces the parser's messages by its own, which say how to fix the text. Each entry of the variable mistakes matches at least
+// one text.
 func TestMistakes(t *testing.T) {
 	t.Parallel()
 	used := make([]bool, len(mistakes))
@@ -113,7 +114,7 @@ func loadError(t *testing.T, text string) *yaml.LoadError {
 	return le
 }
 
-// A parser message that matches no row follows words of this package.
+// If no entry of mistakes matches, the parser's message is appended to words of this package.
 func TestUnknownMistake(t *testing.T) {
 	t.Parallel()
 	l := linesOf("a: 1\nb: 2\n")

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// Documents in the importer's formats may also be YAML, with the places of their problems.
+// The importer's formats may also be written as YAML, and problems then have their places in the YAML text.
 func TestImport(t *testing.T) {
 	t.Parallel()
 	loader := definition.Loader{Parse: importer.From(yaml.Parse), File: "flow.yaml"}

@@ -36,7 +36,7 @@ func valid(t testing.TB, s *jsonschema.Schema, text []byte) error {
 	return s.Validate(doc)
 }
 
-// raw converts a document to JSON without losing anything that was written in it.
+// raw converts a document to JSON without dropping or changing anything.
 func raw(t testing.TB, file string, text []byte) []byte {
 	if filepath.Ext(file) != ".yaml" {
 		return text
@@ -48,18 +48,18 @@ func raw(t testing.TB, file string, text []byte) []byte {
 	return text
 }
 
-// Every document that this project ships conforms to the schema, both as it was written and as Encode writes it.
+// Every document in this repository conforms to the schema, both as it was written and as Encode writes it.
 func TestSchemaAcceptsEveryExample(t *testing.T) {
 	s := validator(t)
 	count := 0
-	spelled := map[string]bool{} // the fields of nodes that occur
+	spelled := map[string]bool{} // the fields of nodes that the documents have
 	for _, pattern := range []string{"../testdata/full.json", "testdata/full.yaml", "../../cmd/kahn/definitions/*"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files, pattern)
 		for _, file := range files {
 			if strings.HasSuffix(file, ".test.yaml") {
-				continue // the tests of a definition
+				continue // the file has tests of a definition
 			}
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestSchemaWithKinds(t *testing.T) {
 		"http/get %": {Config: map[string]any{"properties": map[string]any{"url": map[string]any{"type": "string"}}}},
 		"any":        {},
 		"none":       {Config: false},
-		"k1":         {Config: false}, "k2": {Config: false}, "k3": {Config: false}, "k4": {Config: false}, "k5": {Config: false}, // many
+		"k1":         {Config: false}, "k2": {Config: false}, "k3": {Config: false}, "k4": {Config: false}, "k5": {Config: false}, // several further kinds
 	})
 	require.NoError(t, err)
 	s := compiled(t, text)

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
 
-// reader is an Evaluator that cannot read texts with two parentheses.
+// reader is an Evaluator that rejects texts that begin with two parentheses.
 type reader struct{}
 
 func (reader) Parse(text string) (kahn.Expression, error) {
@@ -24,13 +24,12 @@ func (reader) Parse(text string) (kahn.Expression, error) {
 	return anything{}, nil
 }
 
-// anything is an expression that names nothing.
+// anything is an Expression that names no nodes or inputs.
 type anything struct{}
 
 func (anything) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
 
-// Every wrong document of the table is rejected with the messages, the places and the suggestions that its author
-// needs.
+// Each wrong document of the table is rejected with the expected message, place and suggestion.
 func TestWrongDocuments(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("testdata/wrong.txt")

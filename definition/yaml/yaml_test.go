@@ -28,7 +28,7 @@ func same(t *testing.T, want, got *kahn.Graph) {
 	require.Equal(t, want.Edges(), got.Edges())
 }
 
-// Every golden file of the JSON format is the same graph as YAML, and the YAML is as expected.
+// The YAML form of each golden file is as expected, and decodes to the same graph as its JSON form.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("../testdata/*.json")
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// JSON is YAML: whatever one decoder reads, the other reads to the same graph.
+// The YAML decoder reads any JSON document to the same graph as the JSON decoder.
 func TestJSONIsYAML(t *testing.T) {
 	text, err := os.ReadFile("../testdata/full.json")
 	require.NoError(t, err)
@@ -69,7 +69,7 @@ func TestJSONIsYAML(t *testing.T) {
 	same(t, want, got)
 }
 
-// The type of a scalar depends on the scalar alone.
+// The type of a scalar depends only on its text.
 func TestScalars(t *testing.T) {
 	config := func(text string) (any, error) {
 		g, err := yaml.Decode([]byte("version: 1\nnodes:\n  - id: node\n    config: ["+text+"]\n"), definition.Limits{})
@@ -86,7 +86,7 @@ func TestScalars(t *testing.T) {
 		"é": "é", "nullable": "nullable", "one\n  two": "one two", `""`: "",
 	} {
 		if text == "-" {
-			continue // begins a list
+			continue // the text begins a list
 		}
 		got, err := config(text)
 		require.NoError(t, err, text)
@@ -98,7 +98,7 @@ func TestScalars(t *testing.T) {
 		"2024-01-31", "2024-1-3", "2024-01-31T10:00:00Z", "2024-01-31 10:00:00", "=", "<<", "-0x1f", "00", "-01", "01.5",
 	} {
 		if text == "0X1F" {
-			continue // text to every reader
+			continue // every reader takes the value for text
 		}
 		_, err := config(text)
 		require.ErrorIs(t, err, definition.ErrAmbiguous, text)
@@ -177,7 +177,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// Problems in several places are found at once, both YAML's and the document's.
+// Decode reports all problems at once, both problems of YAML and problems of the document.
 func TestAllProblems(t *testing.T) {
 	_, err := yaml.Decode([]byte("version: 1\nnodes:\n  - id: !x a\n    timeout: 017\n    after: b\n  - id: b\n    Disabled: yes\n"), definition.Limits{})
 	var e *definition.Error
@@ -219,7 +219,7 @@ func bomb(levels, width int) string {
 	return b.String()
 }
 
-// Expensive documents are rejected before they are processed.
+// Decode rejects a document that would need too much memory, before it allocates this memory.
 func TestMemoryIsBounded(t *testing.T) {
 	item := "version: 1\nnodes:\n  - id: a\n    config: "
 	for name, text := range map[string]string{

@@ -1,11 +1,10 @@
-// Command distributed performs a graph of 300 nodes on Temporal: it starts a development server and three workers, each a process,
-// kills one of the workers in the middle, and compares the Result with the Result of kahn.Execute. The nodes are of two kinds, each
-// with its own task queue.
+// Command distributed runs a graph of 300 nodes on Temporal. It starts a development server and three worker processes, kills one worker in the
+// middle, and compares the Result with the Result of kahn.Execute. The nodes have two kinds, and each kind has its own task queue.
 //
 //	go run ./examples/distributed
 //
-// It builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a service that runs already. With -page
-// localhost:8080 it serves the page of module inspector, which shows the run, until it is interrupted.
+// The program builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a running Temporal service instead. With -page
+// localhost:8080 it serves the inspector's page, which shows the run, until the program is interrupted.
 package main
 
 import (
@@ -101,7 +100,7 @@ func run(ctx context.Context, address, namespace, page string, isWorker bool) er
 	return nil
 }
 
-// Through this interface the page answers gates of runs on Temporal, and stops such runs.
+// The page answers gates of runs on Temporal, and stops such runs, through this interface.
 var _ inspector.Controller = temporal.Store{}
 
 // show serves the page of the inspector.
@@ -123,7 +122,7 @@ func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error
 	return s, nil
 }
 
-// layers returns the graph. Each node adds its number to the sum of two nodes of the layer before.
+// layers returns the graph. Each node adds its number to the sum of two nodes of the previous layer.
 func layers() (*kahn.Plan, error) {
 	g := &kahn.Graph{Name: "layers"}
 	id := func(layer, i int) string { return fmt.Sprintf("n%02d-%02d", layer, i%wide) }
@@ -187,7 +186,7 @@ func connect(address, namespace string) (client.Client, error) {
 	return client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
 }
 
-// quiet is a log for the SDK that drops everything, since workers are killed on purpose.
+// quiet is a logger for the SDK. It drops all messages, since the program kills a worker on purpose.
 type quiet struct{}
 
 func (quiet) Debug(string, ...any) {}

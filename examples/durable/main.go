@@ -1,8 +1,7 @@
-// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate.
-// The first process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits for its
-// approval. The second process opens the file and continues. The program prints which steps were called again: only the steps that were
-// running. Each payment was made once: a payment and its number are stored in one transaction, and a step that is called again finds
-// the number.
+// Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a gate. The first
+// process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits for its approval. The second
+// process opens the file and continues. The program prints which steps were called again: only the steps that were running when the process was
+// killed. Each payment was made once: a payment and its number are stored in one transaction, and a repeated payment step finds the number.
 //
 //	go run ./examples/durable
 //
@@ -27,10 +26,9 @@
 //	30 orders: 24 completed, 6 cancelled; 1 steps were called again, no order was paid twice
 //	As it should be: the counts add up.
 //
-// With -postgres and the URL of a database, three processes, or as many as -workers says, perform a hundred orders over PostgreSQL, in
-// a schema that the program creates and removes. One process is stopped for longer than its leases last, and one is killed. With
-// -postgres local the program starts a server of its own. The line before the last one compares the stored nodes with the server's
-// record of all writes.
+// With -postgres and the URL of a database, three processes, or as many as -workers says, perform a hundred orders over PostgreSQL, in a schema that
+// the program creates and removes. One process is stopped for longer than its leases last, and one is killed. With -postgres local the program starts
+// a server of its own. The line before the last line of the output compares the stored nodes with the server's record of all writes.
 //
 //	$ go run ./examples/durable -postgres local
 //	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.
@@ -55,7 +53,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The environment of a process that the program starts: where its ledger is, and which process it is.
+// The environment variables that the program sets for the processes it starts: where the ledger is, and which process this is.
 const (
 	dirVariable    = "KAHN_DURABLE_DIR"
 	urlVariable    = "KAHN_DURABLE_URL"

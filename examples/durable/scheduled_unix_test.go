@@ -22,13 +22,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The environment of a process that TestScheduled starts: the database, and the newest version of the workflow that the process has.
+// The environment variables that TestScheduled sets for the processes it starts: the database, and the newest workflow version that the process
+// serves.
 const (
 	scheduledURL     = "SCHEDULED_URL"
 	scheduledVersion = "SCHEDULED_VERSION"
 )
 
-// beat returns a version of the workflow that the schedule begins.
+// beat returns the given version of the workflow that the schedule runs.
 func beat(version int) kahn.Workflow {
 	g := (&kahn.Graph{Name: "beat"}).Add(kahn.Node{ID: "a", Config: map[string]any{"version": version}}, kahn.Node{ID: "b", After: []string{"a"}})
 	return kahn.Workflow{Graph: g, Options: []kahn.Option{kahn.Lease("", 500*time.Millisecond)}, Step: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -65,8 +66,8 @@ func TestScheduledProcess(t *testing.T) {
 	t.Error(scheduler.Serve(t.Context()), "and it was not killed")
 }
 
-// Three processes serve a schedule over PostgreSQL, are killed at random moments, and are started again, some with a new version of the
-// graph; meanwhile ended runs are removed. Each tick, one a second, has one run, which completes once, and no tick is missing.
+// Three processes serve a schedule over PostgreSQL, are killed at random moments, and are started again, some with a new version of the graph;
+// meanwhile ended runs are removed. There is one tick per second. Each tick has one run, which completes once, and no tick is missing.
 func TestScheduled(t *testing.T) {
 	t.Parallel()
 	err := localserver.WithDatabase(func(url string) error {
@@ -120,7 +121,7 @@ func scheduled(t *testing.T, url string) {
 	}
 	var runs []store.Run
 	enough := int(lasts / time.Second)
-	for patience := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) { // the runs that began during the kills end
+	for patience := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) { // wait for the end of the runs that began during the kills
 		page, err := s.List(t.Context(), store.Query{Limit: store.MaxPage})
 		must(t, err)
 		runs = page.Runs
@@ -130,7 +131,7 @@ func scheduled(t *testing.T, url string) {
 				ended++
 			}
 		}
-		if ended >= enough && ended == len(runs)-1 { // all but the pending one
+		if ended >= enough && ended == len(runs)-1 { // all but the pending run
 			break
 		}
 		if time.Now().After(patience) {

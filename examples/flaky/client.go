@@ -21,7 +21,7 @@ type request struct {
 	dead         bool // send it to a port without a server
 }
 
-// client has the steps of the graphs. It decides for all nodes which answers may be retried; the nodes' policies decide how often and when.
+// client provides the steps of both graphs. Its code decides which HTTP answers may be retried; the nodes' policies decide how often and when.
 type client struct {
 	http      *http.Client
 	url, dead string
@@ -34,7 +34,7 @@ func newClient(url, dead string) *client {
 
 func (c *client) steps() kahn.Mux { return kahn.Mux{"http": c.call, "legacy": c.callLegacy} }
 
-// call is the step of nearly every node: one request, which ends with the attempt's context.
+// call is the step of nearly every node. It sends one request, which ends when the attempt's context ends.
 func (c *client) call(ctx context.Context, s *kahn.Step) (any, error) {
 	req := s.Config().(request)
 	text := fmt.Sprintf("attempt %d: %s %s", s.Attempt(), req.method, req.path)
@@ -65,7 +65,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // the log has the method and the path
+			err = e.Err // e.Err lacks the method and the path, which are in the log already
 		}
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	return string(body), err
 }
 
-// refusal returns nil for a success. Otherwise it returns an error that tells kahn whether another request makes sense, and when.
+// refusal returns nil for a success. Otherwise it returns an error from which kahn knows whether and when to try again.
 func refusal(resp *http.Response) error {
 	err := errors.New(resp.Status)
 	switch code := resp.StatusCode; {
@@ -87,12 +87,12 @@ func refusal(resp *http.Response) error {
 	case code == http.StatusTooManyRequests:
 		return kahn.RateLimited(err, retryAfter(resp.Header, time.Now()))
 	case code < 500 && code != http.StatusRequestTimeout:
-		return kahn.Permanent(err) // the request is wrong, and would be wrong again
+		return kahn.Permanent(err) // the request itself is wrong, so another attempt would fail, too
 	}
 	return err
 }
 
-// retryAfter reads the header Retry-After, which has seconds or a date. Without the header the retry policy decides.
+// retryAfter reads the header Retry-After, which is a number of seconds or a date. Without the header the retry policy decides.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	text := h.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {

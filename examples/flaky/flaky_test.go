@@ -84,7 +84,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Against a server without faults the program reports broken promises, which shows that it checks them.
+// Against a server without faults the program reports broken promises. This shows that the program checks its
+// promises.
 func TestHealthyServer(t *testing.T) {
 	noneLeft(t, func() {
 		var out bytes.Buffer
@@ -139,7 +140,7 @@ func TestAccount(t *testing.T) {
 	}
 }
 
-// TestRefusal checks, with a policy that retries at once, how kahn reacts to each answer.
+// TestRefusal checks how kahn reacts to each answer of the server under a policy that retries at once.
 func TestRefusal(t *testing.T) {
 	for code, want := range map[int]struct {
 		attempts int

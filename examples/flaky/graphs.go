@@ -11,7 +11,7 @@ import (
 
 const ms = time.Millisecond
 
-// The times are short, but long compared with the time in which a local server answers.
+// The times are short, but much longer than a local server needs for an answer.
 const (
 	firstDelay     = 150 * ms
 	secondDelay    = 2 * firstDelay
@@ -21,11 +21,11 @@ const (
 	exportTimeout  = 400 * ms // the timeout of the second run as a whole
 )
 
-// policy is the retry policy of every node without one of its own. A real program should keep the default, which has jitter. Jitter is
+// policy is the retry policy of every node without a policy of its own. A real program should keep the default, which has jitter. Jitter is
 // off here, so that the delays are the same in every log.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
-// Values in place of answers that the server does not give.
+// Values that replace missing answers of the server.
 const (
 	fallbackOfAds  = "an ad of our own"
 	starsByDefault = "3 stars for everything"
@@ -37,8 +37,8 @@ var parts = []string{"order", "stock", "prices", "coupon", "reviews", "ads", "st
 // pageGraph is the graph of the first run, which puts a page together from answers of the server. The label of a node describes the
 // rule that the node shows.
 //
-// The nodes could all run at the same time. Each follows the node before, however that node ended, only to keep the lines of a node
-// together in the log.
+// The nodes could all run at the same time. Each node follows the previous node, however the previous node ended, so that the lines of a
+// node are together in the log.
 func pageGraph() *kahn.Graph {
 	get := func(path string) request { return request{method: "GET", path: path} }
 	then := func(from string) []kahn.Edge { return []kahn.Edge{{From: from, On: kahn.OnAlways}} }
@@ -80,8 +80,8 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits until all parts have ended, and then page runs with the available parts. With Handling the failures of the
-		// parts count as handled; with AllDone alone the node would only observe them.
+		// AllDone waits until all parts have ended. Then page runs with the available parts. kahn.Handles makes the failures of the parts count as
+		// handled; with AllDone alone the node would only observe the failures.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
 			Label: "makes do with what there is",

@@ -75,8 +75,8 @@
 //
 //	134 of 134 promises kept
 //
-// Start reading at graphs.go, where the nodes and their rules are; client.go has the step, which says what an HTTP
-// answer means for a retry, server.go the faults, log.go the sink for the events and promises.go the checks.
+// Start reading at graphs.go, which defines the nodes and their rules. client.go contains the steps, which decide whether a failed request is
+// retried. server.go contains the server's faults, log.go the sink for events, and promises.go the checks.
 package main
 
 import (
@@ -163,7 +163,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 // execute runs a graph. It returns an error only if the run could not begin. The error of a run that has ended is in the report.
 func execute(stdout io.Writer, g *kahn.Graph, c *client, opts ...kahn.Option) (*runReport, error) {
 	r := &runReport{}
-	// Every sink has a goroutine of its own: the recorded events do not depend on how fast the log can be written.
+	// Every sink has a goroutine of its own, so the recorded events do not depend on how fast the log can be written.
 	record := func(e kahn.Event) { r.events = append(r.events, e) }
 	opts = append(opts, kahn.OnEvent(logTo(stdout, g)), kahn.OnEvent(record))
 	r.result, r.err = kahn.Execute(context.Background(), g, c.steps().Step, opts...)

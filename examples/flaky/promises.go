@@ -18,7 +18,7 @@ type checks struct {
 	broken []error
 }
 
-// that checks a promise. The message describes the actual state if ok is false.
+// The method `that` records whether a promise is kept. If ok is false, the message describes the actual state.
 func (c *checks) that(ok bool, format string, args ...any) bool {
 	c.made++
 	if !ok {
@@ -27,7 +27,7 @@ func (c *checks) that(ok bool, format string, args ...any) bool {
 	return ok
 }
 
-// promise is the outcome of a node that the example promises.
+// promise is the expected outcome of a node.
 type promise struct {
 	node     string
 	status   kahn.Status
@@ -57,7 +57,7 @@ var exportPromises = []promise{
 	{node: "unlock", status: kahn.Completed, attempts: 1},
 }
 
-// requestPromises is how often each endpoint of the server is called.
+// requestPromises is the expected number of requests to each endpoint of the server.
 var requestPromises = map[string]int{
 	"POST /orders": 3, "GET /stock": 2, "GET /prices": 2, "GET /coupon": 1, "GET /reviews": 2, "GET /ratings": 1,
 	"GET /legacy": 1, "POST /lock": 1, "GET /export": 1, "DELETE /lock": 1,
@@ -83,7 +83,7 @@ func (r *runReport) check(c *checks, promises []promise) {
 				delays, lastErr = append(delays, payload.Delay), payload.Err.Error()
 			case event.Timeout:
 				timeouts++
-			case event.LogRecord: // the step logs this in an attempt that knows the error of the previous attempt
+			case event.LogRecord: // each attempt but the first logs the error of the previous attempt
 				c.that(strings.Contains(payload.Message, lastErr), "%s: no %q in %q", p.node, lastErr, payload.Message)
 			}
 		}
@@ -92,7 +92,7 @@ func (r *runReport) check(c *checks, promises []promise) {
 	}
 }
 
-// checkPage checks what is special about the nodes of the first run.
+// checkPage checks the first run: the promises about its nodes, and the special outcomes of some nodes.
 func checkPage(c *checks, r *runReport) {
 	r.check(c, pagePromises)
 	c.that(r.err == nil && r.result.Status == kahn.RunCompleted && r.result.Degraded,

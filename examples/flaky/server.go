@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// patience is what the shop demands in the Retry-After header of a 429: the shortest time that the header can say.
+// patience is the time in the Retry-After header of a 429. One second is the shortest time that the header can express.
 const patience = time.Second
 
 // shop is the flaky server. Every endpoint has one fault, and the shop counts the requests of its client.
@@ -19,11 +19,11 @@ type shop struct {
 	free chan struct{} // closed to release requests that hang
 
 	mu         sync.Mutex
-	requests   map[string]map[string]int // endpoint, then idempotency key: how many requests
+	requests   map[string]map[string]int // the number of requests, by endpoint and then by idempotency key
 	orders     map[string]int            // order number by idempotency key
-	duplicates int                       // requests for an order under a key that already had one
+	duplicates int                       // requests for an order under a key that already had an order
 	limited    time.Time                 // when the 429 was sent
-	early      int                       // requests that did not wait as long as Retry-After said
+	early      int                       // requests that came earlier than Retry-After allowed
 	locked     bool
 }
 
@@ -39,7 +39,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /orders":
 		number := s.order(key)
 		if n <= 2 {
-			// The worst kind of failure: the work is done, and the client does not know.
+			// The worst kind of failure: the order is made, but the client gets an error.
 			http.Error(w, "the answer got lost", http.StatusInternalServerError)
 			return
 		}
@@ -88,7 +88,7 @@ func (s *shop) count(endpoint, key string) (n int) {
 	return n
 }
 
-// order makes an order, unless it has already made one for the same idempotency key.
+// order returns the number of the order with an idempotency key. If there is no such order, order makes it.
 func (s *shop) order(key string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,8 @@ func (s *shop) order(key string) int {
 	return s.orders[key]
 }
 
-// admit reports whether a client is served: it turns the first request away, and counts a request that comes earlier than Retry-After said.
+// admit reports whether a request is served. It refuses the first request. Later it refuses, and counts, each request that comes earlier than
+// Retry-After allowed.
 func (s *shop) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,8 +125,8 @@ func (s *shop) lock(locked bool) {
 // release answers the requests that hang.
 func (s *shop) release() { close(s.free) }
 
-// account checks the requests that the server has received. Every endpoint must have been called as often as the argument requests
-// says. The requests of an endpoint must have shared one idempotency key, which no other endpoint received.
+// account checks the requests that the server has received. Each endpoint in requests must have been called requests[endpoint]
+// times. The requests of an endpoint must have shared one idempotency key, which no other endpoint received.
 func (s *shop) account(c *checks, requests map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +169,7 @@ func serve(h http.Handler) (url string, stop func(), err error) {
 	}, nil
 }
 
-// deadURL returns the URL of a port that was free a moment ago, and so has no server.
+// deadURL returns the URL of a port on which no server listens.
 func deadURL() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

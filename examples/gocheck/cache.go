@@ -23,9 +23,8 @@ import (
 // version is the version of the data that cachedChecker keeps for a package. Change the version together with the form of the data.
 const version = "1"
 
-// cachedChecker checks changed packages, and the packages that a change of their exports affects. The output of its step is a digest of the
-// package's exports. A change of a function's body does not change the digest, so the packages that import the package are not checked
-// again.
+// cachedChecker checks only packages that have changed, and packages that import changed exports. The output of its step is a digest of the package's
+// exports. A change of a function's body does not change the digest, so the packages that import the package are not checked again.
 type cachedChecker struct {
 	*checker
 	memo  *kahn.Memo
@@ -41,7 +40,7 @@ func newCachedChecker(dir string) *cachedChecker {
 	}
 }
 
-// keeps sets the fields of a node that make a run keep the node's output.
+// keeps sets the fields of a node that make the Memo keep the node's output.
 func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
 
 // key returns a hash of everything that the check of a package depends on: the toolchain, the package's files, and the exports of its
@@ -98,9 +97,9 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return digest, c.kept.Put(ctx, digest, text.Bytes())
 }
 
-// load returns a package that was checked, in this run or an earlier one. If it was not checked in this run, load reads its data from
-// the cache. The data of a package contains the parts of other packages to which the package refers. If such another package is not in
-// c.known, it is added there, incomplete.
+// load returns a package that was checked in this run or in an earlier run. If it was not checked in this run, load reads its data from the cache.
+// This data also contains parts of other packages to which the package refers. load adds each of these packages to c.known, incomplete, unless it is
+// there already.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

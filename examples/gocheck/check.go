@@ -73,8 +73,8 @@ func (c *checker) checkWith(ctx context.Context, pkg *goPackage, load func(path 
 	return checked, err
 }
 
-// parse reads the files of a package. It checks the context between files, since the type checker never does. So the goroutines of a
-// stopped run end here.
+// parse reads the files of a package. It checks the context between files, since the type checker never does. So after a stop of the
+// run, its goroutines end here.
 func (c *checker) parse(ctx context.Context, pkg *goPackage) ([]*ast.File, error) {
 	var files []*ast.File
 	var errs []error

@@ -65,7 +65,7 @@ func gocheck(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), progress.String()
 }
 
-// gocheckJSON is gocheck with a report to decode.
+// gocheckJSON runs the program with -json, and returns the exit code and the decoded report.
 func gocheckJSON(t *testing.T, args ...string) (int, report) {
 	t.Helper()
 	code, stdout, stderr := gocheck(t, append([]string{"-json"}, args...)...)
@@ -127,7 +127,7 @@ func TestCompleted(t *testing.T) {
 	wantText(t, stderr, "run started: 3 nodes\n", " example.com/m/c: started\n", " [3/3] run completed in ")
 }
 
-// A second run checks changed packages, and the packages that a change of their exports affects.
+// A second run checks only packages that have changed, and packages that import changed exports.
 func TestCache(t *testing.T) {
 	dir, cache := module(t, with(good, map[string]string{
 		"a/a.go": "package a\n\nimport \"strings\"\n\ntype Names []string\n\nfunc (n Names) Text() string { return strings.Join(n, \", \") }\n\nconst Name = \"a\"\n",
@@ -243,7 +243,7 @@ func TestUnloadable(t *testing.T) {
 		},
 		"import cycle": {
 			files: map[string]string{"b/b.go": "package b\n\nimport _ \"example.com/m/c\"\n"},
-			// Where the go command enters the cycle, it reports it.
+			// The go command reports the cycle for the package through which it enters the cycle.
 			want:  map[string]kahn.Status{"a": kahn.Completed, "b": kahn.Failed, "c": kahn.Aborted},
 			error: "example.com/m/b imports example.com/m/c imports example.com/m/b: import cycle not allowed",
 		},
@@ -346,7 +346,7 @@ func TestStandardLibrary(t *testing.T) {
 	}
 }
 
-// The timeline of a check of the standard library is a valid trace. It names every package and uses as many slots as the limit.
+// The timeline of a check of the standard library is a valid trace, contains every package, and has as many slots as the limit.
 func TestTrace(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "trace.json")
 	code, rep := gocheckJSON(t, "-C", module(t, nil), "-limit", "3", "-trace", name, "std")

@@ -87,8 +87,8 @@ func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) 
 }
 
 // graph makes a node of every package. The node follows the packages that the package imports. A package that could not be loaded follows
-// nothing: its step fails at once. This also breaks the import cycles that go list reported. The function each, if it is not nil, may
-// modify a node.
+// no package: its step fails at once. This also breaks the import cycles that go list reported. If `each` is not nil, it is called with
+// every node, and may modify it.
 func graph(packages []*goPackage, each func(*kahn.Node)) *kahn.Graph {
 	g := &kahn.Graph{Name: "gocheck"}
 	for _, pkg := range packages {

@@ -1,5 +1,5 @@
-// Gocheck type-checks Go packages and everything they import, from source and in parallel. It is an example of a
-// program around kahn: every package is a node of a graph, its imports are the edges, and checking it is the step.
+// Gocheck type-checks Go packages and everything they import, from source and in parallel. It is an example of a program around kahn: every
+// package is a node of a graph, its imports are the edges, and the step checks a package.
 //
 //	go run ./examples/gocheck [flags] packages...
 //
@@ -12,8 +12,8 @@
 //	-progress m    show progress as auto (the default), tty, plain or json
 //	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev
 //
-// Packages are named as for the go command; gocheck needs only this command. Progress goes to standard error, the report to standard
-// output. This is the standard library on two processors:
+// The arguments name packages as arguments of the go command do. Gocheck runs go list to find the packages, and needs no other program. Progress goes
+// to standard error, the report to standard output. This is the report for the standard library, on two processors:
 //
 //	$ go run ./examples/gocheck std
 //	[360/360] run completed 00:01
@@ -31,10 +31,9 @@
 //	                 0.09 s  go/types
 //	                 0.06 s  crypto/tls
 //
-// The work is the time that all packages took together, the critical path the time of the longest chain of imports. The
-// speed-up, work / wall time, can exceed neither the limit nor work / critical path, however many processors there are.
-// If the limit is above the number of processors, packages also wait for a processor; their times include this wait,
-// and say little.
+// The work is the time that all packages took together, the critical path the time of the longest chain of imports. The speed-up is work / wall time.
+// It is at most the limit, and at most work / critical path, however many processors there are. If the limit is above the number of processors, the
+// times include waits for a processor, and say little.
 //
 // A package with errors fails, and the packages that depend on it are aborted; all other packages are still checked:
 //
@@ -48,7 +47,7 @@
 // The exit code is 0 if the run completed, 1 if it failed, 130 if Ctrl-C cancelled it, and 2 if nothing could be checked because of a bad
 // flag or unknown packages. (go run turns every code but 0 into 1.)
 //
-// Start reading at run in main.go; load.go builds the graph, check.go has the step, report.go reads the result.
+// Start reading at run in main.go; load.go builds the graph, check.go contains the step, and report.go reads the result.
 package main
 
 import (
@@ -115,7 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 
 	var timelineFile *os.File
-	if *timeline != "" { // open it before the work, to fail early; the old content stays until the new one is written
+	if *timeline != "" { // open the file before the work, to fail early; its old content stays until the new timeline is written
 		var err error
 		if timelineFile, err = os.OpenFile(*timeline, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
 			fmt.Fprintln(stderr, "gocheck:", err)

@@ -78,8 +78,8 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 	return rep
 }
 
-// criticalPath returns the chain of imports whose checks took longest. kahn finds the critical path of a graph from the estimates of
-// its nodes, so criticalPath compiles a copy of the graph whose estimates are the measured times.
+// criticalPath returns the chain of imports whose checks took longest. A Plan finds its critical path from the estimates of its nodes. So
+// criticalPath compiles a copy of the graph, with the measured times as estimates.
 func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	measured := new(kahn.Graph)
 	for _, node := range g.Nodes() {
@@ -99,7 +99,7 @@ func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	return path
 }
 
-// ratio returns a / b, or 0 if b is 0: the run was stopped before it had done anything.
+// ratio returns a / b, or 0 if b is 0, as for a run that was stopped before it had done anything.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

@@ -81,9 +81,8 @@ func (h *hub) observe(ref machine.Ref) error {
 	return err
 }
 
-// abortInVain subscribes an effect that waits until one node, with the id blocked, can no longer start, and then aborts another node,
-// with the id in the parameter then. AbortNode makes all changes that follow from the abort before it returns; the effects of these
-// changes run after this effect.
+// abortInVain subscribes an effect. When the node `blocked` can no longer start, the effect aborts the node `then`, unless `then` has ended.
+// AbortNode makes all changes that follow from the abort before it returns; the effects of these changes run after this effect.
 func (h *hub) abortInVain(blocked, then string) error {
 	b, _ := h.plan.Ref(blocked)
 	x, _ := h.plan.Ref(then)

@@ -1,6 +1,6 @@
 // Hub coordinates remote calls without kahn's executor: it observes the state of a graph, starts a call when a node is ready, aborts it
-// when the node is aborted, and reports the answers. The calls go over a fake RPC. Its answers come out of order, sometimes twice, and even
-// after the caller has aborted the call.
+// when the node is aborted, and reports the answers. The calls go over a fake RPC. Its answers come in any order, sometimes twice, and
+// sometimes after the caller has aborted the call.
 //
 //	go run ./examples/hub
 //	go run ./examples/hub -seed 7
@@ -70,7 +70,7 @@ func job() *kahn.Graph {
 	)
 }
 
-// want has the expected statuses, whatever the order of the answers.
+// want contains the expected statuses, which do not depend on the order of the answers.
 var want = map[string]kahn.Status{
 	"fetch": kahn.Completed, "parse": kahn.Completed, "index": kahn.Completed, "thumbs": kahn.Failed,
 	"draft": kahn.Skipped, "publish": kahn.Aborted, "audit": kahn.Aborted,

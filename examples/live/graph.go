@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// pace is the real time that stands for a second in the steps.
+// pace is how long a step really waits when it says that it takes a second.
 type pace time.Duration
 
-// workflows returns the graphs that the page can start, by name.
+// workflows returns, by name, the graphs that can be started from the page.
 func (p pace) workflows() map[string]*kahn.Graph {
 	graphs := map[string]*kahn.Graph{}
 	for _, g := range []*kahn.Graph{p.release(), p.imports(), p.nightly(), p.survey()} {

@@ -4,7 +4,8 @@
 //	go run ./examples/live              # then open the link that it prints
 //	go run ./examples/live -check       # checks itself, with a Go client, and exits with 0 if all is well
 //
-// main.go has all that a host needs: a Runner and one line that mounts the page. graph.go has the workflows, and check.go the client.
+// main.go contains everything that a host needs: a Runner and one line that mounts the page. graph.go contains the workflows, and check.go the
+// client.
 package main
 
 import (

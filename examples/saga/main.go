@@ -1,7 +1,7 @@
-// Saga performs an order in three processes. The first process is killed while it ships, so it is unknown whether the goods are gone.
-// The second process continues the run, cannot ship, begins to undo the order, and is killed while it refunds the charge. The third
-// process completes the undoing. The run is in an SQLite file. The services write a ledger beside this file: each line is an effect
-// with its idempotency key.
+// Saga performs an order in three processes. The first process is killed while it ships, so it is unknown whether the goods were
+// shipped. The second process continues the run, cannot ship, begins to undo the order, and is killed while it refunds the charge. The
+// third process completes the undoing. The run is in an SQLite file. The services write a ledger beside this file: each line is an
+// effect with its idempotency key.
 //
 //	$ go run ./examples/saga
 //	process 1 is killed while it ships
@@ -34,7 +34,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The environment of a process that the program starts: its folder, and which process it is.
+// The environment variables that the program sets for the processes it starts: their folder, and which process this is.
 const (
 	dirVariable  = "KAHN_SAGA_DIR"
 	lifeVariable = "KAHN_SAGA_LIFE"
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// services has the services that the order needs, for one process.
+// services imitates the services that the order needs, for one process.
 type services struct{ dir, life string }
 
 // note writes an effect into the ledger.
@@ -64,7 +64,7 @@ func (x services) note(s *kahn.Step, what string) error {
 	return errors.Join(err, ledger.Close())
 }
 
-// die kills the process if it is the one with the given number.
+// die kills the process if it has the given number.
 func (x services) die(life string) {
 	if x.life != life {
 		return

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// tenant declares the input of all graphs here.
+// tenant declares the root input of all graphs in this package.
 var tenant = []kahn.Input{{Name: "tenant"}}
 
-// takeTurns: a tenant with a single run waits for only one run of a tenant that has 200 runs.
+// takeTurns checks that a tenant with a single run waits for only one run of a tenant that has 200 runs.
 func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "write", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -33,7 +33,8 @@ func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error
 	return nil
 }
 
-// boundRuns: each tenant has at most two runs at once, in both processes together, so that a tenant with 40 runs leaves places to others.
+// boundRuns checks that each tenant has at most two runs at once in both processes together. So a tenant with 40 runs does not keep the runs of other
+// tenants from running.
 func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	g := (&kahn.Graph{Name: "order", Inputs: tenant}).Add(kahn.Node{ID: "ship", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -65,8 +66,8 @@ func last(runs []string, tenant string) int {
 	return -1
 }
 
-// shareLimits: the running steps of each tenant, the running mails and all running steps are bounded over both processes together. The key
-// of a step is its tenant, or its kind.
+// shareLimits checks three bounds for both processes together: on the running fetches of each tenant, on the running mails, and on all running steps.
+// The key of a fetch is its tenant, and the key of a mail is its kind.
 func shareLimits(ctx context.Context, out io.Writer, file string, with bool) error {
 	m := newGauge()
 	fetch := func(ctx context.Context, s *kahn.Step) (any, error) {
@@ -92,7 +93,7 @@ func shareLimits(ctx context.Context, out io.Writer, file string, with bool) err
 	return errors.Join(m.within(2, "a", "b", "c", "mails"), m.within(5, "steps"))
 }
 
-// explain: a run says which slot it waits for, and which run holds that slot, even if another process performs that run.
+// explain checks that Run.Why names the slot that a node waits for and the run that holds this slot, even if another process performs that run.
 func explain(ctx context.Context, out io.Writer, file string, _ bool) (err error) {
 	g := (&kahn.Graph{Name: "report", Inputs: tenant}).Add(kahn.Node{ID: "fetch", KeyFrom: "tenant"})
 	begun, release := make(chan struct{}, 2), make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// gauge counts what runs at the same time in both processes, by name.
+// gauge counts, under each name, the steps that run at the same time in both processes.
 type gauge struct {
 	mu        sync.Mutex
 	now, most map[string]int

@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// patience is the time after which something must be wrong.
+// patience is the time after which the program gives up, since something must be wrong.
 const patience = 5 * time.Minute
 
 func main() {
@@ -57,7 +57,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// claims has the claims that the program shows. If the parameter with is false, check leaves out the setting that makes the claim true.
+// claims lists the claims that the program shows. If `with` is false, check leaves out the setting that makes the claim true.
 var claims = []struct {
 	name  string
 	check func(ctx context.Context, out io.Writer, file string, with bool) error

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// scheduleNightly: each tenant has its own schedule, whose runs have the tenant's key. No process served the schedules last night, so
-// the runs of last night are performed now.
+// scheduleNightly checks that each tenant has its own schedule, whose runs have the tenant's key. No process served the schedules last night, so the
+// runs of last night are performed now.
 func scheduleNightly(ctx context.Context, out io.Writer, file string, with bool) (err error) {
 	p, err := open(file, &kahn.Runner{MaxRuns: 1})
 	if err != nil {

@@ -79,13 +79,13 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// load says how many runs a tenant has.
+// load is the number of runs of a tenant.
 type load struct {
 	tenant string
 	runs   int
 }
 
-// work is the work that processes perform together.
+// work describes the runs that the processes perform together, and their bounds.
 type work struct {
 	graph     *kahn.Graph
 	processes int

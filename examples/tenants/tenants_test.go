@@ -34,7 +34,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestClaims checks that each claim fails without the setting on which it rests.
+// TestClaims checks that each claim fails without the setting that makes it true.
 func TestClaims(t *testing.T) {
 	want := map[string]string{
 		"turns": "as number 201", "runs": "at once, expected up to 2", "shared": "at once, expected up to 5", "nightly": `has the key ""`,

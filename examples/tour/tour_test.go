@@ -25,7 +25,7 @@ import (
 
 var write = flag.Bool("write", false, "write the files that output is compared with")
 
-// calls has the arguments of programs that are not simply run once without arguments.
+// calls lists, for programs that are called several times, the arguments of each call. All other programs are called once, without arguments.
 var calls = map[string][][]string{"17-approval": {nil, {"approve"}}}
 
 // programs returns the folders of the tour, in order.
@@ -38,8 +38,8 @@ func programs(t *testing.T) []string {
 	return names
 }
 
-// linked returns the programs that TestTour runs. Linking a program takes a second, so these are only some; a third more if KAHN_SAMPLE is
-// set, as in .ci/run, and all if KAHN_LONG is set.
+// linked returns the programs that TestTour runs. Linking a program takes a second, so TestTour usually runs three programs. It also runs every third
+// program if KAHN_SAMPLE is set, as in .ci/run, and all programs if KAHN_LONG is set.
 func linked(t *testing.T) []string {
 	t.Helper()
 	names := programs(t)
@@ -62,7 +62,7 @@ func TestTour(t *testing.T) {
 	for _, name := range names {
 		build = append(build, "./"+name)
 	}
-	// Programs without tables for debuggers are linked in half the time.
+	// The linker takes half the time without the tables for debuggers (-s -w).
 	if out, err := exec.CommandContext(t.Context(), "go", build...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -126,7 +126,7 @@ func (p *program) run(ctx context.Context, t *testing.T, args []string) {
 	}
 }
 
-// serve performs the life of the service: it packs an order, is stopped while the order waits for its payment, and is started again.
+// serve runs the service twice: the service packs an order, is stopped while the order waits for its payment, and is started again.
 func (p *program) serve(ctx context.Context, t *testing.T) {
 	t.Helper()
 	p.serveOnce(ctx, t, event.NodeSuspended, "POST /orders/7", "GET /orders/7/events")
@@ -161,7 +161,7 @@ func (p *program) serveOnce(ctx context.Context, t *testing.T, last event.Type, 
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e.Type != event.RunStatusChanged { // how many there are depends on when the service is stopped
+				if e.Type != event.RunStatusChanged { // the number of these events depends on when the service is stopped
 					fmt.Fprintln(&p.out, e.Type, e.Node)
 				}
 				if e.Type == last {

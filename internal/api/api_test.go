@@ -13,7 +13,8 @@ import (
 // The exported API of every module agrees with its api.txt.
 func TestAPI(t *testing.T) {
 	t.Parallel()
-	// The go command caches a test result by the files that the test itself reads, so the test reads the directories of the sources.
+	// The go command reuses a cached test result if the files that the test has read are unchanged. So the test reads the
+	// directories of the sources.
 	require.NoError(t, filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		if entry != nil && entry.IsDir() && (entry.Name() == "testdata" || entry.Name() == "node_modules" || strings.HasPrefix(entry.Name(), ".git")) {
 			return fs.SkipDir

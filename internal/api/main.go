@@ -1,11 +1,11 @@
-// Api compares what each module exports with the module's file api.txt, or writes this file. The file is a sorted list with a line for
-// each constant, variable, function, type, field and method. The test of this package compares the files with the code, so that no change
-// of the exported API goes unnoticed.
+// Api compares what each module exports with the module's file api.txt, or writes this file. The file is a sorted list with one line for each
+// constant, variable, function, type, field and method. The test of this package compares the files with the code, so that every change of the
+// exported API is noticed.
 //
 //	go run ./internal/api         # prints what differs
 //	go run ./internal/api -write  # writes the files
 //
-// The names of parameters are left out, because renaming a parameter does not affect callers. A module without an api.txt is left out.
+// The lists omit the names of parameters, because renaming a parameter does not affect callers. A module without an api.txt is skipped.
 package main
 
 import (
@@ -231,7 +231,7 @@ func (l *lister) typeName(o *types.TypeName) {
 	}
 }
 
-// fields lists the exported fields of a struct, and those of embedded structs whose names are not exported.
+// fields lists the exported fields of a struct, including the exported fields of embedded structs with unexported names.
 func (l *lister) fields(name string, s *types.Struct, seen map[*types.Struct]bool) {
 	if seen[s] {
 		return
@@ -260,8 +260,8 @@ func dereferenced(t types.Type) types.Type {
 	return t
 }
 
-// methodsOf lists the methods of an interface, embedded ones included. It also lists whether the interface has unexported methods, since
-// other packages cannot implement it then, and whether it can only constrain type parameters.
+// methodsOf lists the methods of an interface, including embedded ones. It lists, too, whether the interface has unexported methods, so that
+// other packages cannot implement it, and whether it can only constrain type parameters.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 )
 
-// Rate is how fast a bucket fills: Starts tokens every Per nanoseconds, up to Burst tokens. A Burst of 0 means 1.
+// Rate is the speed at which a bucket fills: Starts tokens every Per nanoseconds, up to Burst tokens. A Burst of 0 means 1.
 type Rate struct {
 	Starts int
 	Per    int64
@@ -29,12 +29,12 @@ func (r Rate) Fits() bool {
 	return int64(max(r.Burst, 1)) <= (math.MaxInt64-gain)/cost
 }
 
-// Bucket is a token bucket. Times are nanoseconds of a clock that the bucket's owner chooses. A clock that runs backwards counts as
-// standing still. At [math.MaxInt64] the bucket is always full: the clock stops there, so tokens that are missing would never come.
+// Bucket is a token bucket. Times are in nanoseconds, by a clock that the bucket's owner chooses. The bucket ignores a time before the latest
+// one. At [math.MaxInt64], the last possible time, the bucket is always full, since missing tokens could never arrive.
 type Bucket struct {
 	gain, cost int64
 	size       int64 // parts in a full bucket
-	level      int64 // parts in the bucket at the time in the field at
+	level      int64 // parts in the bucket at the time at
 	at         int64
 }
 
@@ -62,7 +62,7 @@ func (b *Bucket) refill(now int64) {
 	b.at = now
 }
 
-// Tokens returns how many tokens are in the bucket.
+// Tokens returns the number of tokens in the bucket.
 func (b *Bucket) Tokens(now int64) int64 {
 	b.refill(now)
 	return b.level / b.cost
@@ -80,8 +80,7 @@ func (b *Bucket) Full(now int64) bool {
 	return b.level == b.size
 }
 
-// Next returns the time at which the bucket will hold one more whole token than now, if none is taken until then. ok is false if the
-// bucket is full.
+// Next returns the time at which the next token falls due, provided that no token is taken before. ok is false if the bucket is full.
 func (b *Bucket) Next() (at int64, ok bool) {
 	missing := b.cost - b.level%b.cost
 	if missing > b.size-b.level {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBucketIsExact compares the bucket with rational numbers: after any sequence of times and takes it has exactly the tokens that the
-// definition gives.
+// TestBucketIsExact compares the bucket with rational numbers: after any sequence of calls, the bucket has exactly the number of tokens
+// that the arithmetic with rational numbers gives.
 func TestBucketIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -35,7 +35,7 @@ func TestBucketIsExact(t *testing.T) {
 				level.Sub(level, big.NewRat(1, 1))
 			}
 			if due, _ := b.Next(); level.Cmp(big.NewRat(1, 1)) < 0 {
-				// At due there is a token; one nanosecond earlier there is none.
+				// At the time due there is a token, and one nanosecond before there is none.
 				missing := new(big.Rat).Sub(big.NewRat(1, 1), level)
 				missing.Mul(missing, big.NewRat(rate.Per, int64(rate.Starts)))
 				if got := big.NewRat(due-at, 1); got.Cmp(missing) < 0 || got.Sub(got, missing).Cmp(big.NewRat(1, 1)) >= 0 {
@@ -46,7 +46,7 @@ func TestBucketIsExact(t *testing.T) {
 	}
 }
 
-// A token that falls due when or after the clock stops is available when the clock stops, however many were taken.
+// At math.MaxInt64 the bucket is full, even if its tokens would fall due later, and however many tokens were taken.
 func TestBucketAtTheEndOfTheClock(t *testing.T) {
 	b := New(Rate{Starts: 1, Per: 1000}, math.MaxInt64-500)
 	b.Take()

@@ -11,14 +11,14 @@ import (
 	"slices"
 )
 
-// File is a trace. Read returns an error for fields that the format allows but kahn does not write.
+// File is a trace. Read returns an error for fields that the format allows but package trace does not write.
 type File struct {
 	TraceEvents     []Event        `json:"traceEvents"`
 	DisplayTimeUnit string         `json:"displayTimeUnit"` // ms or ns
 	OtherData       map[string]any `json:"otherData"`
 }
 
-// Event is one event. Fields that events of its phase do not have are nil.
+// Event is one event. Fields that do not belong to the event's phase are nil.
 type Event struct {
 	Name  *string         `json:"name"`
 	Cat   *string         `json:"cat"`
@@ -66,7 +66,7 @@ type track struct{ pid, tid int }
 
 func (e *Event) track() track { return track{*e.PID, *e.TID} }
 
-// check checks an event by itself.
+// check checks an event without regard to other events.
 func (e *Event) check() error {
 	if e.Name == nil || e.PID == nil || e.TID == nil {
 		return errors.New("name, pid and tid are required")
@@ -122,7 +122,7 @@ var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }
 
-// colours has the reserved colour names that kahn uses.
+// colours lists the reserved colour names that kahn uses.
 var colours = []string{
 	"thread_state_running", "thread_state_sleeping", "good", "bad", "terrible", "grey", "white", "yellow",
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// valid has everything that Read accepts.
+// valid is a trace with every kind of event that Read accepts.
 const valid = `{"name":"thread_name","ph":"M","ts":0,"pid":1,"tid":1,"args":{"name":"one"}},
 	{"name":"outer","ph":"X","ts":1,"dur":10.5,"pid":1,"tid":1},
 	{"name":"inner","ph":"X","ts":1,"dur":2,"pid":1,"tid":1,"cat":"a,b","cname":"good","args":{"x":1}},
@@ -28,7 +28,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// Each case is the valid trace with one more event, or with something replaced.
+// Each case is the valid trace with an additional event or a replaced part.
 func TestInvalid(t *testing.T) {
 	for events, want := range map[string]string{
 		`{"ph":"X","ts":1,"dur":1,"pid":1,"tid":1}`:                                             "name, pid and tid",

@@ -16,10 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxDoc is how many lines the doc comment of an exported name has at most.
+// maxDoc is the maximum number of lines of the doc comment of an exported name.
 const maxDoc = 12
 
-// The doc comments of exported names in the released packages are short: rules and background are in the guides.
+// The doc comments of exported names in the released packages are short. Rules and background belong in the guides.
 func TestDocCommentsAreShort(t *testing.T) {
 	fset := token.NewFileSet()
 	files := 0
@@ -127,7 +127,7 @@ func TestLongComments(t *testing.T) {
 	}
 }
 
-// packages has the folders whose package comments have Go code, each with the first words of its indented blocks that are not Go.
+// packages lists the folders whose package comments contain Go code, with the first words of those indented blocks that are not Go.
 var packages = map[string][]string{
 	".":         {"Graph --Compile", "guard, inputs"},
 	"machine":   nil,
@@ -142,7 +142,7 @@ var packages = map[string][]string{
 	"schedule":  nil,
 }
 
-// packageImports has the packages that code in package comments uses and code in the guides does not.
+// packageImports imports the packages that only code in package comments uses, not code in the guides.
 const packageImports = `
 import (
 	"github.com/seed-c794f7ef/kahn/event"
@@ -196,8 +196,8 @@ func TestPackageCodeCompiles(t *testing.T) {
 	require.Contains(t, c.checkBlock(nil, "kahn.Exekute()"), "Exekute")
 }
 
-// packageCode returns the indented blocks of a folder's package comment, without the blocks that begin with one of the given words: there
-// must be one for each.
+// packageCode returns the indented blocks of a folder's package comment. It omits the blocks that begin with one of the given words. Each of
+// these words must begin at least one block.
 func packageCode(folder string, other []string) (blocks []string, err error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every feature in the comparison of the README names a command whose program exists, or a test that exists.
+// Every feature in the comparison of the README names a command whose program exists, or an existing test.
 func TestFeaturesAreShown(t *testing.T) {
 	readme, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)

@@ -1,5 +1,4 @@
-// Package docs checks the guides and the doc comments: that their Go code compiles, that links lead somewhere, that tables are true, and that
-// comments are short.
+// Package docs checks the guides and the doc comments: the Go code compiles, links have targets, tables are correct, and comments are short.
 package docs
 
 import (
@@ -21,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/compiled"
 )
 
-// imports has the packages that code in the guides uses, each under the last element of its path.
+// imports imports the packages that code in the guides uses, each under the last element of its path.
 const imports = `package guide
 
 import (
@@ -68,7 +67,7 @@ import (
 
 `
 
-// notCompiled has the documents whose code is not compiled, each with the reason.
+// notCompiled lists the documents whose code is not compiled, with the reason.
 var notCompiled = map[string]string{"temporal.md": "the SDK of Temporal takes minutes to compile"}
 
 // documents returns the documents to check.
@@ -85,8 +84,8 @@ var (
 	elision = regexp.MustCompile(`(?m)^\s*(\.\.\.|…)$`) // a line that stands for omitted code
 )
 
-// The code of a document compiles. The declarations of all its blocks form one package, to which testdata adds the declarations that the
-// document assumes. Statements are the body of a function. Unused variables and imports are accepted.
+// The code of a document compiles. The declarations of all its blocks form one package, to which testdata adds the declarations that the document
+// assumes. Statements are the body of a function. Unused variables and imports are allowed.
 func TestCodeCompiles(t *testing.T) {
 	c := newChecker(t, imports)
 	common, err := os.ReadFile("testdata/common.txt")
@@ -132,7 +131,7 @@ type checker struct {
 
 func newChecker(t *testing.T, imports string) *checker {
 	t.Helper()
-	// The go command caches the result of a test by the files that the test reads: here it reads the API of all modules.
+	// The go command caches the result of a test by the files that the test reads. So the test reads the API lists of all modules.
 	for _, pattern := range []string{"../../*/api.txt", "../../*/*/api.txt"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
@@ -154,7 +153,7 @@ func newChecker(t *testing.T, imports string) *checker {
 	return &checker{fset, imports, imp}
 }
 
-// declares reports whether code is a list of declarations, not of statements.
+// declares reports whether code is a list of declarations rather than of statements.
 func (c *checker) declares(code string) bool {
 	_, err := goparser.ParseFile(c.fset, "", "package guide\n"+code, 0)
 	return err == nil
@@ -169,7 +168,7 @@ func (c *checker) checkBlock(declared []string, code string) string {
 	return c.checkStatements(declared, code)
 }
 
-// checkStatements checks the statements of a function, which may return an error, or a value and an error.
+// checkStatements checks statements as the body of a function that returns an error, or a value and an error.
 func (c *checker) checkStatements(declared []string, code string) (problem string) {
 	for _, result := range []string{"", "error", "(any, error)"} {
 		problem = c.check(append(slices.Clip(declared), "func _() "+result+" {\n"+code+"\npanic(0)\n}\n")...)
@@ -180,7 +179,7 @@ func (c *checker) checkStatements(declared []string, code string) (problem strin
 	return problem
 }
 
-// check returns the problems of a package that consists of texts, each a list of declarations, or "" if there are none.
+// check returns the problems of a package that consists of texts, or "" if there are none. Each text is a list of declarations.
 func (c *checker) check(texts ...string) string {
 	var files []*ast.File
 	for _, text := range texts {
@@ -212,7 +211,7 @@ func TestChecker(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([\w./-]+)(?:#[\w-]*)?\)`)
 
-// Links between documents and to files lead somewhere, and the index of the guides lists all of them.
+// Links to documents and files have targets, and the index of the guides lists all guides.
 func TestLinks(t *testing.T) {
 	index, err := os.ReadFile("../../docs/README.md")
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// table returns the cells of the rows of the first table after a heading, without the head.
+// table returns the cells of the first table after a heading, without the table's head.
 func table(t *testing.T, text, heading string) (rows [][]string) {
 	t.Helper()
 	_, text, found := strings.Cut(text, heading)
@@ -95,10 +95,10 @@ func TestJoinsGuide(t *testing.T) {
 	}
 }
 
-// ends has the ways in which a node before T can end.
+// ends lists the ways in which a node before T can end.
 var ends = []kahn.Status{kahn.Completed, kahn.Failed, kahn.Skipped}
 
-// depends has Argo's expressions as its documentation defines them: a task's name alone means success or skip.
+// depends maps Argo's expressions to their meaning by Argo's documentation. The name of a task alone means that it succeeded or was skipped.
 var depends = map[string]func(a, b kahn.Status) bool{
 	"A && B": func(a, b kahn.Status) bool { return a != kahn.Failed && b != kahn.Failed },
 	"A.Succeeded && B.Succeeded": func(a, b kahn.Status) bool {
@@ -117,13 +117,13 @@ var depends = map[string]func(a, b kahn.Status) bool{
 	},
 }
 
-// performs reports whether T is performed in a graph whose nodes A and B end in the given ways.
+// performs reports whether T runs in a graph whose nodes A and B end in the given ways.
 func performs(t *testing.T, notation string, a, b kahn.Status) bool {
 	t.Helper()
 	status := map[string]kahn.Status{"A": a, "B": b}
 	for id, s := range status {
 		if s == kahn.Skipped {
-			notation += " " + id + "{when:0}" // skipped by its own guard, as by Argo's when
+			notation += " " + id + "{when:0}" // the node's own guard skips it, like Argo's when
 		}
 	}
 	step := func(_ context.Context, s *kahn.Step) (any, error) {

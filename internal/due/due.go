@@ -1,17 +1,16 @@
-// Package due has a queue of elements that fall due: timers, alarms, tokens, claims. An element contains its place in the queue, so that
+// Package due implements a queue of elements that fall due: timers, alarms, tokens, claims. An element stores its position in the queue, so that
 // it can be removed without a search.
 package due
 
 import "math"
 
-// Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry. An element is in at most one
-// queue.
+// Entry is the position of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry. An element is in at most one queue.
 type Entry struct {
-	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and it must not change while the element is
-	// in a queue.
+	// Due orders the elements, the smallest first. It is a time or another number. Add sets Due, and Due must not change while the element is in
+	// a queue.
 	Due   int64
 	seq   uint64
-	index int // the element's place in the heap plus one; 0 if the element is in no queue
+	index int // the element's position in the heap plus one; 0 if the element is in no queue
 }
 
 func (e *Entry) entry() *Entry { return e }
@@ -32,11 +31,11 @@ func (q *Queue[T]) Has(x T) bool { return x.entry().index > 0 }
 // Len returns the number of elements.
 func (q *Queue[T]) Len() int { return len(q.heap) }
 
-// Steps returns the number of comparisons so far, by which tests check that the work is not quadratic.
+// Steps returns the number of comparisons so far. Tests use it to check that the work is not quadratic.
 func (q *Queue[T]) Steps() int64 { return q.steps }
 
-// Add adds an element, and reports whether the element is now the first. If the element is in the queue already, Add does nothing and
-// returns false.
+// Add adds an element, and reports whether the element is now the first. If the element is already in the queue, Add does nothing and returns
+// false.
 func (q *Queue[T]) Add(x T, due int64) (first bool) {
 	e := x.entry()
 	if q.Has(x) {
@@ -76,7 +75,7 @@ func (q *Queue[T]) First() (x T, ok bool) {
 	return q.heap[0], true
 }
 
-// Due returns when the first element is due, or [math.MaxInt64] if there is none.
+// Due returns the Due of the first element, or [math.MaxInt64] if the queue is empty.
 func (q *Queue[T]) Due() int64 {
 	if len(q.heap) == 0 {
 		return math.MaxInt64
@@ -84,7 +83,7 @@ func (q *Queue[T]) Due() int64 {
 	return q.heap[0].entry().Due
 }
 
-// Next removes and returns the first element if it is due at the time now.
+// Next removes and returns the first element if its Due is not after now.
 func (q *Queue[T]) Next(now int64) (x T, ok bool) {
 	if x, ok = q.First(); !ok || x.entry().Due > now {
 		return *new(T), false

@@ -1,5 +1,5 @@
-// Package enum names the values of small enums. Each enum has a table of names, and its methods String, MarshalText and UnmarshalText each
-// call the table once.
+// Package enum names the values of small enums. Each enum has a table of names. The methods String, MarshalText and UnmarshalText of the enum
+// each call the table once.
 package enum
 
 import (
@@ -8,16 +8,16 @@ import (
 	"reflect"
 )
 
-// ErrBadValue is matched by the error for a value or a name that an enum does not have.
+// ErrBadValue is returned for a value that is outside its enum, or a name that is not in the enum.
 var ErrBadValue = errors.New("bad value")
 
-// Table is an enum's names, by value.
+// Table holds the names of an enum, by value.
 type Table[E ~uint8] struct {
 	noun  string
 	names []string
 }
 
-// Of returns the table of an enum whose values count from 0. In errors, the noun says what the values are.
+// Of returns the table of an enum whose values count from 0. noun describes the values in errors.
 func Of[E ~uint8](noun string, names ...string) Table[E] { return Table[E]{noun, names} }
 
 // Names returns the names. The caller must not change them.
@@ -45,7 +45,7 @@ func (t *Table[E]) Parse(e *E, text []byte) error {
 	return fmt.Errorf("%w: %s %.40q", ErrBadValue, t.noun, text)
 }
 
-// Text encodes value i of the enum with these names. The parameter what names the enum in errors.
+// Text encodes value i of the enum with these names. what describes the enum in errors.
 func Text(names []string, i int, what string) ([]byte, error) {
 	if i < len(names) {
 		return []byte(names[i]), nil

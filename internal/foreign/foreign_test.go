@@ -105,7 +105,7 @@ func TestShield(t *testing.T) {
 		}
 		return foreign.Descend
 	}))
-	require.Equal(t, 4, stopped) // the tree, the tree behind the shield, and two errors in it
+	require.Equal(t, 4, stopped) // the tree, the tree behind the shield, and two errors in that tree
 }
 
 func TestTexts(t *testing.T) {

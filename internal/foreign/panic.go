@@ -6,10 +6,10 @@ import (
 	"runtime/debug"
 )
 
-// ErrCyclicError stands in for an error whose chain of wrapped errors has no end.
+// ErrCyclicError replaces an error whose chain of wrapped errors has no end.
 var ErrCyclicError = errors.New("error wraps itself")
 
-// PanicError is a recovered panic of user code. The packages of the API export it under names of their own.
+// PanicError is a recovered panic of user code. Other packages export this type under their own names.
 type PanicError struct {
 	Value any
 	Stack []byte // the stack of the goroutine that panicked, as runtime/debug.Stack returns it
@@ -18,18 +18,18 @@ type PanicError struct {
 // Error renders the panic value, shortened to about a kilobyte, without the stack.
 func (e *PanicError) Error() string { return "panic: " + ValueText(e.Value) }
 
-// Unwrap returns a panic value of type error, else nil.
+// Unwrap returns the panic value if it is an error, and otherwise nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, it must be a result of
-// Bounded.
+// NewPanicError returns the error for a panic value, with the stack of the caller. If the value is an error, it must come from Bounded.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// Bounded returns err, or a stand-in if the chain of err has no end or its methods panic, because errors.Is must return for every error
-// that the engine passes on. Bounded passes next to Walk. renders reports whether an error has a text, as Renders does.
+// Bounded returns err, or a replacement if the chain of err has no end or its methods panic: errors.Is must return for every error that the
+// engine passes on. Bounded passes next to Walk. renders reports whether the Error method of an error returns without a panic, as Renders
+// does.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -2,8 +2,8 @@ package foreign
 
 import "reflect"
 
-// shield wraps an error whose methods panic. errors.Is and errors.As match that error and the errors that it wraps, as far as Unwrap
-// reaches them, without a panic.
+// shield wraps an error whose methods panic. errors.Is and errors.As match this error and the errors that it wraps, as far as Unwrap reaches
+// them, without a panic.
 type shield struct{ err error }
 
 // Shield returns an error that has the text of err and matches the same errors, and whose methods do not panic.
@@ -14,7 +14,7 @@ func Shield(err error) error {
 	return &shield{err}
 }
 
-// Renders reports whether the Error method of err returns.
+// Renders reports whether the Error method of err returns without a panic.
 func Renders(err error) (ok bool) {
 	_ = Contain(func() error {
 		_ = err.Error()

@@ -1,10 +1,10 @@
 package foreign
 
-// maxErrors bounds how many errors of a tree a walk visits. It is far more than programs wrap and join, and yet so few that a walk over
-// an endless error takes only about a millisecond.
+// maxErrors bounds the number of errors of a tree that a walk visits. Real errors wrap far fewer errors, and a walk over an endless error still
+// takes only about a millisecond.
 const maxErrors = 1 << 16
 
-// Next says how a walk continues after an error.
+// Next determines how a walk continues after an error.
 type Next uint8
 
 // The results of visit.

@@ -1,4 +1,4 @@
-// Package former builds programs with a former version of this repository, for tests that deploy a new version beside an old one.
+// Package former builds programs with a former version of this repository. Tests use it to deploy a new version next to an old one.
 package former
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Trees returns the folder of this version and a folder with the version of a former commit. It skips the test if neither KAHN_LONG nor
-// KAHN_SAMPLE is set, or if the history lacks the commit.
+// Trees returns the folder of this version, and a folder with the version of a former commit. It skips the test if neither KAHN_LONG nor
+// KAHN_SAMPLE is set, or if the git history lacks the commit.
 func Trees(t *testing.T, commit string) (now, former string) {
 	t.Helper()
 	if os.Getenv("KAHN_LONG")+os.Getenv("KAHN_SAMPLE") == "" {
@@ -40,9 +40,8 @@ func Trees(t *testing.T, commit string) (now, former string) {
 	return now, former
 }
 
-// Build builds the program in the folder upgrade of a module, with an overlay. replaced maps paths within the module to files: the files
-// of the program, and files that replace the module's own. Build trims paths (-trimpath), so that the build cache also serves other
-// folders.
+// Build builds the program in the folder "upgrade" of a module, with an overlay. replaced maps paths within the module to files outside: the
+// files of the program, and files that replace files of the module. Build uses -trimpath, so that the build cache works for all folders.
 func Build(t *testing.T, module string, replaced map[string]string, to string) {
 	t.Helper()
 	files := map[string]string{}

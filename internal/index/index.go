@@ -1,12 +1,12 @@
-// Package index finds the place of a string in a list. A table does not store the strings, so it takes eight to sixteen bytes a string.
+// Package index finds the position of a string in a list. A table does not store the strings, and takes eight to sixteen bytes per string.
 package index
 
 import "hash/maphash"
 
-// Table is a hash index of a list of strings, with open addressing. The caller owns the list and passes it with every call. The zero value
-// is the index of an empty list.
+// Table is a hash index of a list of strings, with open addressing. The caller keeps the list and passes it with every call. The zero value is
+// the index of an empty list.
 type Table struct {
-	slots []int32 // each a place in the list plus one, or 0; their number is a power of two, and at least half of them are 0
+	slots []int32 // each a position in the list plus one, or 0; their number is a power of two, and at least half of them are 0
 }
 
 var seed = maphash.MakeSeed()
@@ -20,7 +20,7 @@ func Make(n int) Table {
 	return Table{make([]int32, size)}
 }
 
-// slot returns the slot of s, or the empty slot where s belongs.
+// slot returns the slot of s, or the empty slot for s.
 func (t *Table) slot(list []string, s string) *int32 {
 	mask := len(t.slots) - 1
 	for i := int(maphash.String(seed, s)) & mask; ; i = (i + 1) & mask {
@@ -30,7 +30,7 @@ func (t *Table) slot(list []string, s string) *int32 {
 	}
 }
 
-// Add puts place i of the list into the table. If the table already has the same string, Add changes nothing and returns false.
+// Add puts position i of the list into the table. If the table already contains the same string, Add changes nothing and returns false.
 func (t *Table) Add(list []string, i int) bool {
 	at := t.slot(list, list[i])
 	if *at != 0 {
@@ -40,7 +40,7 @@ func (t *Table) Add(list []string, i int) bool {
 	return true
 }
 
-// Find returns the place of s in the list, and whether the list has s.
+// Find returns the position of s in the list, and whether the list contains s.
 func (t *Table) Find(list []string, s string) (int, bool) {
 	if len(t.slots) == 0 {
 		return 0, false
@@ -49,7 +49,7 @@ func (t *Table) Find(list []string, s string) (int, bool) {
 	return max(int(at)-1, 0), at != 0
 }
 
-// Move updates the table after the strings of the list have moved, each from place i to place to(i).
+// Move updates the table after the strings of the list have moved from each position i to to(i).
 func (t *Table) Move(to func(i int) int) {
 	for i, at := range t.slots {
 		if at != 0 {

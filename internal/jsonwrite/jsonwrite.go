@@ -1,5 +1,5 @@
-// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and rare fields. It is for
-// events and records of nodes, which are encoded more often than anything else.
+// Package jsonwrite writes the same JSON as package json, but uses reflection only for values of the host and for rare fields. It is used for
+// events and records of nodes, which are encoded very often.
 package jsonwrite
 
 import (
@@ -86,7 +86,7 @@ func (w *Writer) IDIf(key string, n uint64) {
 	}
 }
 
-// Flag writes a member with true, or nothing if b is false.
+// Flag writes a member with true. If b is false, it writes nothing.
 func (w *Writer) Flag(key string, b bool) {
 	if b {
 		w.Is(key, true)
@@ -99,7 +99,7 @@ func (w *Writer) Is(key string, b bool) {
 	w.Data = strconv.AppendBool(w.Data, b)
 }
 
-// Milliseconds writes a duration as a number of milliseconds, with a fraction. Package json would write the same, since it uses an exponent
+// Milliseconds writes a duration as a number of milliseconds, with a fraction. The text is the same as package json's, which uses an exponent
 // only for smaller and larger numbers.
 func (w *Writer) Milliseconds(key string, d time.Duration) {
 	w.Key(key)
@@ -123,7 +123,8 @@ func (w *Writer) List(key string, list []string) {
 	w.Data = append(w.Data, ']')
 }
 
-// Name writes a member with the name of value i of an enum.
+// Name writes a member with the name names[i] of an enum. If there is no names[i], Name calls Fail with an error in which what describes the
+// enum.
 func (w *Writer) Name(key string, names []string, i int, what string) {
 	if i >= len(names) {
 		_, err := enum.Text(names, i, what)
@@ -133,7 +134,7 @@ func (w *Writer) Name(key string, names []string, i int, what string) {
 	w.Text(key, names[i])
 }
 
-// Time writes a member with a time, in the form of time.Time.MarshalJSON. If RFC 3339 cannot represent the time, it sets Err.
+// Time writes a member with a time as time.Time.MarshalJSON does. If RFC 3339 cannot represent the time, Time sets Err.
 func (w *Writer) Time(key string, t time.Time) {
 	w.Key(key)
 	w.Data = append(w.Data, '"')
@@ -158,7 +159,7 @@ func (w *Writer) JSON(key string, v any) {
 	w.Data = append(w.Data, data...)
 }
 
-// Fail records an error, if it is the first.
+// Fail records err in Err, unless Err is already set.
 func (w *Writer) Fail(err error) {
 	if w.Err == nil {
 		w.Err = err

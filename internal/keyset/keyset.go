@@ -1,4 +1,4 @@
-// Package keyset encodes the place in an ordered list after which the next page begins.
+// Package keyset encodes the position in an ordered list after which the next page begins.
 package keyset
 
 import (
@@ -10,13 +10,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode returns the text of the place after an entry, which is the last entry of a page. at is the number by which the list is ordered,
-// and id distinguishes entries with the same number.
+// Encode returns the text of the position after an entry, the last entry of a page. at is the number by which the list is ordered, and id
+// distinguishes entries with the same number.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }
 
-// Decode is the reverse of Encode. The error matches enum.ErrBadValue if Encode did not make the text.
+// Decode is the reverse of Encode. The error matches enum.ErrBadValue if the text does not come from Encode.
 func Decode(text string) (at int64, id string, err error) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	number, id, ok := strings.Cut(string(data), "/")

@@ -30,7 +30,7 @@ func core(root string) (files []string, err error) {
 	return files, nil
 }
 
-// mutant is a bug that was generated from the code, and its line.
+// mutant is a bug that was generated from a line of the code.
 type mutant struct {
 	plant.Bug
 	line int
@@ -88,7 +88,7 @@ func generate(root, name string) ([]mutant, error) {
 type generator struct {
 	file, source string
 	fset         *token.FileSet
-	comments     []int // the offsets where comments begin
+	comments     []int // the offsets at which comments begin
 	function     string
 	body, end    int               // the offsets of the function's body
 	comms        map[ast.Stmt]bool // the communications of select clauses
@@ -128,8 +128,8 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 }
 
-// others maps each operator to the operators that replace it. Masks and shifts are not replaced, because every test notices a wrong mask
-// or shift: such mutants would only improve the rate of mutants that the tests notice.
+// others maps each operator to the operators that replace it. Masks and shifts are not replaced: every test would kill such a mutant, so the
+// rate of killed mutants would look too good.
 var others = map[token.Token][]string{
 	token.EQL: {"!="}, token.NEQ: {"=="},
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
@@ -169,7 +169,7 @@ func (g *generator) mutate(n ast.Node) {
 			g.replace(n, "")
 		}
 	case *ast.ExprStmt:
-		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // calls that lock and unlock stay, since only the race detector would find these mutants
+		if call := g.text(n); !strings.HasPrefix(call, "panic(") && !strings.HasSuffix(call, "ock()") { // lock and unlock calls stay, since only the race detector would find such mutants
 			g.replace(n, "")
 		}
 	case *ast.SendStmt:
@@ -227,7 +227,7 @@ func (g *generator) mutate(n ast.Node) {
 	}
 }
 
-// negate makes a mutant with the opposite of a condition, unless replacing the condition's operator has the same effect.
+// negate makes a mutant with the opposite condition, unless replacing the operator of the condition has the same effect.
 func (g *generator) negate(cond ast.Expr) {
 	switch cond.(type) {
 	case *ast.Ident, *ast.CallExpr, *ast.SelectorExpr, *ast.IndexExpr:

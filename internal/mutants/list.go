@@ -23,7 +23,7 @@ type entry struct {
 //	+ what stands there instead; nothing if they are deleted
 //	a note, of one line or more
 //
-// "#2" behind the function means the second place in the function where the lines occur. Lines that begin with # are comments.
+// "#2" after the function means the second place in the function where the lines occur. Lines that begin with # are comments.
 func readList(name string) ([]entry, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find sets the Bug of every entry of a list to the Bug of the mutant with the same text. It returns an error if there is no such mutant,
-// which means that the code has changed: then change or remove the entry.
+// find sets the Bug of every entry of a list to the Bug of the mutant with the same text. If there is no such mutant, it returns an error: the
+// code has changed, so the entry must be changed or removed.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {

@@ -2,15 +2,14 @@
 // checks whether a test of these packages, of conformance or of verify fails.
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
-//	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
-//	go run ./internal/mutants -for 5m        # for as long as that; the next call continues
+//	go run ./internal/mutants -n 20 -seed 7  # a smaller sample, chosen by another seed
+//	go run ./internal/mutants -for 5m        # stops after five minutes; the next call continues
 //	go run ./internal/mutants -list -only 'machine/state_stop.go Locked.Stop'
 //
-// A mutant is the code with one such change. A mutant is killed if a test fails, or does not end. If a mutant survives, a test is
-// missing, or the mutant is equivalent: callers cannot distinguish it from the original. equivalent.txt lists equivalent mutants, with
-// the reason.
+// A mutant is the code with one such change. A mutant is killed if a test fails or does not end. If a mutant survives, either a test is missing,
+// or the mutant is equivalent: callers cannot distinguish it from the original. equivalent.txt lists equivalent mutants, with the reason.
 //
-// mustkill.txt and a test of this package list the mutants that must always be killed.
+// mustkill.txt and a test of this package list mutants that must always be killed.
 package main
 
 import (
@@ -78,8 +77,8 @@ type report struct {
 	files     []string
 	counts    map[string]*count
 	survivors []string
-	left      int      // the number of mutants that were not tried for lack of time
-	broken    []string // tests that fail without a bug
+	left      int      // the number of mutants that were not tried, because the time of the flag -for was over
+	broken    []string // tests that fail even without a bug
 }
 
 type count struct{ mutants, equivalent, killed int }
@@ -219,8 +218,8 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	return r, nil
 }
 
-// choose selects mutants by the seed, and compiles the tests with these mutants. Whether a mutant comes before another depends only on
-// the seed and their texts, so that a change of the code elsewhere hardly changes the sample.
+// choose selects mutants by the seed, and compiles the tests with these mutants. The order of two mutants depends only on the seed and their
+// texts, so a change of the code elsewhere hardly changes the selection.
 func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, map[string]string, error) {
 	rank := func(m mutant) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
@@ -239,7 +238,7 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 		if !errors.As(err, &broken) {
 			return chosen, binaries, err
 		}
-		for _, i := range slices.Backward(broken.Bugs) { // further mutants replace the mutants that do not compile
+		for _, i := range slices.Backward(broken.Bugs) { // other mutants replace the mutants that do not compile
 			all = slices.Delete(all, i, i+1)
 		}
 	}
@@ -262,7 +261,7 @@ func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (m
 	return binaries, nil
 }
 
-// hash returns a hash of everything that the result of a test may depend on.
+// hash returns a hash of everything on which the result of a test may depend.
 func hash(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {

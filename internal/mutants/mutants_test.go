@@ -43,14 +43,14 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestPlantedBugs is the negative control of the tests of the core and of the reactive layer: each mutant in mustkill.txt must fail the
-// tests that its note names, and each bug in the signals must fail the tests of each line that it breaks. All bugs are compiled, and a
-// sample of them is tried, see plant.Sample.
+// TestPlantedBugs checks that the tests of the core and of the reactive layer find bugs. Each mutant in mustkill.txt must fail the tests that its
+// note names. Each bug in the signals must fail the tests of each line that it breaks. All bugs are compiled, and a sample of them is tried, see
+// plant.Sample.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	everySignalLineHasABug(t)
 	plant.Wanted(t)
-	_, err := hash(root) // reads all files that the result depends on, so that the go command does not use a cached one
+	_, err := hash(root) // reads all files on which the result depends, so that the go command does not use an outdated result
 	require.NoError(t, err)
 	mustKill, _ := lists(t)
 	var bugs []plant.Bug
@@ -112,7 +112,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// planted has the compiled tests of a package, with bugs.
+// planted holds the compiled tests of a package, with bugs.
 type planted struct {
 	folder, binary string
 	tests          []string // names
@@ -139,7 +139,7 @@ func (p planted) passes(t *testing.T, tests string) {
 	require.NoError(t, err, "without a bug: %s", text)
 }
 
-// having returns the packages that have tests whose names match.
+// having returns the packages that have tests with matching names.
 func having(all []planted, tests string) (list []planted) {
 	expr := regexp.MustCompile(tests)
 	for _, p := range all {
@@ -150,13 +150,13 @@ func having(all []planted, tests string) (list []planted) {
 	return list
 }
 
-// tests returns the expression for the tests that must notice the mutant: the first line of the note.
+// tests returns the regular expression for the tests that must notice the mutant: the first line of the note.
 func (e entry) tests() string {
 	first, _, _ := strings.Cut(e.note, "\n")
 	return first
 }
 
-// TestSample measures a part of the program's sample.
+// TestSample runs a part of the program's sample.
 func TestSample(t *testing.T) {
 	if os.Getenv("KAHN_LONG") == "" {
 		t.Skip("it takes minutes: KAHN_LONG=1 tries a part of the sample")
@@ -189,8 +189,8 @@ func wait(in, out chan int) {
 }
 `
 
-// TestGenerate compares the mutants of a function, each a whole line. Equal lines are numbered. A clause of a select keeps its
-// communication, without which it would not be a clause.
+// TestGenerate compares the mutants of a function. Each mutant is a whole line, and equal lines are numbered. A clause of a select keeps its
+// communication, since it would not compile without it.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))
@@ -227,7 +227,7 @@ func lines(mutants []mutant) (lines []int) {
 	return lines
 }
 
-// A list that does not fit the code is refused.
+// An entry of a list that does not match the code is refused.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))
@@ -236,7 +236,7 @@ func TestFind(t *testing.T) {
 	for text, ok := range map[string]bool{
 		"# a comment\na.go f #2\n- sum++\n+ sum--\nthe reason":      true,
 		"a.go f\n- if a && b {\n+ if b {\nthe\nreason\n\n# comment": true,
-		"a.go f #2\n- sum++\n+ sum--\n":                             false, // no reason
+		"a.go f #2\n- sum++\n+ sum--\n":                             false, // the reason is missing
 		"a.go f #3\n- sum++\n+ sum--\nthe reason":                   false,
 		"a.go g\n- sum++\n+ sum--\nthe reason":                      false,
 		"b.go f\n- sum++\n+ sum--\nthe reason":                      false,

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// signalBug is a bug in the reactive layer, with the lines of the layer's conformance list that the bug must break: the numbers with which
-// the names of subtests begin. Every line has a bug.
+// signalBug is a bug in the reactive layer, with the lines of the layer's conformance list that the bug must break. The lines are the numbers
+// with which the names of subtests begin. Every line has at least one bug.
 type signalBug struct {
 	lines []int
 	name  string
@@ -301,7 +301,7 @@ var signalBugs = []signalBug{
 
 var failedLine = regexp.MustCompile(`--- FAIL: Test\w+/(\d+)_`)
 
-// The tests of the lines: in the reactive package, and for the State's signals in the root package.
+// The tests of the conformance list: in the reactive package, and for the State's signals in the root package.
 const (
 	reactiveTests = "^Test(Signals|Effects|SignalsFromManyGoroutines)$"
 	observedTests = "^TestObservedState$"
@@ -339,7 +339,8 @@ func main() {
 }
 `
 
-// TestComputedsDoNotWrite, line 37, checks that a program compiles, and that it does not if a write replaces the read in its computed.
+// TestComputedsDoNotWrite, line 37 of the list, checks that a program compiles, and that it does not compile if its computed writes instead of
+// reads.
 func TestComputedsDoNotWrite(t *testing.T) {
 	build := func(source string) (string, error) {
 		file := filepath.Join(t.TempDir(), "main.go")

@@ -19,19 +19,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// packages are the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast, and the
-// tests of verify last because they are random.
+// packages lists the folders of the packages whose tests run, in this order. The tests of machine come first because they are fast, and the tests
+// of verify last because they are random.
 var packages = []string{"machine", ".", "conformance", "verify"}
 
-// suite has the tests, and the lines that each of them executes.
+// suite holds the tests, and the lines that each test executes.
 type suite struct {
 	Tests  []test             // the fastest first
 	Blocks map[string][]block // by file
-	Broken []string           // tests that are left out because they fail without a bug
+	Broken []string           // tests that are skipped because they fail without a bug
 }
 
 type test struct {
-	Package string // of packages
+	Package string // the folder of the package
 	Name    string
 	Seconds float64
 }
@@ -42,17 +42,16 @@ type block struct {
 	Tests       []int // indices into suite.Tests, ascending
 }
 
-// atOnce is how many tests are measured at the same time.
+// atOnce is the number of tests that are measured at the same time.
 const atOnce = 2
 
-// measured is a test with the lines that it executes, by file; covered is nil if the test failed.
+// measured is a test with the lines that it executes, by file. covered is nil if the test failed.
 type measured struct {
 	test
 	covered map[string][][2]int
 }
 
-// measure runs each test alone, without a bug, to measure its time and coverage. It leaves out tests that take longer than slow, unless
-// slow is zero.
+// measure runs each test alone, without a bug, to measure its time and coverage. It skips tests that take longer than slow, unless slow is zero.
 func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
 	var results []measured
 	for _, pkg := range packages {
@@ -121,9 +120,9 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 			profile := filepath.Join(dir, name+".profile")
 			text, err := run(plant.Command(ctx, binary, folder, -1, "-test.v", "-test.run=^"+name+"$", "-test.coverprofile="+profile))
 			results[i].Package, results[i].Name = pkg, name
-			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // m has the test's own time, without the start of the process, which takes longer than most tests
+			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // m contains the test's own time, without the start of the process, which takes longer than most tests
 				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
-				results[i].covered, _ = readProfile(profile) // a test without a profile is left out, and reported
+				results[i].covered, _ = readProfile(profile) // a test without a profile is skipped and reported
 			}
 			_ = os.Remove(profile) // the folder is temporary
 		})
@@ -171,8 +170,7 @@ var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+
 func (s *suite) covering(file string, line int) (tests []test) {
 	var all []int
 	for at := line; at < line+3 && len(all) == 0; at++ {
-		// The profile has no block for the conditions of a case with several lines. The block of the statements after them is used
-		// instead.
+		// The profile has no block for a case condition of several lines. The block of the statements after the condition is used instead.
 		for _, b := range s.Blocks[file] {
 			if b.First <= at && at <= b.Last {
 				all = append(all, b.Tests...)
@@ -186,15 +184,15 @@ func (s *suite) covering(file string, line int) (tests []test) {
 	return tests
 }
 
-// verdict reports whether, and how, a mutant was killed.
+// verdict describes whether and how a mutant was killed.
 type verdict struct {
 	Killed bool
-	Killer string // the test that failed first, if one is named
+	Killer string // the test that failed first, if it is known
 	How    string // "failed", "timed out", "covered by no test" ...
-	Source string // the hash of the code and tests that gave this verdict
+	Source string // the hash of the code and tests for which the verdict holds
 }
 
-// trial has the binaries with mutants, and results that are shared between mutants.
+// trial holds the binaries with mutants, and results that apply to all mutants.
 type trial struct {
 	*suite
 	root     string
@@ -202,8 +200,8 @@ type trial struct {
 	sound    map[test]bool     // the results of isSound so far
 }
 
-// batches divides tests, which are sorted by their duration, into lists of increasing duration, each with tests of one package. The first
-// list kills most mutants.
+// batches divides tests, which are sorted by their duration, into lists of increasing duration. Each list contains tests of one package. The
+// first list kills most mutants.
 func batches(tests []test) (all [][]test) {
 	for _, pkg := range packages {
 		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)
@@ -226,8 +224,8 @@ func batchesOf(tests []test) (all [][]test) {
 	return all
 }
 
-// try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only
-// if the test also fails when it runs alone, and passes without the bug, because a test that fails without a bug would kill any mutant.
+// try runs the tests that execute a mutant until one fails. The test that killed the mutant last time runs first. A failure counts only if the
+// test also fails when it runs alone, and passes without the bug. Otherwise a test that always fails would kill every mutant.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
 	tests := x.covering(m.File, m.line)
 	if len(tests) == 0 {
@@ -280,7 +278,7 @@ func (x *trial) isSound(ctx context.Context, t test) bool {
 // result is the result of a list of tests.
 type result struct {
 	failed, timedOut bool
-	test             string // the first that failed or did not end, if known
+	test             string // the first test that failed or did not end, if it is known
 }
 
 func (r result) how() string {
@@ -320,7 +318,7 @@ func run(cmd *exec.Cmd) (string, error) {
 	return string(text), err
 }
 
-// cache stores verdicts in a file for the next call of the program, and the suite in a second file.
+// cache stores verdicts in a file for the next call of the program, and the suite in another file.
 type cache struct {
 	file     string
 	suite    *suite

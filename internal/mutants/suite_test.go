@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// small is a repository with a root package, a package machine, their tests, and tests of the root in another package.
+// small is a repository with a root package, a package machine, tests of both, and tests of the root in another package.
 var small = map[string]string{
 	"go.mod": "module github.com/seed-c794f7ef/kahn\n\ngo 1.25.0\n",
 	"a.go": `package kahn
@@ -86,8 +86,8 @@ of two equal numbers each is the larger one
 `,
 }
 
-// A test that passes without the mutant kills it, also a test in another package; a test that fails anyway kills none. A second call uses
-// the verdicts of the first.
+// A test kills a mutant if it fails with the mutant and passes without it, even if the test is in another package. A test that always fails
+// kills no mutant. A second call of the program uses the verdicts of the first.
 func TestJob(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range small {
@@ -128,7 +128,8 @@ func TestBatches(t *testing.T) {
 	require.Equal(t, []string{"m", "ab", "cd", "ef", "g", "h"}, got)
 }
 
-// The tests of a line are the tests of all blocks that contain it. For a line in no block the next two lines are tried.
+// The tests of a line are the tests of all blocks that contain the line. For a line outside all blocks, the tests of one of the next two
+// lines are used.
 func TestCovering(t *testing.T) {
 	s := &suite{Tests: []test{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Blocks: map[string][]block{"x.go": {{3, 5, []int{2}}, {5, 7, []int{0, 2}}}}}
 	for line, want := range map[int]string{1: "c", 3: "c", 5: "a c", 7: "a c", 8: ""} {

@@ -9,13 +9,13 @@ import (
 const (
 	maxRunes = 64 // longer names are not compared
 	maxSlips = 3
-	compared = 1_000 // choices; comparing more is not worth the time for a message
+	compared = 1_000 // only so many choices are compared, to bound the time
 )
 
-// Name returns the choice that is most similar to the given name, and false if no choice is similar enough. Upper and lower case and the
-// separators "_", "-", and " " do not count. Other slips are allowed, one for every three letters, but at most three: a letter too many, a
-// missing one, a wrong one, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them.
-// If the name is exactly one of the choices, the result is false. Name compares at most the first thousand choices.
+// Name returns the choice that is most similar to the given name, or false if no choice is similar enough. Upper and lower case and the
+// separators "_", "-", and " " do not count. Other slips are allowed, one for every three letters, but at most three: an additional letter, a
+// missing letter, a wrong letter, or two neighbours in the wrong order. If several choices are equally similar, Name returns the first of them.
+// If the name equals one of the choices, the result is false. Name compares at most the first thousand choices.
 func Name(written string, choices []string) (string, bool) {
 	if utf8.RuneCountInString(written) > maxRunes {
 		return "", false
@@ -45,8 +45,8 @@ var separators = strings.NewReplacer("_", "", "-", "", " ", "")
 
 func fold(name string) []rune { return []rune(strings.ToLower(separators.Replace(name))) }
 
-// distance returns the number of slips between a and b (the optimal string alignment distance), or a number above allowed if there are more
-// than allowed.
+// distance returns the number of slips between a and b (the optimal string alignment distance). If there are more slips than allowed, it returns
+// a number above allowed.
 func distance(a, b []rune, allowed int) int {
 	if len(a)-len(b) > allowed || len(b)-len(a) > allowed {
 		return allowed + 1
@@ -72,7 +72,9 @@ func distance(a, b []rune, allowed int) int {
 			least = min(least, d)
 		}
 		if least > allowed {
-			return allowed + 1 // no later row has a smaller number, since a swap never costs less than the smallest number of the row that it skips
+			// No number in a later row is less than least. Every slip but a swap adds to a number of this row or a later one. A swap adds one to
+			// a number two rows back, which results in no less than the least number of the row between.
+			return allowed + 1
 		}
 		before, last, this = last, this, before
 	}

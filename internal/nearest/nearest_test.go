@@ -15,7 +15,7 @@ func TestName(t *testing.T) {
 	for _, c := range []struct {
 		written string
 		choices []string
-		want    string // "": no suggestion
+		want    string // "" for no suggestion
 	}{
 		{"aproved", []string{"rejected", "approved"}, "approved"}, // a missing letter
 		{"approvved", []string{"rejected", "approved"}, "approved"},
@@ -29,15 +29,15 @@ func TestName(t *testing.T) {
 		{"Größe", []string{"größe"}, "größe"},
 		{"grose", []string{"größe"}, ""},      // two wrong letters of five
 		{"perhaps", []string{"approved"}, ""}, // another word
-		{"ix", fields, ""},                    // too short to tell
+		{"ix", fields, ""},                    // too short for a slip
 		{"x", []string{"a", "b"}, ""},         //
 		{"after", fields, ""},                 // the name is one of the choices
 		{"approved", []string{"aproved", "approved"}, ""},
 		{"", fields, ""},
 		{"a", nil, ""},
 		{"-", []string{"_"}, ""},
-		{"caat", []string{"cart", "cat", "coat"}, "cart"}, // the first of the nearest
-		{"carts", []string{"carrts2", "cart"}, "cart"},    // the nearest, not the first
+		{"caat", []string{"cart", "cat", "coat"}, "cart"}, // the first of the equally similar choices
+		{"carts", []string{"carrts2", "cart"}, "cart"},    // the most similar choice, not the first
 		{strings.Repeat("a", maxRunes+1), []string{strings.Repeat("a", maxRunes)}, ""},
 		{strings.Repeat("a", maxRunes-1), []string{strings.Repeat("a", maxRunes+1), strings.Repeat("a", maxRunes)}, strings.Repeat("a", maxRunes)},
 	} {
@@ -47,7 +47,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// A slip costs no more in a large graph than in a small one.
+// The cost of a slip does not grow with the size of the graph.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	choices := make([]string, compared, compared+1)
@@ -62,7 +62,7 @@ func TestBound(t *testing.T) {
 	require.False(t, ok, "a choice beyond the bound was looked at")
 }
 
-// The bounded distance agrees with a recursive definition wherever the distance does not exceed the bound.
+// The bounded distance agrees with a recursive definition if the distance does not exceed the bound.
 func TestDistance(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -3,7 +3,7 @@ package notify
 
 import "sync"
 
-// Board has a channel for each awaited name. The zero value is ready for use.
+// Board holds a channel for each name for which a goroutine waits. The zero value is ready for use.
 type Board struct {
 	mu    sync.Mutex
 	names map[string]*entry

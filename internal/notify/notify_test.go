@@ -29,7 +29,7 @@ func TestBoard(t *testing.T) {
 	require.True(t, closed(second))
 	require.False(t, closed(other))
 	third, stopThird := b.Wait("a")
-	stopSecond() // stops a wait that was notified already, which must not affect later waits
+	stopSecond() // this wait was already notified; stopping it must not affect later waits
 	require.False(t, closed(third))
 	b.Notify("a")
 	require.True(t, closed(third))

@@ -12,35 +12,35 @@ type Sighting struct {
 	Version uint64
 }
 
-// Question says which names a call of Look must report, beside the names that have changed since the last call.
+// Question contains the names that a call of Look must report in addition to the names that have changed since the last call.
 type Question struct {
-	All   bool     // all names, because a new watcher watches all names, the last call failed, or Hurry was called
+	All   bool     // all names: a new watcher watches all names, the last call failed, or Hurry was called
 	Names []string // the names of new watchers
 }
 
-// Poller calls Look at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls the watchers of a name at
-// once. One goroutine polls as long as there are watchers. The fields must be set before the first call of Watch.
+// Poller calls Look at intervals, and calls the watchers of each name whose version is new. [Poller.Tell] calls the watchers of a name at once.
+// One goroutine polls as long as there are watchers. The fields must be set before the first call of Watch.
 type Poller struct {
 	// Every is the interval between calls of Look.
 	Every time.Duration
-	// Look returns the names that its parameter asked requests. It may return other names, too. It may return true for unchanged if asked
-	// is empty and no name has changed. After an error the next call asks for all names.
+	// Look returns the names that asked requests, and possibly other names. unchanged may be true if asked is empty and no name has changed.
+	// After an error the next call queries all names.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
-	// Rest, if it is not nil, is called when the last watcher has left. A later watcher starts the polling again.
+	// Rest, if not nil, is called when the last watcher has left. A later watcher starts the polling again.
 	Rest func()
 
 	watchers Watchers
 	mu       sync.Mutex        // guards the fields below
-	told     map[string]uint64 // the versions of names that the last call of Look found
+	told     map[string]uint64 // the versions of names in the results of Look
 	asked    Question          // for the next call of Look
-	now      chan struct{}     // has an element if the next call of Look is due
+	now      chan struct{}     // contains a value if the next call of Look is due
 	stop     context.CancelFunc
-	over     chan struct{} // closed when the goroutine that was started last has returned
+	over     chan struct{} // closed when the latest polling goroutine has returned
 	closed   bool
 }
 
-// Watch calls the function tell when the next call of Look finds the name, and whenever the version of the name has changed; an empty
-// name stands for all names. stop ends the watch; when stop returns, a call of tell may still be running.
+// Watch calls tell when the next call of Look finds the name, and whenever the version of the name has changed. An empty name means all names.
+// stop ends the watch. When stop returns, a call of tell may still be running.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()
@@ -110,7 +110,7 @@ func (p *Poller) Close() {
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
-		<-before // wait until the former goroutine has returned, because only one at a time may use the field told
+		<-before // wait until the previous goroutine has returned: only one goroutine at a time may use p.told
 	}
 	if p.Rest != nil {
 		defer p.Rest()
@@ -131,7 +131,7 @@ func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- s
 	}
 }
 
-// news calls Look, and returns the names that have new versions.
+// news calls Look, and returns the names with new versions.
 func (p *Poller) news(ctx context.Context) (names []string) {
 	p.mu.Lock()
 	asked := p.asked

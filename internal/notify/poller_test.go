@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One goroutine polls for all watchers, and only while there are some. Each version of a name is passed on once, also to a later watcher.
+// One goroutine polls for all watchers, and only while there are watchers. Each version of a name is reported once, also to a later watcher.
 func TestPoller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards the variables that the poller's goroutine also uses
 		found, looks, rests, broken, same := []Sighting{{"a", 1}, {"b", 1}}, 0, 0, false, false
 		var told []string
-		var asked []Question // of each look
+		var asked []Question // the Question of each call of Look
 		set := func(change func()) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -56,10 +56,10 @@ func TestPoller(t *testing.T) {
 		set(func() { same, found = true, []Sighting{{"a", 2}} })
 		time.Sleep(time.Second)
 		expect()
-		all := watch("all", "") // this call of Look is for all names
+		all := watch("all", "") // a watcher of all names makes the next Question ask for all names
 		expect("1 a", "all a")
 		late := watch("2", "a")
-		expect("1 a", "2 a", "all a") // a watcher may be called without need
+		expect("1 a", "2 a", "all a") // a watcher may also be called although its name has no new version
 		set(func() {
 			last := len(asked) - 1
 			require.Equal(t, []Question{{}, {All: true}, {Names: []string{"a"}}}, asked[last-2:], "a watcher of a name does not need a look for all")

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Watchers is a set of functions, each of which is called for one name or for all names. The zero value is ready for use.
+// Watchers is a set of functions. Each function is called for one name or for all names. The zero value is ready for use.
 type Watchers struct {
 	mu    sync.Mutex
 	names map[string][]*watcher // in the order of Add
@@ -14,8 +14,7 @@ type Watchers struct {
 
 type watcher struct{ tell func(name string) }
 
-// Add registers the function tell for a name, or for all names if the name is empty. stop removes tell; a call of tell may still be running
-// then.
+// Add registers tell for a name, or for all names if the name is empty. stop removes tell. A call of tell may still be running then.
 func (w *Watchers) Add(name string, tell func(name string)) (stop func()) {
 	x := &watcher{tell}
 	w.mu.Lock()

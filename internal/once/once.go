@@ -1,5 +1,5 @@
-// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel. Under testing/synctest, a goroutine
-// that waits for a mutex keeps the clock from advancing, and the function may need the clock.
+// Package once calls a function once, as sync.Once does, but lets concurrent callers wait on a channel. Under testing/synctest, a goroutine that
+// waits for a mutex keeps the clock from advancing, but the function may need the clock to advance.
 package once
 
 import "sync"
@@ -10,7 +10,7 @@ type Once struct {
 	done chan struct{} // closed when the function has returned; nil until it is called
 }
 
-// The first call of Do calls f. Other calls wait until that f has returned, panicked or ended its goroutine.
+// The first call of Do calls f. Other calls wait until this call of f has returned, panicked or called Goexit.
 func (o *Once) Do(f func()) {
 	o.mu.Lock()
 	done := o.done

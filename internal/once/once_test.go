@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Two goroutines that call Do while its function sleeps wait for it, and do not keep the clock from advancing.
+// While the function of Do sleeps, two other goroutines call Do. They wait, and do not keep the clock from advancing.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

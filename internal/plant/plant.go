@@ -1,6 +1,6 @@
-// Package plant compiles tests with bugs planted in the code that they test. One binary contains all bugs of a list beside the original
-// code, and an environment variable switches one of them on. So a list is compiled once, whatever its length. The repository is not
-// changed, because the go command reads the broken files through an overlay.
+// Package plant compiles tests with bugs planted in the tested code. One binary contains all bugs of a list in addition to the original code, and
+// an environment variable switches one bug on. So a list of any length is compiled only once. The repository is not changed, because the go
+// command reads the files with bugs through an overlay.
 package plant
 
 import (
@@ -25,7 +25,7 @@ import (
 
 // Bug is a piece of text in a function, and the text that replaces it while the bug is switched on.
 type Bug struct {
-	File string // relative to the root of the repository: in any package of the root module
+	File string // relative to the root of the repository; the file may be in any package of the root module
 	Func string // a function, or a method as Type.Method; may be empty if Old occurs once in the file
 	Old  string
 	New  string
@@ -40,7 +40,7 @@ func (b Bug) String() string {
 	return fmt.Sprintf("%s: %s: %q instead of %q", b.File, b.Func, b.New, old)
 }
 
-// variable is the environment variable with the number of the bug that is switched on, counted from 1.
+// variable is the environment variable that switches a bug on: the number of the bug, counted from 1.
 const variable = "KAHN_PLANTED_BUG"
 
 // The file that the overlay adds to a package.
@@ -84,7 +84,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		files[b.File] = append(files[b.File], i)
 	}
 	replace := map[string]string{}
-	lines := map[string][]int{} // by file, then by line: the bug to which the line belongs, or -1; for the compiler's errors, which name lines
+	lines := map[string][]int{} // by file, then by line: the bug of the line, or -1; used for compiler errors, which name lines
 	write := func(name, text string, owner []int) {
 		broken := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), path.Base(name)))
 		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))
@@ -118,7 +118,7 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 	}
 	build := exec.CommandContext(ctx, "go", append(args, ".")...)
 	build.Dir = pkg
-	build.Env = append(os.Environ(), "GOWORK=off") // every module must build by itself
+	build.Env = append(os.Environ(), "GOWORK=off") // every module must build without the workspace
 	text, err := build.CombinedOutput()
 	if err == nil {
 		return nil
@@ -147,9 +147,9 @@ func blame(text string, lines map[string][]int) []int {
 	return slices.Compact(broken)
 }
 
-// Command returns a command that runs the binary in the folder of its package with the bug of this index switched on, or with no bug if
-// the index is negative. The process gets at most 12 GB of address space, since a bug may cause a loop that allocates without end. In its
-// environment KAHN_LONG is empty, because the tests must find the bugs in their usual sizes.
+// Command returns a command that runs the binary in the folder of its package. The bug with the given index is switched on, or no bug if the
+// index is negative. The process gets at most 12 GB of address space, since a bug may cause an endless loop that allocates. In its environment
+// KAHN_LONG is empty, because the tests must find the bugs in their usual sizes.
 func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `ulimit -v 12000000; exec "$0" "$@"`, binary}, args...)...)
 	cmd.Dir = pkg
@@ -157,9 +157,8 @@ func Command(ctx context.Context, binary, pkg string, bug int, args ...string) *
 	return cmd
 }
 
-// Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. The first bug depends
-// on the contents of the files with planted bugs, so the sample of a commit is always the same, and a change of these files may lead to
-// another sample.
+// Sample chooses the bugs that are tried: every third, or all of them if the environment variable KAHN_LONG is set. The first chosen bug depends
+// on the contents of the files with planted bugs. So the sample of a commit is always the same, and changes of these files lead to other samples.
 func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	var files []string
 	for _, b := range bugs {
@@ -184,7 +183,7 @@ func Sample(root string, bugs []Bug) (chosen []int, err error) {
 	return chosen, nil
 }
 
-// text is a file under construction that records to which bug each of its lines belongs.
+// text is a file under construction. It records for each line to which bug the line belongs.
 type text struct {
 	strings.Builder
 	owner []int
@@ -202,8 +201,8 @@ func (t *text) write(s string, owner int) {
 	}
 }
 
-// plantAll inserts, for each bug of a function, a broken copy of the body before the original. If the bug is switched on, the copy runs
-// instead of the original. The copy is in the same function, so defer, recover and results work as in the original.
+// plantAll inserts, for each bug of a function, a copy of the body with the bug before the original. If the bug is switched on, the copy runs
+// instead of the original. Since the copy is in the same function, defer, recover and results work as in the original.
 func plantAll(source string, bugs []Bug, planted []int) (*text, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", source, parser.SkipObjectResolution)

@@ -89,7 +89,7 @@ func module(t *testing.T) string {
 	return root
 }
 
-// Each bug is switched on alone and breaks only its own test; without a bug all tests pass.
+// Each bug is switched on alone and fails only its own test. Without a bug all tests pass.
 func TestBuild(t *testing.T) {
 	root := module(t)
 	bugs := []Bug{
@@ -129,8 +129,8 @@ func TestBugsThatDoNotCompile(t *testing.T) {
 	assert.Equal(t, []int{0, 2}, broken.Bugs)
 }
 
-// Build distinguishes the bugs of a package below the root from bugs in a file of the same name in the root. The compiler does not reach
-// the root while that package does not compile.
+// Build distinguishes the bugs of a package below the root from bugs in a file of the same name in the root. The compiler does not compile the
+// root while the other package does not compile.
 func TestBugsBelowTheRootThatDoNotCompile(t *testing.T) {
 	root := module(t)
 	bugs := []Bug{
@@ -157,7 +157,7 @@ func TestBugsThatAreNowhere(t *testing.T) {
 		{File: "a.go", Func: "pop", Old: "row = -1", New: ""},
 		{File: "a.go", Func: "firstRow", Old: "row = 7", New: ""},
 		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "", Nth: 1},
-		{File: "a.go", Old: "recover()", New: ""}, // twice
+		{File: "a.go", Old: "recover()", New: ""}, // Old occurs twice
 		{File: "a.go", Old: "type list[T any]", New: ""},
 		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "}"},
 		{File: "b.go", Func: "firstRow", Old: "row = -1", New: ""},
@@ -166,7 +166,7 @@ func TestBugsThatAreNowhere(t *testing.T) {
 	}
 }
 
-// Try tries each bug with its test, and returns an error for each bug whose test passes.
+// Try tries each bug with its test, and returns an error that names the bugs whose tests pass.
 func TestTry(t *testing.T) {
 	t.Setenv("KAHN_LONG", "1")
 	root := module(t)
@@ -186,7 +186,7 @@ type skipper struct{ skipped bool }
 
 func (s *skipper) Skip(...any) { s.skipped = true }
 
-// Tests of tests are for .ci/run and the long mode.
+// Wanted skips tests that plant bugs, except under .ci/run and in the long mode.
 func TestWanted(t *testing.T) {
 	for _, row := range []struct {
 		sample, long string
@@ -200,7 +200,8 @@ func TestWanted(t *testing.T) {
 	}
 }
 
-// A sample is a third of the list, the same one for the same files. Over changes of the files every bug gets its turn.
+// A sample is a third of the list, and always the same for the same files. For each bug there are contents of the files for which the sample
+// contains the bug.
 func TestSample(t *testing.T) {
 	root := t.TempDir()
 	bugs := []Bug{{File: "a.go"}, {File: "b.go"}, {File: "a.go"}, {File: "b.go"}, {File: "a.go"}, {File: "a.go"}, {File: "a.go"}}

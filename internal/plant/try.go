@@ -13,25 +13,25 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Case is a bug, and the test that must find it.
+// Case is a bug and the test that must find it.
 type Case struct {
 	Bug
 	Name string // the name of the bug; may be empty
 	Test string // the name of the test; its subtests run, too
 }
 
-// Wanted skips a test that plants bugs, unless the environment variable KAHN_SAMPLE or KAHN_LONG is set; .ci/run sets KAHN_SAMPLE.
-// Compiling the bugs of a list takes as long as compiling the tests, and trying them takes longer than the tests.
+// Wanted skips a test that plants bugs, unless the environment variable KAHN_SAMPLE or KAHN_LONG is set. .ci/run sets KAHN_SAMPLE. Compiling the
+// bugs of a list takes as long as compiling the tests, and trying the bugs takes longer than the tests.
 func Wanted(t interface{ Skip(args ...any) }) {
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 tries a third of the planted bugs, KAHN_LONG=1 all of them")
 	}
 }
 
-// atOnce is how many tests run at the same time. It is large because tests mostly wait.
+// atOnce is the number of tests that run at the same time. It is large because tests mostly wait.
 const atOnce = 6
 
-// spread chooses elements of a list at equal distances, no more than the parameter most.
+// spread chooses elements of a list at equal distances, at most the given number.
 func spread(list []int, most int) []int {
 	if len(list) <= most {
 		return list
@@ -43,9 +43,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder with all bugs planted. It runs the test of each bug of a [Sample], but of
-// no more bugs than the parameter most. It returns an error that names all bugs with which their tests pass. It also returns an error if
-// a test fails without a bug. root is the folder of the repository, and env is added to the environment of the tests.
+// Try compiles the tests of the package in the working folder with all bugs planted. It then runs the test of each bug of a [Sample], for at most
+// the given number of bugs. It returns an error that names all bugs whose tests pass. It also returns an error if a test fails without a bug.
+// root is the folder of the repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {
@@ -101,7 +101,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	return errors.Join(append(missed, err, ctx.Err())...)
 }
 
-// failed reports whether a command ran and failed, as tests that find a bug do. Other errors mean that the command did not start.
+// failed reports whether a command ran and failed, as tests that find a bug do. With any other error the command did not start.
 func failed(err error) bool {
 	var exit *exec.ExitError
 	return errors.As(err, &exit)

@@ -1,6 +1,6 @@
 //go:build !race
 
-// Package race says whether the race detector is on. With the detector, tests of large graphs take ten times the time and memory.
+// Package race reports whether the race detector is on. With the detector, tests of large graphs take ten times the time and memory.
 package race
 
 // Enabled reports whether the program was built with the race detector.

@@ -1,4 +1,4 @@
-// Package release tests how a release is made.
+// Package release tests the script release.sh, which makes a release.
 package release
 
 import (
@@ -23,13 +23,13 @@ const (
 	version = "v0.0.1-played"
 )
 
-// use is how a user's program uses a module.
+// use describes how a user's program uses a module.
 type use struct {
 	imports []string
 	text    string // statements that change the graph g or the options opts of the program's run
 }
 
-// uses has the modules of a release that users import.
+// uses lists the modules of a release that users import.
 var uses = map[string]use{
 	"":                {},
 	"expression":      {[]string{core + "/expression"}, `g.Evaluator, g.StrictGuards = expression.Evaluator{}, true; g.Add(kahn.Node{ID: "b", WhenExpr: "1 < 2"})`},
@@ -73,14 +73,14 @@ func check(err error) {
 }
 `
 
-// command is the module with the command, which a user installs.
+// command is the module with the command that a user installs.
 const command = "cmd/kahn"
 
-// small has the modules without large dependencies.
+// small lists the modules without large dependencies.
 var small = []string{"", "progress"}
 
-// built returns the modules whose user's program is compiled and run: the small modules and one more, which sum chooses, or all modules if
-// the environment variable KAHN_LONG is set. sum is a hash of files, so that other modules are chosen when the files change.
+// built returns the modules for which a user's program is compiled and run: the small modules and one other, chosen by sum, or all modules if the
+// environment variable KAHN_LONG is set. sum is a hash of files, so when the files change, another module is chosen.
 func built(sum uint32) []string {
 	large := slices.DeleteFunc(slices.Sorted(maps.Keys(uses)), func(module string) bool { return slices.Contains(small, module) })
 	if os.Getenv("KAHN_LONG") != "" {
@@ -89,16 +89,16 @@ func built(sum uint32) []string {
 	return append([]string{large[sum%uint32(len(large))]}, small...)
 }
 
-// TestRelease publishes a release of the last commit to a proxy in the file system, and installs and runs the command. It needs the
-// environment variable KAHN_SAMPLE, which .ci/run sets, or KAHN_LONG. For each module the go command resolves the packages of a user's
-// program that requires only this module, including embedded files. The programs of the modules that built returns are compiled and run.
+// TestRelease publishes a release of the last commit to a proxy in the file system, and installs and runs the command. It needs the environment
+// variable KAHN_SAMPLE, which .ci/run sets, or KAHN_LONG. For each module a user's program requires only this module, and the go command resolves
+// its packages, including embedded files. The programs of the modules that built returns are compiled and run.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 plays a release, which unpacks and resolves all that the modules require; KAHN_LONG=1 compiles all of it, too")
 	}
 	sum := fnv.New32a()
-	for _, file := range append(goMods(), "internal/release/release.sh", command+"/version.go") { // read here, so that the go command's cached result depends on them
+	for _, file := range append(goMods(), "internal/release/release.sh", command+"/version.go") { // read here, so that the go command's cached result depends on these files
 		text, err := os.ReadFile(filepath.Join("../..", file))
 		require.NoError(t, err)
 		_, _ = sum.Write(text) // a hash cannot fail
@@ -124,7 +124,7 @@ func TestRelease(t *testing.T) {
 		"GOWORK=off", "GONOSUMDB=*", "GOMODCACHE=" + filepath.Join(dir, "modules"), "GOBIN=" + filepath.Join(dir, "bin"),
 		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(env["GOMODCACHE"], "cache", "download") + "," + env["GOPROXY"],
 	}
-	// -trimpath: the modules are in another folder each time, and the build cache should not depend on it.
+	// With -trimpath the build cache does not depend on the folder of the modules, which differs in each call of the test.
 	const goflags = "GOFLAGS=-modcacherw -trimpath"
 	for _, module := range slices.Sorted(maps.Keys(uses)) {
 		use := uses[module]
@@ -156,13 +156,13 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// The script refuses to release a module with a requirement that no user can fetch, in each form that the go command writes.
+// The script refuses to release a module with a requirement that users cannot fetch, in each form that the go command writes.
 func TestReleaseRefusesAModule(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 plays releases")
 	}
-	_, err := os.ReadFile("release.sh") // read here, so that the go command's cached result depends on it
+	_, err := os.ReadFile("release.sh") // read here, so that the go command's cached result depends on this file
 	require.NoError(t, err)
 	clone := filepath.Join(t.TempDir(), "clone")
 	run(t, ".", nil, "git", "clone", "-q", "--no-tags", strings.TrimSpace(run(t, ".", nil, "git", "rev-parse", "--show-toplevel")), clone)
@@ -191,7 +191,7 @@ func goMods() (files []string) {
 	return files
 }
 
-// Without the long mode each module is compiled for some sum, and the small modules always.
+// Without KAHN_LONG, built returns the small modules for every sum, and each other module for some sum.
 func TestBuilt(t *testing.T) {
 	t.Setenv("KAHN_LONG", "")
 	tried := map[string]int{}
@@ -206,8 +206,8 @@ func TestBuilt(t *testing.T) {
 	require.ElementsMatch(t, slices.Collect(maps.Keys(uses)), built(0))
 }
 
-// All lists of modules agree. The workspace and RELEASE.md have released and unreleased modules, the script tags the released ones, the
-// README installs them, and each of them except the command has a list of its API.
+// All lists of modules agree. The workspace and RELEASE.md list released and unreleased modules. The script tags the released modules, the README
+// installs them, and each of them except the command has a list of its API.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	text := func(name string) string {
@@ -260,7 +260,7 @@ func TestModules(t *testing.T) {
 // path returns the path of the module in a directory.
 func path(module string) string { return strings.TrimSuffix(core+"/"+module, "/") }
 
-// publish puts a module into the proxy as of its tag.
+// publish puts the version of a module at its tag into the proxy.
 func publish(t *testing.T, clone, proxy, module string) {
 	at := filepath.Join(proxy, filepath.FromSlash(path(module)), "@v")
 	require.NoError(t, os.MkdirAll(at, 0o700))
@@ -270,7 +270,7 @@ func publish(t *testing.T, clone, proxy, module string) {
 	write(t, filepath.Join(at, version+".mod"), run(t, clone, nil, "git", "show", tag+":"+strings.TrimPrefix(module+"/go.mod", "/")))
 	args := []string{"archive", "--format=zip", "--prefix=" + path(module) + "@" + version + "/", "-o", filepath.Join(at, version+".zip"), tag + ":" + module, "--", "."}
 	for file := range strings.FieldsSeq(run(t, clone, nil, "git", "ls-tree", "-r", "--name-only", tag+":"+module)) {
-		if inner, ok := strings.CutSuffix(file, "/go.mod"); ok { // a nested module is not part of this one
+		if inner, ok := strings.CutSuffix(file, "/go.mod"); ok { // a nested module is not part of this module
 			args = append(args, ":(exclude)"+inner)
 		}
 	}

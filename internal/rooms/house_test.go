@@ -25,8 +25,8 @@ var draw = flag.Bool("draw", false, "write the drawing of the packages into ARCH
 
 const module = "github.com/seed-c794f7ef/kahn"
 
-// storeys are the packages from the top of the house to the bottom. Imports run down. A package also stands for the folders below it,
-// unless they are listed themselves.
+// storeys lists the packages from the highest storey to the lowest. A package may import only packages of lower storeys. An entry includes the
+// folders below the package, except folders that have their own entries.
 var storeys = []struct{ name, packages string }{
 	{"programs", "bench cmd/kahn examples verify"},
 	{"pages", "inspector"},
@@ -41,7 +41,7 @@ var storeys = []struct{ name, packages string }{
 	{"helpers", "internal"},
 }
 
-// storeyOf returns the listed package that a folder belongs to, and its storey, or -1 if there is none. The folder of the root is "kahn".
+// storeyOf returns the listed package to which a folder belongs, and its storey, or -1 if there is none. The folder of the root is "kahn".
 func storeyOf(dir string) (pkg string, storey int) {
 	for ; dir != "."; dir = path.Dir(dir) {
 		for i, s := range storeys {
@@ -53,10 +53,10 @@ func storeyOf(dir string) (pkg string, storey int) {
 	return "", -1
 }
 
-// imports has the packages that each package imports.
+// imports maps each package to the packages that it imports.
 type imports map[string]map[string]bool
 
-// add records an import of a folder. It returns an error if the import runs up, or along a storey.
+// add records an import of a folder. It returns an error if the imported package is not on a lower storey.
 func (im imports) add(dir, imported string) error {
 	rest, own := strings.CutPrefix(imported, module)
 	if !own || rest != "" && rest[0] != '/' {
@@ -79,7 +79,7 @@ func (im imports) add(dir, imported string) error {
 	return nil
 }
 
-// leads reports whether a package imports another, perhaps through others.
+// leads reports whether a package imports another package, directly or through others.
 func (im imports) leads(from, to string) bool {
 	for via := range im[from] {
 		if via == to || im.leads(via, to) {
@@ -89,7 +89,7 @@ func (im imports) leads(from, to string) bool {
 	return false
 }
 
-// arrows returns the imports of a package that other imports do not imply.
+// arrows returns the imports of a package, without imports that follow from others.
 func (im imports) arrows(pkg string) string {
 	direct := slices.Sorted(maps.Keys(im[pkg]))
 	return strings.Join(slices.DeleteFunc(slices.Clone(direct), func(to string) bool {
@@ -97,7 +97,7 @@ func (im imports) arrows(pkg string) string {
 	}), " ")
 }
 
-// drawing returns the house as text: a line for the packages of a storey with the same imports.
+// drawing returns the packages as text: one line for the packages of a storey that have the same imports.
 func (im imports) drawing() string {
 	var b strings.Builder
 	for _, s := range storeys {
@@ -121,7 +121,7 @@ func (im imports) drawing() string {
 	return b.String()
 }
 
-// readImports reads the imports of all packages, except those of tests.
+// readImports reads the imports of all packages, without the imports of tests.
 func readImports(t *testing.T, root string) imports {
 	im := imports{}
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
@@ -160,7 +160,8 @@ func readImports(t *testing.T, root string) imports {
 	return im
 }
 
-// TestRoomsOfPackages compares the drawing of the packages in ARCHITECTURE.md with their imports, and checks that no import runs up.
+// TestRoomsOfPackages compares the drawing of the packages in ARCHITECTURE.md with their imports, and checks that every import leads to a lower
+// storey.
 func TestRoomsOfPackages(t *testing.T) {
 	t.Parallel()
 	const file, before, after = "../../ARCHITECTURE.md", "```house\n", "```\n"
@@ -186,7 +187,7 @@ func folderOf(pkg string) string {
 	return pkg
 }
 
-// Every import that does not run down is refused.
+// An import of a package that is not on a lower storey is refused.
 func TestStoreys(t *testing.T) {
 	t.Parallel()
 	allowed, refused := 0, 0
@@ -212,7 +213,7 @@ func TestStoreys(t *testing.T) {
 	require.NoError(t, imports{}.add("machine", module+"ish/machine"), "another module")
 }
 
-// TestFamilies compares the table of families in ARCHITECTURE.md with the rooms: its patterns name every file exactly once.
+// TestFamilies compares the table of families in ARCHITECTURE.md with the rooms: its patterns match every file exactly once.
 func TestFamilies(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../ARCHITECTURE.md")
@@ -250,7 +251,7 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestArchitectureIsShort: the page is read in one sitting, and its tables on one screen.
+// TestArchitectureIsShort bounds the length of the page and of its tables.
 func TestArchitectureIsShort(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../ARCHITECTURE.md")
@@ -266,8 +267,8 @@ func TestArchitectureIsShort(t *testing.T) {
 	}
 }
 
-// goroutines has the files of the root that contain go statements. Each goroutine ends with its task. Timers also call their functions on
-// goroutines.
+// goroutines lists the files of the root that contain go statements, with their tasks. Each goroutine ends with its task. Timers also call their
+// functions on goroutines.
 var goroutines = map[string]string{
 	"run_worker.go":     "workers",
 	"run_compensate.go": "attempts to undo a node",

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Check returns the defects of an ended run and of the effects of its nodes.
+// Check returns the defects that it finds in an ended run and in the effects of the run's nodes.
 func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.Event) (wrong []string) {
 	wrong = w.Wrong
 	ends, reported := map[string]kahn.Status{}, map[string]bool{}
@@ -57,7 +57,7 @@ func (w *World) Check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 			(n.Compensation == kahn.CompensationFailed) != (n.CompensationErr != nil) || (n.CompensationErr != nil) != reported[n.ID]:
 			wrong = append(wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", n.ID, n.Status, n.Compensation, w.Undone[n.ID], n.CompensationErr))
 		}
-		for path, e := range w.Ended { // all nodes downstream of the node, and all nodes inside those, must have been undone before the node
+		for path, e := range w.Ended { // all nodes downstream of the node, and all nodes inside those, must have been undone before it
 			if top := topOf(path); w.Begun[n.ID] > 0 && slices.Contains(plan.Ancestors(top), n.ID) && (e == 0 && !reported[path] || e > w.Begun[n.ID]) {
 				wrong = append(wrong, fmt.Sprintf("%s was undone before %s", n.ID, path))
 			}
@@ -79,7 +79,7 @@ func enclosing(path string) (list []string) {
 	return list
 }
 
-// topOf returns the first id in a path, which is that of a node of the outermost graph.
+// topOf returns the first id in a path, which is the id of a node of the outermost graph.
 func topOf(path string) string {
 	if i := strings.IndexAny(path, "/[#"); i >= 0 {
 		return path[:i]

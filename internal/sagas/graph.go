@@ -91,7 +91,7 @@ func (w *World) cleanup(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// composite may make a node a composite: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
+// composite may turn a node into a composite: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
 func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	if depth == 0 || r.IntN(3) > 0 {
 		return
@@ -109,7 +109,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		n.Loop = &kahn.Loop{MaxIterations: 3, OnLimit: []kahn.LoopLimit{kahn.LoopFail, kahn.LoopStop}[r.IntN(2)], While: while(1 + r.IntN(4))}
 	case 2:
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), FailFast: r.IntN(3) == 0}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}
-		return // a map has no compensation of its own, only its items have
+		return // a map itself has no compensation; its items have one
 	case 3:
 		n.Do, n.Groups, n.Key, n.Sub = nil, nil, "", w.Graph(r, depth-1)
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), Limit: r.IntN(3)}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}
@@ -130,7 +130,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 			w.Begun[s.Path()] = w.Clock
 			w.Clock++
 			w.Ended[s.Path()] = w.Clock
-			for path := range w.keys { // undo everything inside
+			for path := range w.keys { // undo all nodes inside
 				if strings.HasPrefix(path, s.Path()+"/") || strings.HasPrefix(path, s.Path()+"#") {
 					if w.HasUndone(path); w.Begun[path] > 0 {
 						w.Ended[path] = w.Clock

@@ -13,12 +13,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Trial is a random saga over a store. If the process that performs the saga dies, at a write in Deaths, the next process continues the
-// run.
+// Trial is a random saga over a store. A process that performs the saga dies at the write in Deaths, and the next process continues the run.
 type Trial struct {
 	Seed   uint64
-	Depth  int    // of composites
-	Deaths []int  // for each process in turn, the number of the write, from 1, at which it dies; the process after these does not die
+	Depth  int    // the depth of nested composites
+	Deaths []int  // by process: the number, from 1, of the write at which the process dies; the process after the last entry does not die
 	Kept   bool   // whether the store applies the write at which a process dies
 	Run    string // the id of the run
 
@@ -28,8 +27,8 @@ type Trial struct {
 	CheckEvents func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 }
 
-// EachDeath performs each random saga many times, and each time the process dies at another write. Sometimes the next process dies, too.
-// If every is not set, it leaves out most writes. It returns the number of runs in which a process died, and how many nodes were undone
+// EachDeath performs each random saga many times. Each time the process dies at another write, and sometimes the next process dies, too. If
+// `every` is false, EachDeath skips most writes. It returns the number of runs in which a process died, and the number of nodes that were undone
 // in those runs.
 func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcome) (died, undone int) {
 	for depth := range 3 {
@@ -58,7 +57,7 @@ func EachDeath(first uint64, graphs int, every bool, perform func(Trial) *Outcom
 	return died, undone
 }
 
-// Outcome says how a Trial ended.
+// Outcome describes how a Trial ended.
 type Outcome struct {
 	Writes int // the number of writes of the last process
 	Result *kahn.Result
@@ -67,7 +66,7 @@ type Outcome struct {
 	Wrong  []string
 }
 
-// String returns what is wrong, with the events.
+// String returns the defects and the events.
 func (o *Outcome) String() string {
 	var b strings.Builder
 	if o.Result != nil {
@@ -98,7 +97,7 @@ func (x *Trial) Perform(ctx context.Context, s store.EventStore) *Outcome {
 		}
 		run, err := kahn.Start(ctx, g, nil, append(slices.Clone(opts), kahn.Durable(m), kahn.RunID(x.Run), kahn.StoreEvents())...)
 		switch {
-		case errors.Is(err, kahn.ErrFinished): // the run had ended: the store has applied the write at which the last process died
+		case errors.Is(err, kahn.ErrFinished): // the run had ended: the store applied the write at which the last process died
 			o.Result, o.Err = kahn.ReadResult(ctx, g, s, x.Run, opts...)
 		case err != nil:
 			return failed(err)
@@ -136,7 +135,7 @@ func stored(ctx context.Context, s store.EventStore, run string) (events []kahn.
 	}
 }
 
-// doomed is the store of a process that dies at one of its writes. kept says whether the store applies that write.
+// doomed is the store of a process that dies at one write. kept reports whether the store applies that write.
 type doomed struct {
 	store.EventStore
 	lease  store.Lease
@@ -145,7 +144,7 @@ type doomed struct {
 	kept   bool
 	dies   func()
 	dead   bool
-	wrong  []string // differences that misledBy has found
+	wrong  []string // the differences that misledBy has found
 }
 
 var errDied = fmt.Errorf("%w: the process has died", store.ErrUnusable)
@@ -191,7 +190,7 @@ func (m *doomed) Release(ctx context.Context, l store.Lease) error {
 	return m.EventStore.Release(ctx, l)
 }
 
-// misledBy compares the stored Compensation of a run, by which List finds the run, with the records of its nodes. It returns the difference
+// misledBy compares the stored Compensation of a run, by which List finds the run, with the records of the run's nodes. It returns the difference
 // as a text.
 func misledBy(ctx context.Context, s store.Store, run string) string {
 	stored, err := s.Load(ctx, run)
@@ -206,7 +205,7 @@ func misledBy(ctx context.Context, s store.Store, run string) string {
 	}
 	for key, status := range keys {
 		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
-		if status != kahn.Running || !covered { // a running and covered node is undone with the composite around it
+		if status != kahn.Running || !covered { // a running node that is covered is undone with its composite
 			has[status] = true
 		}
 	}

@@ -17,32 +17,32 @@ const ms = time.Millisecond
 
 var errSoldOut = errors.New("sold out")
 
-// World is the outside world that steps change: an effect for each node that may be undone, by path. The functions of the nodes in
-// [World.Graph] change the World, and record defects of their calls.
+// World is the outside world that steps change: by path, an effect for each node that may be undone. The functions of the nodes in [World.Graph]
+// change the World, and record defects of their calls.
 type World struct {
 	Seed uint64
-	// Adapt, if it is not nil, changes a node of a random graph. Graph calls it before the node may become a composite, and again
-	// afterwards, then with the parameter whole set.
+	// Adapt, if not nil, changes a node of a random graph. Graph calls Adapt before the node may become a composite, with whole false, and again
+	// afterwards, with whole true.
 	Adapt func(n *kahn.Node, whole bool)
 
 	Mu     sync.Mutex      // guards the fields below
-	Has    map[string]bool // effects that are made and not undone
+	Has    map[string]bool // effects that happened and were not undone
 	Undone map[string]int  // calls of compensations
 	Begun  map[string]int  // by path: when the first compensation of the node began, in Clock ticks
 	Ended  map[string]int
 	Clock  int
 	Wrong  []string
 
-	life int  // how many processes have died
-	dead bool // the process has died: its steps no longer have effects
+	life int  // the number of processes that have died
+	dead bool // whether the process has died; its steps then have no effects
 	keys map[string]*keysOf
 }
 
-// keysOf has the idempotency keys of the calls for a node.
+// keysOf holds the idempotency keys of the calls for a node.
 type keysOf struct {
 	does, undoes string // the last key of each kind of call
-	undone       bool   // the node was undone since the last call of the step
-	life         int    // the value of World.life when the node was undone
+	undone       bool   // whether the node was undone since the last call of its step
+	life         int    // World.life when the node was undone
 	spent        map[string]bool
 }
 
@@ -51,8 +51,8 @@ func New(seed uint64) *World {
 	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}}
 }
 
-// Called records the key of a call. All calls of a step must have the same key until the node is undone. All calls that undo the node
-// must have the same key, too, but another one.
+// Called records the key of a call. All calls of a step must have the same key until the node is undone. All calls that undo the node must have
+// a common key, which differs from the key of the step.
 func (w *World) Called(s *kahn.Step) {
 	k, key := w.keys[s.Path()], s.IdempotencyKey()
 	if k == nil {
@@ -63,7 +63,7 @@ func (w *World) Called(s *kahn.Step) {
 		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
 	}
 	if s.Compensating() {
-		if k.undone && key != k.undoes { // a composite around the node was attempted again, and this attempt ended before it called the step
+		if k.undone && key != k.undoes { // a composite around the node was attempted again, and the new attempt ended before it called the step
 			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
 		}
 		switch {
@@ -98,7 +98,7 @@ func (w *World) HasUndone(path string) {
 	}
 }
 
-// dies lets the process die if dead is set. Otherwise it begins the next process.
+// dies lets the process die if dead is true. Otherwise it begins the next process.
 func (w *World) dies(dead bool) {
 	w.Mu.Lock()
 	defer w.Mu.Unlock()

@@ -1,4 +1,4 @@
-// Package syncdir makes the names in folders durable: a created or renamed file survives a power failure only if its folder was synced.
+// Package syncdir makes the names in folders durable. A created or renamed file survives a power failure only if its folder was synced.
 package syncdir
 
 import (

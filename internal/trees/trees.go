@@ -1,4 +1,4 @@
-// Package trees makes random graphs with composites, and steps for them, for the tests that run such graphs.
+// Package trees makes random graphs with composites, and steps for them. Tests run these graphs.
 package trees
 
 import (
@@ -21,8 +21,8 @@ type Maker struct {
 	Patient  bool          // the graph has no timeouts, and so many retries that interrupted attempts, which also count, do not use up the retries
 	Data     bool          // nodes have parameters, merges and ports
 	Waits    bool          // the graph has more gates, and some of them have a timeout
-	Cleanups bool          // three nodes in ten are cleanup nodes; without Cleanups one in ten is, and none with Waits
-	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many end at the same instant; 0 means random times
+	Cleanups bool          // three nodes in ten are cleanup nodes; if Cleanups is not set, one node in ten is, or none if Waits is set
+	Tick     time.Duration // delays and timeouts are small multiples of Tick, so that many of them end at the same instant; 0 means random times
 	Expands  bool          // steps return some of the sub-graphs
 	Calm     bool          // statuses do not depend on the order of events
 	Fine     bool          // delays and timeouts hardly ever end at the same instant
@@ -139,9 +139,9 @@ func (x Maker) inlined(n *kahn.Node) {
 	}
 }
 
-// bind makes edges to a node deliver to parameters, which may be merged, and to ports, which may be required. A node with an early join
-// starts before all its predecessors have ended, so its inputs depend on the order in which they end. If x.Patient is set, this order is
-// not determined, so bind does not change a node with such a join.
+// bind makes edges to a node deliver to parameters, which may be merged, and to ports, which may be required. A node with an early join starts
+// before all its predecessors have ended, so its inputs depend on the order in which they end. With x.Patient this order is not determined, so
+// bind does not change a node with such a join.
 func (x Maker) bind(n *kahn.Node) {
 	if n.Join == kahn.AnySucceeded && x.Patient {
 		return
@@ -183,8 +183,7 @@ func numbers(n int) []int {
 
 var errStep = errors.New("the step broke")
 
-// Step returns a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on the salt and the
-// path.
+// Step returns a step whose attempts are slow, fail, return Skip, suspend, or ignore their context, depending on the salt and the path.
 func Step(salt uint64) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		path := s.Path()

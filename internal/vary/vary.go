@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// Texts has strings that need escapes in JSON, or are long, empty or invalid UTF-8.
+// Texts lists strings that need escapes in JSON, or are long, empty or invalid UTF-8.
 var Texts = []string{
 	"", "plain", `"quoted" \ back`, "<script>&amp;</script>", "\x00\x01\b\f\n\r\t\x1f\x7f", "é€😀", "\u2028\u2029\ufffd", "\xff\xfe broken \xc3", strings.Repeat("x", 3000),
 }
 
-// JSON returns one of many documents, not all of them compact.
+// JSON returns one of many documents, of which not all are compact.
 func JSON(variant int) json.RawMessage {
 	return json.RawMessage([]string{`{"a": [1, 2] }`, `"<x>"`, `null`, "1"}[variant%4])
 }
 
-// Set sets a value, including its exported fields and elements, to one of many variants. If the parameter own is not nil, Set first calls
-// this function with the address of each value. The function returns true if it has set the value itself.
+// Set sets a value, including its exported fields and elements, to one of many variants. If own is not nil, Set first calls own with the address
+// of each value. own returns true if it has set the value itself.
 func Set(t testing.TB, v reflect.Value, variant int, own func(at any, variant int) bool) {
 	at := v.Addr().Interface()
 	if own != nil && own(at, variant) {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit that begins a wait, or ends an awaited run, stores, answers and removes awaits in its own transaction. This is called
-// settling them. Each statement of the transaction sees what other transactions have committed before the statement. These rules
+// A commit that begins a wait, or ends an awaited run, has its own transaction, in which it stores, answers and removes awaits. The code calls
+// this "settling" the awaits. Each statement of the transaction sees what other transactions have committed before the statement. These rules
 // ensure that of two concurrent commits one always sees the other:
 //
 //   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The statement for a
@@ -23,8 +23,8 @@ import (
 //     in later statements.
 //   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle sees all
 //     other waits of the cycle.
-//   - A commit waits for no lock but the advisory lock, which it takes before it locks any row: if a row is locked, the commit is rolled
-//     back, and tries again after a pause.
+//   - A commit waits for no lock but the advisory lock, which it takes before it locks any row. If another transaction has locked a row,
+//     the commit is rolled back, and tries again after a pause.
 
 var _ store.Awaiter = (*Store)(nil)
 
@@ -244,8 +244,8 @@ func (s *Store) LoadAwaits(ctx context.Context, run string) (list []store.Await,
 	return list, about("load awaits of", run, err)
 }
 
-// insertEnded inserts a run that has ended, and answers the nodes that await its id. There may be such nodes if the id was acquired
-// before, and nothing was written for it.
+// insertEnded inserts a run that has ended, and answers the nodes that await its id. There may be such nodes if a run with this id was acquired
+// before, but has no commit.
 func (s *Store) insertEnded(ctx context.Context, r *store.Run) error {
 	for pause := minLockPause; ; pause = min(2*pause, maxLockPause) {
 		err := s.tryInsertEnded(ctx, r)

@@ -24,8 +24,8 @@ type commit struct {
 	// The fields below are set while the commit is performed.
 	run   *run
 	stage *stage
-	apart bool     // another transaction has locked the run, or other runs await its end: a commit that ends the run is then written alone
-	told  []string // the runs for which the commit has posted requests
+	apart bool     // the commit ends the run, and needs its own statement: another transaction has locked the run, or other runs await its end
+	told  []string // the runs to which the commit has posted answers
 	blobs []string // the keys of the blobs to which the commit refers
 }
 
@@ -48,8 +48,8 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 // maxMessage is how many bytes of data a statement may have: the server takes less than 1 GB in one message.
 const maxMessage = 900_000_000
 
-// checkSize refuses a commit with a statement that would be too large. Nodes and events are written in parts, so that only single rows and the
-// run count.
+// checkSize refuses a commit with a statement that would be too large. Nodes and events can be written in parts, so checkSize compares the
+// largest row of a node, of an event or of the run with the limit.
 func checkSize(c *store.Commit) error {
 	size := 100 + len(c.Run)
 	if c.Spec != nil {
@@ -85,8 +85,8 @@ func sizeOf(c *store.Commit) int {
 	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
-// errChanged is the error of a commit that was not written because its run, or its lease, has changed since the run was loaded. The store
-// then judges the commit again, and returns the error after the third try.
+// errChanged is the error of a commit that was not written because its run, or its lease, has changed since the run was loaded. The store then
+// judges the commit again. After the third attempt it returns errChanged.
 var errChanged = errors.New("the run changed during three attempts to commit")
 
 // performCommits performs commits of different runs.
@@ -168,7 +168,7 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		default:
 			c.err = err
 		}
-		// The run may have changed, even if there was no answer, so the run is loaded before the commit is judged again.
+		// The run may have changed even if the server gave no answer, so the store loads the run before it judges the commit again.
 		m.stage.drop()
 		s.forget(m.lease)
 	}
@@ -204,7 +204,7 @@ func (s *Store) stage(c *call[*commit]) bool {
 	return c.err == nil && m.applied == store.AppliedNow
 }
 
-// rowsOfRuns has the rows of runs that commits write, by columns.
+// rowsOfRuns holds the rows of runs that commits write, one slice for each column.
 type rowsOfRuns struct {
 	runs, epochs, sequences []int64
 	owners                  []string
@@ -220,8 +220,8 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes staged commits. Its statement has the given parts, and the parts that the commits need. It returns the numbers of the runs
-// whose commits were written, and of the runs that were locked.
+// execute writes staged commits. Its statement has the given parts, and the parts that the commits need. It returns two sets of run numbers: the
+// runs whose commits were written, and the runs whose commits were left out because another transaction had locked the run.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows
@@ -317,7 +317,7 @@ func (r *rowsOfRuns) add(m *commit) {
 	r.keys, r.priorities = append(r.keys, spec.Key), append(r.priorities, int32(spec.Priority))
 }
 
-// blobRows are the rows of blobs, by columns.
+// blobRows holds rows of blobs, one slice for each column.
 type blobRows struct {
 	keys []string
 	runs []int64

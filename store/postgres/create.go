@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Create implements [store.Admin]. One statement makes a new run.
+// Create implements [store.Admin]. A new run needs one statement.
 func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -28,8 +28,8 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, e
 
 // CreateTx is Create in the program's own transaction in the database of the store: the run exists once the transaction is committed. If
 // CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], the transaction remains
-// usable. A call that creates or acquires a run of the same id waits until the transaction has ended; the other acquisitions of that
-// process wait with it, since they share a statement. If the run exists, CreateTx locks its row like [Store.PostTx].
+// usable. A call that creates or acquires a run of the same id waits until the transaction has ended. If that call acquires the run, the
+// other acquisitions of its process wait, too, since they share a statement. If the run exists, CreateTx locks its row like [Store.PostTx].
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -43,7 +43,7 @@ func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store
 	return s.place(ctx, db, n, &store.Run{ID: n.ID, Spec: n.Spec, WakeAt: n.NotBefore})
 }
 
-// noVersion is a version that no row has.
+// noVersion is a version that no row ever has.
 const noVersion = "0"
 
 // place writes a run if n may be created, and returns the stored run. If the run has changed since it was judged, place judges it again.
@@ -113,7 +113,7 @@ events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CR
 SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notified + ` IS NOT NULL`
 }
 
-// notified is the expression that notifies listening stores of the run r, which is due, or may be due soon, or has a request: see
+// notified is the expression that notifies listening stores of the run r: r is due or may be due soon, or has a request. See
 // [Store.NotifiesDue].
 const notified = "pg_notify('$CHANNEL', r.id)::text"
 
@@ -141,7 +141,7 @@ func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Ru
 	return stored, err
 }
 
-// compensationText returns the value of the column compensation: NULL for none.
+// compensationText returns the value of the column compensation: NULL for CompensationNone.
 func compensationText(c machine.Compensation) *string {
 	if c == machine.CompensationNone {
 		return nil
@@ -149,7 +149,7 @@ func compensationText(c machine.Compensation) *string {
 	return orNull(c.String())
 }
 
-// usageText returns the value of the column usage: NULL for nothing.
+// usageText returns the value of the column usage: NULL for an empty map.
 func usageText(usage map[string]float64) *string {
 	if len(usage) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Errors of a database, all of which match [store.ErrUnusable], too.
+// Errors of a database. All of them match [store.ErrUnusable], too.
 var (
 	// ErrDamaged is returned if the rows of a run hold data that this package has not written. Other runs may be sound.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
@@ -41,7 +41,7 @@ var lasting = []struct {
 	{"XX002", ErrDamaged},
 }
 
-// describe wraps an error of PostgreSQL with what it means for a store.
+// describe wraps an error of PostgreSQL in the store's error for it, if the variable lasting has one.
 func describe(err error) error {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -58,7 +58,8 @@ func describe(err error) error {
 	return err
 }
 
-// passing are the classes of SQLSTATE that say nothing about the statement: connections, colliding transactions, resources, and stopping servers.
+// passing are the classes of SQLSTATE that say nothing about the statement itself: errors of connections, colliding transactions, missing
+// resources, and servers that stop.
 var passing = []string{"08", "25", "28", "40", "53", "55", "57", "58"}
 
 // isVerdict reports whether the server has answered that it cannot execute the statement: nothing is written, and a single part of the statement

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// eventRows are rows of events, by columns.
+// eventRows holds rows of events, one slice for each column.
 type eventRows struct {
 	runs, ids []int64
 	data      [][]byte
@@ -29,7 +29,7 @@ func (e *eventRows) add(run int64, events []store.EventRecord) {
 // lastEvent is the expression for the id of the last stored event of a run.
 const lastEvent = "(SELECT e.event FROM $S.events e WHERE e.run = r.run ORDER BY e.event DESC LIMIT 1)"
 
-// eventsQuery reads a part of the log of a run. If the part has no events, the result has one row without an event.
+// eventsQuery reads a part of the log of a run. If no events are found, the result has one row without an event.
 const eventsQuery = `SELECT r.status, r.workflow, r.sequence > 0, (SELECT e.event FROM $S.events e WHERE e.run = r.run ORDER BY e.event LIMIT 1), ` + lastEvent + `, e.event, e.data
 FROM $S.runs r LEFT JOIN LATERAL (SELECT e.event, e.data FROM $S.events e WHERE e.run = r.run AND e.event > $2 ORDER BY e.event LIMIT $3) e ON true
 WHERE r.id = $1 ORDER BY e.event`

@@ -24,14 +24,15 @@ func TestEvents(t *testing.T) {
 	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return open(t) })
 }
 
-// TestFollowedFromAnotherPool: who has a pool of its own, as another process has, follows a run over two lives and sees each event once.
+// TestFollowedFromAnotherPool: a reader with its own pool, as in another process, follows a run that two Executes perform, and sees each event
+// once.
 func TestFollowedFromAnotherPool(t *testing.T) {
 	t.Parallel()
 	schema := newSchema()
 	storetest.RunFollow(t, openStore(t, postgrestest.NewPool(t, database), schema), openStore(t, postgrestest.NewPool(t, database), schema), kahntest.CheckEvents)
 }
 
-// logged is a run with the events of the given ids.
+// logged begins a run and commits events with the given ids.
 func logged(t *testing.T, s store.Store, ids ...uint64) store.Lease {
 	t.Helper()
 	lease := begun(t, s, "r")
@@ -45,7 +46,7 @@ func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: []byte(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"m"}}`)}
 }
 
-// TestOvertakenEvents: who was overtaken, and has not noticed it, stores no event.
+// TestOvertakenEvents: a process that has lost its lease without noticing cannot store an event.
 func TestOvertakenEvents(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -60,7 +61,7 @@ func TestOvertakenEvents(t *testing.T) {
 	require.Equal(t, uint64(1), page.Last)
 }
 
-// TestMissingEvents: an event that is missing between others is found by who reads it. The run goes on.
+// TestMissingEvents: a reader gets ErrDamaged for an event that is missing between two others. The run itself continues.
 func TestMissingEvents(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -79,7 +80,7 @@ func TestMissingEvents(t *testing.T) {
 	require.Len(t, last, 2)
 }
 
-// TestHighestEvent: ids go up to the highest number that the server has.
+// TestHighestEvent: an event id may be as high as math.MaxInt64, the highest bigint of the server.
 func TestHighestEvent(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
@@ -92,7 +93,7 @@ func TestHighestEvent(t *testing.T) {
 	require.Len(t, page.Events, 1)
 }
 
-// TestEventsShareStatements: the events of a run are in the statements of its commits.
+// TestEventsShareStatements: the statement of a commit also writes the commit's events.
 func TestEventsShareStatements(t *testing.T) {
 	t.Parallel()
 	counter := new(statements)
@@ -102,8 +103,8 @@ func TestEventsShareStatements(t *testing.T) {
 	step := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
 	_, err := kahn.Execute(t.Context(), row(steps), step, kahn.RunID("row"), kahn.Durable(s), kahn.StoreEvents())
 	require.NoError(t, err)
-	// One for each step, a few for the beginning and the end, and now and then two more for a row that a renewal had locked. Events by themselves
-	// would take twice as many.
+	// The run needs one statement for each step, a few for its beginning and end, and sometimes two more if a renewal has locked the row.
+	// Separate statements for events would double the number.
 	require.LessOrEqual(t, counter.count.Load()-before, int64(steps+steps/5))
 	page, err := s.LoadEvents(t.Context(), "row", 0, store.MaxPage)
 	require.NoError(t, err)

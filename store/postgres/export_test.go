@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The statements whose plans a test looks at.
+// These functions return the statements whose plans TestPlans checks.
 
 func (s *Store) ListQuery(q *store.Query) (text string, args []any, err error) {
 	text, args, err = listQuery(q, store.DefaultPage)
@@ -59,7 +59,7 @@ func (s *Store) CommitQuery(runs [2]int64) (text string, args []any) {
 	return s.texts.commit[withNodes], append(args, nodes.args()...)
 }
 
-// Look asks for runs with waiting requests as the goroutine of the Poller does, and returns those that the statement has found.
+// Look calls look as the goroutine of the Poller does, and returns the runs that look has found.
 func (l *Lookout) Look(ctx context.Context, asked notify.Question) (runs []string, err error) {
 	found, _, err := l.look(ctx, asked)
 	for _, s := range found {
@@ -72,7 +72,7 @@ type Lookout struct{ lookout }
 
 func NewLookout(s *Store) *Lookout { return &Lookout{lookout{store: s}} }
 
-// Underway counts the calls that were tried while another transaction had locked their run, and that pause.
+// Underway returns how many calls are waiting to be tried again because another transaction had locked their run.
 func (s *Store) Underway() int {
 	s.commits.mu.Lock()
 	defer s.commits.mu.Unlock()
@@ -81,10 +81,10 @@ func (s *Store) Underway() int {
 	return len(s.commits.away) + len(s.renewals.away)
 }
 
-// OpenAt opens a store whose clock is an expression of SQL.
+// OpenAt opens a store that reads the time from an SQL expression.
 func OpenAt(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Store, error) {
 	return open(ctx, pool, o, now)
 }
 
-// Channel is the channel on which the server notifies of requests.
+// Channel returns the channel on which the server notifies of requests.
 var Channel = channel

@@ -26,8 +26,7 @@ func fan(n int) *kahn.Graph {
 	return g
 }
 
-// TestLargeValuesThatEndTogether: with default options, a fan of steps that return 1 MB at the same moment completes in one life, and no step is called
-// twice, however many they are.
+// TestLargeValuesThatEndTogether: steps that all return 1 MB at the same moment complete under default options, and no step is called twice.
 func TestLargeValuesThatEndTogether(t *testing.T) {
 	pool := postgrestest.NewPool(t, database)
 	s := openStore(t, pool, newSchema())
@@ -40,7 +39,7 @@ func TestLargeValuesThatEndTogether(t *testing.T) {
 		var all sync.WaitGroup
 		all.Add(n)
 		stop := make(chan struct{})
-		go func() { // the largest heap, as the runtime has it from the system
+		go func() { // record the largest amount of memory that the runtime holds
 			var m runtime.MemStats
 			for {
 				select {
@@ -67,13 +66,13 @@ func TestLargeValuesThatEndTogether(t *testing.T) {
 	}
 }
 
-// TestFirstStepOfAWideFan: the first step of a run of 100,000 roots is called after one small transaction.
+// TestFirstStepOfAWideFan logs how long a run of 100,000 roots takes until its first step is called.
 func TestFirstStepOfAWideFan(t *testing.T) {
 	pool := postgrestest.NewPool(t, database)
 	s := openStore(t, pool, newSchema())
 	n := size(10_000, 100_000)
 	g := fan(n)
-	plan, err := g.Compile() // the graph keeps its plan, and the plan its hash
+	plan, err := g.Compile() // compile now, so that Execute need not: the graph keeps its plan
 	require.NoError(t, err)
 	require.NotEmpty(t, plan.Hash())
 	var first atomic.Int64
@@ -90,7 +89,8 @@ func TestFirstStepOfAWideFan(t *testing.T) {
 	require.Equal(t, n, res.Count(kahn.Completed))
 }
 
-// TestCompensationsOfABatch: commits of many runs share statements, and one that says nothing of what its run undoes leaves that as it is.
+// TestCompensationsOfABatch: a commit without Compensation leaves the run's compensation unchanged, even if it shares a statement with commits
+// that set theirs.
 func TestCompensationsOfABatch(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgrestest.NewPool(t, database), newSchema())

@@ -21,10 +21,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// foreign is a store whose requests are posted by functions of SQL.
+// foreign is a store whose Post calls the SQL functions.
 type foreign struct{ *postgres.Store }
 
-// conditions are the errors of SQL by the errors of an inbox.
+// conditions maps SQLSTATEs of the functions to the errors of Inbox.Post.
 var conditions = map[string]error{
 	"P0002": store.ErrUnknownRun, "55000": store.ErrEnded, "23505": store.ErrRequestConflict, "22023": kahn.ErrBadValue, "22P02": kahn.ErrBadValue,
 }
@@ -32,7 +32,7 @@ var conditions = map[string]error{
 func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	what, unsaid := q.Redriving()
 	if strings.Contains(q.ID, "\x00") || q.Kind > store.KindRedrive || q.Kind == 0 || q.Kind == store.KindRedrive && (q.Node != "" || unsaid != nil) || q.Kind == store.KindCancel && q.Node != "" {
-		return f.Store.Post(ctx, run, q) // it cannot be said in SQL
+		return f.Store.Post(ctx, run, q) // the SQL functions cannot post such a request
 	}
 	call, args := "post_cancel(run => $1, request => $2, actor => $3, comment => $4)", []any{run, q.ID, q.Actor, q.Comment}
 	switch q.Kind {
@@ -61,7 +61,7 @@ func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted 
 			kind = store.ErrNotEnded
 		}
 		err = errors.Join(kind, err)
-		if answer.Code == "22021" { // no text of the server's encoding
+		if answer.Code == "22021" { // the text is not valid in the encoding of the server
 			err = errors.Join(kahn.ErrBadValue, err)
 		}
 	}
@@ -71,28 +71,28 @@ func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted 
 func openForeign(t *testing.T, pool *pgxpool.Pool, schema string) foreign {
 	t.Helper()
 	s := openWith(t, pool, postgres.Options{Schema: schema, Listen: database, Poll: time.Hour})
-	for range 2 { // they are replaced
+	for range 2 { // the second time replaces the functions
 		_, err := pool.Exec(t.Context(), postgres.Functions(schema), pgx.QueryExecModeSimpleProtocol)
 		require.NoError(t, err)
 	}
 	return foreign{s}
 }
 
-// TestFunctions: what is posted by functions of SQL is what Post would have posted.
+// TestFunctions: requests that SQL functions post pass the tests of Inbox.Post.
 func TestFunctions(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
 	storetest.RunInbox(t, func(t *testing.T) store.Inbox { return openForeign(t, pool, newSchema()) })
 }
 
-// TestFunctionsOfAnotherProcess: a run at work takes what a function of SQL posts.
+// TestFunctionsOfAnotherProcess: a running run takes a request that an SQL function posts.
 func TestFunctionsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	f := openForeign(t, postgrestest.NewPool(t, database), newSchema())
 	storetest.RunPost(t, f.Store, f)
 }
 
-// TestFunctionsInATransaction: a request is posted with what the program writes in the same transaction, or not at all.
+// TestFunctionsInATransaction: one transaction commits or rolls back both the posted request and the program's own change.
 func TestFunctionsInATransaction(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -112,7 +112,7 @@ func TestFunctionsInATransaction(t *testing.T) {
 	}
 }
 
-// TestFunctionArguments: what the functions refuse leaves nothing behind; what is the same request is recognized.
+// TestFunctionArguments: a refused call changes nothing, and a repeated request is recognized.
 func TestFunctionArguments(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -162,7 +162,7 @@ func TestFunctionArguments(t *testing.T) {
 		{`post_cancel_node('r', '', 'v')`, "22023: request v: a cancel_node needs a node"},
 		{`post_request('r', 'v', 'stop', 'a', NULL, '', '')`, "22023: request v: stop is no kind of request"},
 	}
-	if size(0, 1) > 0 { // it takes seconds
+	if size(0, 1) > 0 { // this row takes seconds
 		rows = append(rows, row{`post_signal('r', 'gate', to_json(repeat('x', 250000000)), 'v')`, "54000: request v: a value of 250000002 bytes; the store takes up to 250000000"})
 	}
 	for _, row := range rows {
@@ -195,7 +195,7 @@ func TestFunctionArguments(t *testing.T) {
 	require.Equal(t, json.RawMessage("null"), list[2].Value)
 }
 
-// TestFunctionsCompensate: a compensation that has failed is repeated, or declared done by hand, by a function of SQL.
+// TestFunctionsCompensate: an SQL function repeats a failed compensation, or records that it was done by hand.
 func TestFunctionsCompensate(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -236,7 +236,7 @@ func TestFunctionsCompensate(t *testing.T) {
 	require.Equal(t, kahn.Request{Actor: "ann", Reason: "called the bank"}, *pay.Undoing.By)
 }
 
-// TestFunctionBlobs: the blobs to which a value refers belong to the run.
+// TestFunctionBlobs: the blobs in the value of a posted request are recorded for the run.
 func TestFunctionBlobs(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -253,7 +253,8 @@ func TestFunctionBlobs(t *testing.T) {
 	require.Equal(t, store.BlobKeys(value), keys)
 }
 
-// TestCreateRun: a run that a function of SQL creates, without a plan, is performed with its inputs, key and priority; bad arguments are refused, and leave nothing behind.
+// TestCreateRun: a run without a plan that create_run has created is performed with its inputs, key and priority. Bad arguments are refused and
+// change nothing.
 func TestCreateRun(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()

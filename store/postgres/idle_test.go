@@ -28,8 +28,8 @@ func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQ
 
 func (c *counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// Processes that listen ask little while there is nothing to do, and begin a run at once that another process creates, or that a process leaves. 50 idle processes ask fewer
-// than 20 statements a second in all.
+// TestIdleProcesses: idle processes that listen send few statements, fewer than 20 a second for 50 processes. They begin a run at once when
+// another process creates it.
 func TestIdleProcesses(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
@@ -77,7 +77,7 @@ func TestIdleProcesses(t *testing.T) {
 		}
 		return 0
 	}
-	create("first") // now all are at work, or nearly
+	create("first") // until now all processes have started, or nearly all
 	time.Sleep(500 * time.Millisecond)
 	before := asked.n.Load()
 	time.Sleep(idle)
@@ -85,11 +85,11 @@ func TestIdleProcesses(t *testing.T) {
 	var list []time.Duration
 	for i := range samples {
 		list = append(list, create(fmt.Sprint("r", i)))
-		time.Sleep(100 * time.Millisecond) // the processes are idle again
+		time.Sleep(100 * time.Millisecond) // wait until the processes are idle again
 	}
 	slices.Sort(list)
 	t.Logf("%.2f statements a second of an idle process, %.0f of 50; create to first step: median %v, 99th percentile %v", each, 50*each, list[len(list)/2], list[len(list)*99/100])
-	require.Less(t, 50*each, 20.0*2) // a short time may have more than its share of announcements
+	require.Less(t, 50*each, 20.0*2) // in a short time announcements may be more than their average share
 	require.Less(t, list[len(list)/2], time.Second)
 	for _, rn := range runners {
 		require.NoError(t, rn.Shutdown(context.Background()))

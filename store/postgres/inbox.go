@@ -18,12 +18,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is the expression for the WakeAt of a run: its wake, but if the run has begun and a request waits, no later than the time at
-// which that request was posted. A cancel counts even before the run has begun. The expression finds out from the status whether the run
-// has begun: the column sequence changes with each commit, so it must not be in an index.
+// wakesAt is the expression for the WakeAt of a run. This is the time in the column "wake", or the time at which the waiting request was posted
+// if the run has begun and that time is earlier. A waiting cancel counts even before the run has begun. The expression finds out from the status
+// whether the run has begun, since the column "sequence" changes with each commit and so must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
-// answerRows are answers to requests, by columns.
+// answerRows holds answers to requests, one slice for each column.
 type answerRows struct {
 	runs, numbers []int64
 	answers       [][]byte
@@ -68,7 +68,7 @@ func channel(schema string) string {
 	return fmt.Sprintf("kahn_requests_%x", h.Sum64())
 }
 
-// Post implements [store.Inbox], in one statement.
+// Post implements [store.Inbox] with one statement.
 func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	if err := errors.Join(q.Check(), s.check(ctx)); err != nil {
 		return false, about("post for", run, err)
@@ -97,7 +97,7 @@ func collides(err error) bool {
 // this Store. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
 // transaction remains usable.
 //
-// PostTx locks the row of the run until the transaction ends; commits of the run and renewals of its lease wait meanwhile, so keep the
+// PostTx locks the row of the run until the transaction ends. Commits of the run and renewals of its lease wait meanwhile, so keep the
 // transaction shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for
 // example by id. The call has no timeout of its own: the context bounds it.
 func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
@@ -228,9 +228,9 @@ type lookout struct {
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
 }
 
-// The statements of a look. Each has at least one row, with the oldest running transaction, whose requests the look may not see yet. allWaiting
-// finds all runs with waiting requests, by an index that has no other runs. newWaiting finds the runs for which transaction $1 or a later one has
-// posted a waiting request, and the runs with waiting requests among the ids $2.
+// The statements of a look. Each returns at least one row, which has the oldest running transaction: the look may not see the requests of this
+// transaction yet. allWaiting finds all runs with waiting requests, by an index that has no other runs. newWaiting finds the runs for which
+// transaction $1 or a later one has posted a waiting request, and the runs with waiting requests among the ids $2.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
@@ -280,8 +280,8 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// listenOnce listens as long as a connection lasts, and reports whether there was one. While there is no connection, polling finds the
-// requests that are posted; the store also looks for them when the next connection begins.
+// listenOnce listens as long as a connection lasts, and reports whether there was one. While there is no connection, polling finds the posted
+// requests. The store also looks for them when the next connection begins.
 func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listened bool) {
 	opening, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -37,7 +37,7 @@ func openWith(t *testing.T, pool *pgxpool.Pool, o postgres.Options) *postgres.St
 	return s
 }
 
-// TestInboxOfAnotherProcess: a run at work takes what another process posts, when the server notifies of it, and by polling.
+// TestInboxOfAnotherProcess: a running run takes a request of another process, either after a notification of the server or by polling.
 func TestInboxOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]postgres.Options{
@@ -52,7 +52,7 @@ func TestInboxOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestListenerReconnects: the server ends the connection of the listener again and again, and no request is missed.
+// TestListenerReconnects: no request is missed, although the server ends the connection of the listener again and again.
 func TestListenerReconnects(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -78,7 +78,7 @@ func TestListenerReconnects(t *testing.T) {
 	}
 }
 
-// TestPostTx: a request is posted with what the program writes in the same transaction, or not at all.
+// TestPostTx: one transaction commits or rolls back both the posted request and the program's own row.
 func TestPostTx(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -106,7 +106,7 @@ func TestPostTx(t *testing.T) {
 	})
 }
 
-// TestListenOptions: what Open refuses.
+// TestListenOptions: Open refuses bad values of Listen and Poll.
 func TestListenOptions(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)

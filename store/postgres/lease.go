@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// acquisition is a call of Acquire.
+// acquisition holds the arguments and results of a call of Acquire.
 type acquisition struct {
 	owner  string
 	ttl    time.Duration
@@ -21,7 +21,7 @@ type acquisition struct {
 	err    error // set if the run's row cannot be read
 }
 
-// Acquire implements [store.Store]. One statement makes and acquires the run.
+// Acquire implements [store.Store]. One statement creates the run, if necessary, and acquires it.
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -195,7 +195,7 @@ func microseconds(d time.Duration) int64 {
 	return us
 }
 
-// renewal is a call of Renew, or of Release.
+// renewal holds the arguments and results of a call of Renew or Release.
 type renewal struct {
 	lease   store.Lease
 	ttl     time.Duration
@@ -244,7 +244,7 @@ func (s *Store) settle(batch []*call[renewal], release bool, text string, rows *
 	}
 }
 
-// leaseRows are leases, by columns.
+// leaseRows holds leases, one slice for each column.
 type leaseRows struct {
 	ids, owners  []string
 	epochs, ttls []int64

@@ -37,16 +37,16 @@ const (
 	maxLockPause = 50 * time.Millisecond
 )
 
-// line collects calls that one statement can perform together. While a batch runs, new calls wait for the next one. So all runs of the
-// process share statements, and the longer a statement takes, the more calls the next statement has. A goroutine performs batches as long
-// as there are calls.
+// line collects calls so that one statement performs several of them. While a batch runs, new calls wait for the next one. So all runs of the
+// process share statements, and the longer a statement takes, the more calls the next statement has. A goroutine performs batches as long as
+// there are calls.
 //
 // A statement leaves out rows that other transactions have locked. So a locked row delays no other run, and no two transactions wait for
 // one another. A call whose row was locked returns to the line after a pause, until it has waited for as long as a statement may take.
 type line[T any] struct {
 	perform func(batch []*call[T]) // sets the error of each call; a batch has at most one call for each run, and is sorted by run
 	workers *sync.WaitGroup
-	timeout time.Duration // of a statement
+	timeout time.Duration // a limit for each statement
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*call[T]
@@ -123,7 +123,7 @@ func (l *line[T]) pause(c *call[T]) bool {
 	return true
 }
 
-// comeBack puts a call into the line, before later ones of its run.
+// comeBack puts a call into the line, before the later calls of its run.
 func (l *line[T]) comeBack(c *call[T]) {
 	c.pause, c.err = min(2*c.pause, maxLockPause), nil
 	l.mu.Lock()
@@ -136,7 +136,8 @@ func (l *line[T]) comeBack(c *call[T]) {
 	}
 }
 
-// take takes the next batch out of the line: the first calls, and only the first one of each run. If there is none, the line is no longer busy.
+// take takes the next batch out of the line: the first calls, but only the first call of each run. If no call waits, the line is no longer
+// busy.
 func (l *line[T]) take() (batch []*call[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// row is a chain of so many nodes.
+// row returns a chain of n nodes.
 func row(n int) *kahn.Graph {
 	g := &kahn.Graph{Name: "row"}
 	for i := range n {
@@ -38,14 +38,14 @@ func row(n int) *kahn.Graph {
 	return g
 }
 
-// performance is how many chains are performed, and how long they are.
+// performance says how many chains are performed, and how many steps each has.
 type performance struct{ runs, steps int }
 
-// chains are a few long ones.
+// chains are a few long chains.
 var chains = performance{runs: 5, steps: 100}
 
-// performing performs chains over a store, a hundred at once, while something disturbs it, until they have ended, and reads what is stored. Each step is
-// called once, since the outages are shorter than the leases.
+// performing performs chains over a store, at most a hundred at once, while the function "disturb" interferes, and then checks what is stored.
+// Each step must be called once, since the disturbances are shorter than the leases.
 func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb func(progress func() int)) {
 	t.Helper()
 	called, lives := make([][]int, p.runs), make([]int, p.runs)
@@ -55,7 +55,7 @@ func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb 
 		called[i] = make([]int, p.steps)
 		step := func(_ context.Context, step *kahn.Step) (any, error) {
 			n, err := strconv.Atoi(step.ID()[1:])
-			called[i][n]++ // the steps of a chain come one after the other
+			called[i][n]++ // no lock is needed, since the steps of a chain run one after the other
 			progress.Add(1)
 			return n, err
 		}
@@ -65,7 +65,7 @@ func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb 
 			for {
 				lives[i]++
 				_, err := kahn.Execute(t.Context(), row(p.steps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.Lease("", time.Minute), kahn.Lease("owner", 0))
-				if !errors.Is(err, kahn.ErrStore) || called[i][0] > 0 { // neither the acquisition nor the first write is repeated by the engine
+				if !errors.Is(err, kahn.ErrStore) || called[i][0] > 0 { // begin anew if the first call of the store failed: the engine does not repeat Acquire or the first write
 					over <- err
 					return
 				}
@@ -83,21 +83,21 @@ func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb 
 			require.Equal(t, 1, times, "step %d of run %d", n, i)
 		}
 		stored, err := reader.Load(t.Context(), fmt.Sprint("r", i))
-		for tries := 0; err != nil && tries < 100; tries++ { // the pool still has connections that a restart of the server has cut
+		for tries := 0; err != nil && tries < 100; tries++ { // the pool may still have connections that broke when the server restarted
 			stored, err = reader.Load(t.Context(), fmt.Sprint("r", i))
 		}
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, stored.Status)
 		require.Len(t, stored.Nodes, p.steps)
-		require.LessOrEqual(t, stored.Sequence, uint64(p.steps+1+lives[i]), "a commit was applied twice") // each life begins with one
+		require.LessOrEqual(t, stored.Sequence, uint64(p.steps+1+lives[i]), "a commit was applied twice") // each Execute begins with one commit
 	}
 }
 
-// link is a proxy before a server that cuts its connections: some after a message, and some after a byte within one.
+// link is a proxy between the store and the server. It cuts connections at random, after a message or within one.
 type link struct {
 	listener net.Listener
 	server   string
-	messages atomic.Int64 // how many pass until the next cut; far below zero there is none
+	messages atomic.Int64 // how many messages pass before the next cut; far below zero means no cuts
 	cuts     atomic.Int64
 	mu       sync.Mutex
 	random   *rand.Rand
@@ -114,7 +114,7 @@ func newLink(t *testing.T, server string) *link {
 		for {
 			client, err := listener.Accept()
 			if err != nil {
-				return // the listener is closed
+				return // the listener was closed
 			}
 			connections.Go(func() { l.serve(client) })
 		}
@@ -126,7 +126,7 @@ func newLink(t *testing.T, server string) *link {
 	return l
 }
 
-// next decides when the next cut is. A run that is loaded is a hundred messages.
+// next chooses when the next cut happens. Loading a run takes about a hundred messages.
 func (l *link) next() { l.messages.Store(int64(150 + l.intN(400))) }
 
 func (l *link) intN(n int) int {
@@ -148,7 +148,7 @@ func (l *link) serve(client net.Conn) {
 	var ways sync.WaitGroup
 	ways.Go(func() {
 		defer cut()
-		_ = l.pass(client, server, true) // an error is the end of the connection
+		_ = l.pass(client, server, true) // pass returns an error when the connection ends
 	})
 	ways.Go(func() {
 		defer cut()
@@ -191,8 +191,8 @@ func (l *link) pass(from io.Reader, to io.Writer, untyped bool) error {
 	}
 }
 
-// TestLinkIsCut: connections are cut between messages and within them, so that statements and answers are lost. No step is called twice for
-// it, and no commit is applied twice.
+// TestLinkIsCut: connections break between messages and within them, so that statements and answers are lost. Even so, no step is called twice,
+// and no commit is applied twice.
 func TestLinkIsCut(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(database)
@@ -228,7 +228,7 @@ func TestLinkIsCut(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Close() == nil }, 10*time.Second, time.Millisecond)
 }
 
-// TestTimeout: a call ends when the server does not answer, and the lost call is not applied twice.
+// TestTimeout: a call returns an error if the server does not answer in time; repeating the call does not apply it twice.
 func TestTimeout(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -237,8 +237,8 @@ func TestTimeout(t *testing.T) {
 	lease := begun(t, s, "r")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()                         // unless it was rolled back
-	_, err = tx.Exec(t.Context(), "LOCK TABLE "+table(schema, "runs")+" IN ACCESS EXCLUSIVE MODE") // for which statements wait
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()                         // does nothing after the Rollback below
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+table(schema, "runs")+" IN ACCESS EXCLUSIVE MODE") // every statement of the store waits for this lock
 	require.NoError(t, err)
 	c := store.Commit{Sequence: 2, Started: []store.Attempt{{Node: "a", Attempt: 1}}}
 	_, err = s.Commit(t.Context(), lease, c)
@@ -248,7 +248,7 @@ func TestTimeout(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = s.Commit(ended, lease, c) // who calls need not wait for the server
+	_, err = s.Commit(ended, lease, c) // a caller whose context ends does not wait for the server
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Eventually(t, func() bool {

@@ -20,10 +20,10 @@ type Step interface {
 	IdempotencyKey() string
 }
 
-// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of
-// f is stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its
-// process has died, Once returns the stored result and does not call f. So f's writes take effect exactly once. A step may have one such
-// part.
+// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
+// stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its process has died,
+// Once returns the stored result and does not call f. So f's writes take effect exactly once. A step has one stored result, so it should call
+// Once only once.
 //
 // If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before f or while f
 // runs, f has no effect and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it.

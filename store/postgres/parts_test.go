@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// largeCommit is a commit of some 20 MB that ends n nodes and has an event for each, from the given id on.
+// largeCommit returns a commit of about 20 MB. It ends n nodes, and has an event for each node; the ids of the events begin with "event".
 func largeCommit(sequence, event uint64, n int) store.Commit {
 	c := store.Commit{Sequence: sequence, Run: []byte(`{"large":true}`)}
 	for i := range n {
@@ -26,8 +26,8 @@ func largeCommit(sequence, event uint64, n int) store.Commit {
 	return c
 }
 
-// TestCommitInParts: a commit that is too large for one statement is written as a whole, or not at all: who was overtaken leaves nothing, and neither does one
-// that contradicts what is stored. While it is written the lease is renewed.
+// TestCommitInParts: a commit that is too large for one statement is written completely or not at all. It leaves nothing behind if its lease was
+// lost, or if it contradicts the stored state. The lease can be renewed while the commit is written.
 func TestCommitInParts(t *testing.T) {
 	t.Parallel()
 	const nodes = 6000
@@ -79,6 +79,6 @@ func TestCommitInParts(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrFenced)
 	overtaken, err := s.Load(t.Context(), "o")
 	require.NoError(t, err)
-	require.Zero(t, len(overtaken.Nodes)) // not Empty, which would print megabytes
+	require.Zero(t, len(overtaken.Nodes)) // Empty would print megabytes if it failed
 	require.Zero(t, overtaken.LastEvent)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// fill fills the tables: runs that have ended, and suspended ones, a tenth of them, with a node each. A few have undone something.
+// fill adds runs to the tables, each with one node. A tenth of the runs are suspended, and the others have ended. A few runs have compensations.
 func fill(t *testing.T, pool *pgxpool.Pool, schema string, runs int) {
 	t.Helper()
 	for _, text := range []string{
@@ -37,7 +37,7 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string, runs int) {
 	}
 }
 
-// explain returns the plan of a statement: the one for these arguments, or the one that the server keeps for any arguments.
+// explain returns the plan of a statement: the plan for these arguments or, if kept is set, the generic plan of a prepared statement.
 func explain(t *testing.T, pool *pgxpool.Pool, kept bool, text string, args ...any) (plan string) {
 	t.Helper()
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
@@ -65,11 +65,12 @@ func explain(t *testing.T, pool *pgxpool.Pool, kept bool, text string, args ...a
 	return plan
 }
 
-// TestPlans: with many runs no statement looks at rows that no index has led to, and pages of the usual lists are not sorted.
+// TestPlans: every statement uses an index on large tables, and the usual lists need no sorting.
 //
-// The server estimates how many runs match from a random sample of the rows. A label or a prefix that one of the rows has may be in the sample by
-// chance, and then seems to be ten times as frequent as it is. So the test asks for a label and a prefix that no run has. It has a database of its own:
-// an index-only scan needs pages that VACUUM has marked as all-visible, and it marks none while an older transaction of the database is open.
+// The server estimates how many runs match from a random sample of the rows. If the sample happens to contain the one row with a label or a
+// prefix, the server takes the label or prefix to be ten times as frequent as it is. So the test asks for a label and a prefix that no row has.
+// The test has its own database. An index-only scan needs pages that VACUUM has marked as all-visible, and VACUUM marks no page while an older
+// transaction of the database is open.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	name := fmt.Sprintf("kahn_plans_%d", os.Getpid())
@@ -123,7 +124,7 @@ func TestPlans(t *testing.T) {
 	} {
 		text, args := row.q()
 		plans := []bool{false}
-		if name == "due" || name == "load" || name == "renew" || name == "commit" { // which are prepared
+		if name == "due" || name == "load" || name == "renew" || name == "commit" { // these statements are prepared, and also have a generic plan
 			plans = append(plans, true)
 		}
 		for _, kept := range plans {
@@ -144,8 +145,7 @@ func TestPlans(t *testing.T) {
 	require.Contains(t, explain(t, pool, false, text, args...), "Index Scan on runs_compensation")
 }
 
-// TestPlansOfSmallTables: the plan of a commit that was prepared while the tables were empty does not read whole tables when they have grown,
-// before the server has counted their rows anew.
+// TestPlansOfSmallTables: a statement that was prepared while the tables were empty still uses the indexes when the tables have grown.
 func TestPlansOfSmallTables(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -161,7 +161,7 @@ func TestPlansOfSmallTables(t *testing.T) {
 	}
 }
 
-// TestClock: leases are judged by the clock of the server, wherever it jumps.
+// TestClock: only the clock of the server decides whether a lease has run out, even if this clock jumps.
 func TestClock(t *testing.T) {
 	t.Parallel()
 	ctx, pool, schema := context.Background(), postgrestest.NewPool(t, database), newSchema()

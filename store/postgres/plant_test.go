@@ -19,7 +19,7 @@ var defects = []struct {
 	file, function string
 	old, planted   string
 }{
-	// What package storetest finds in leases.
+	// Bugs in leases.
 	{"TestStore", "texts.go", "Store.compose", `WHERE (NOT ` + "` + leased + `" + ` OR r.owner = excluded.owner)`, `WHERE true`},
 	{"TestStore", "texts.go", "Store.compose", ` OR r.owner = excluded.owner`, ``},
 	{"TestStore", "texts.go", "Store.compose", `epoch = r.epoch + 1`, `epoch = greatest(r.epoch, 1)`},
@@ -27,7 +27,7 @@ var defects = []struct {
 	{"TestStore", "texts.go", "Store.compose", `AND r.owner = a.owner AND r.epoch = a.epoch`, `AND r.owner <> a.owner || 'x' AND r.epoch > 0 * a.epoch`},
 	{"TestStore", "texts.go", "fits", "w.sequence - 1 AND ` + leased", "w.sequence - 1`"},
 	{"TestStore", "lease.go", "Store.acquired", `if r == nil {`, `if r == nil && ctx == nil {`},
-	// In commits.
+	// Bugs in commits.
 	{"TestStore", "stage.go", "run.judge", `range c.Reset {`, `range c.Reset[:0] {`},
 	{"TestStore", "stage.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.fresh`},
 	{"TestStore", "stage.go", "stage.drop", `ch.node.staged = 0; ch.fresh`, `ch.node.staged = 0; false`},
@@ -74,7 +74,7 @@ var defects = []struct {
 	{"TestGrants", "grants.go", "Store.lockGrants", `len(limits) < len(requests)`, `len(limits) == 0 && len(requests) > 0`},
 	{"TestCreateRun", "functions.go", "functionsText", `ELSIF json_typeof(inputs) NOT IN`, `ELSIF json_typeof(inputs) IN`},
 	{"TestStore", "commit.go", "rowsOfRuns.add", `orNull(spec.Parent)`, `orNull(spec.Plan)`},
-	// In what Admin has more.
+	// Bugs in the methods of Admin.
 	{"TestAdmin", "create.go", "Store.place", `err != nil || !write`, `err != nil || write && false`},
 	{"TestAdmin", "create.go", "putText", `coalesce($5, $NOW)`, `coalesce($5 - interval '1 day', $NOW)`},
 	{"TestAdmin", "create.go", "putText", `SELECT b.key, 0 FROM written`, `SELECT b.key, -1 FROM written`},
@@ -101,7 +101,7 @@ var defects = []struct {
 	{"TestAwaits", "texts.go", "commitText", `parts&withAwaits == 0`, `parts < 0`},
 	{"TestNewerSchema", "migrate.go", "newerSchema", `version <= len(migrations)`, `version > 0`},
 	{"TestAdmin", "commit.go", "Store.writeStaged", `c.arg.c.BlobKeys()`, `store.BlobKeys(c.arg.c.Run)`},
-	// In events.
+	// Bugs in events.
 	{"TestEvents", "stage.go", "run.judgeEvents", `!c.EventsFollow(r.event)`, `false`},
 	{"TestHighestEvent", "stage.go", "run.judgeEvents", `c.Events[n-1].ID > math.MaxInt64`, `false`},
 	{"TestEventsShareStatements", "stage.go", "stage.keep", `st.run.event = c.Events[n-1].ID`, `st.run.event = c.Events[0].ID`},
@@ -117,7 +117,7 @@ effects`},
 	{"TestMissingEvents", "events.go", "Store.loadEvents", `idOf(id) != want`, `false`},
 	{"TestEventsShareStatements", "commit.go", "Store.writeStaged", `m.stage.keep(&m.c)`, `m.stage.keep(&m.c)
 if len(m.c.Events) > 0 { s.forget(m.lease) }`},
-	// In statements that are shared, answers that are lost, and processes.
+	// Bugs that show when statements are shared, answers are lost, or several processes use the database.
 	{"TestTwoProcesses", "texts.go", "fits", ` AND r.sequence = w.sequence - 1`, ``},
 	{"TestLockedRun", "texts.go", "commitText", ` SKIP LOCKED`, ``},
 	{"TestLockedRun", "texts.go", "Store.compose", ` SKIP LOCKED`, ``},
@@ -161,7 +161,8 @@ if len(m.c.Events) > 0 { s.forget(m.lease) }`},
 	{"TestFarthestTimes", "record.go", "instant", `t.UTC().Year() > lastYear`, `false`},
 }
 
-// TestPlantedBugs plants each of the defects, and demands that its test finds it. All are compiled, and a sample is tried, see plant.Try.
+// TestPlantedBugs plants each of the defects in a copy of the code, and requires that its test then fails. All copies are compiled, but tests
+// run only for a sample, see plant.Try.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	plant.Wanted(t)
@@ -171,6 +172,6 @@ func TestPlantedBugs(t *testing.T) {
 	for _, d := range defects {
 		cases = append(cases, plant.Case{Bug: plant.Bug{File: "store/postgres/" + d.file, Func: d.function, Old: d.old, New: d.planted}, Test: d.test})
 	}
-	most := size(4, len(cases)) // each takes seconds
+	most := size(4, len(cases)) // each case takes seconds
 	require.NoError(t, plant.Try(ctx, "../..", cases, most, postgrestest.DatabaseURL+"="+database))
 }

@@ -32,20 +32,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// The environment of a test binary that is to be a process of its own, and what it is to do.
+// The environment variables that make TestChild a child process of another test, and that name its task.
 const (
 	childDir  = "KAHN_POSTGRES_DIR"
 	childTask = "KAHN_POSTGRES_TASK"
 )
 
-// schemaOf is the schema of the processes that share a folder.
+// schemaOf returns the schema for all processes that work in a folder.
 func schemaOf(dir string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(dir)) // a hash never fails
+	_, _ = h.Write([]byte(dir)) // writing to a hash never fails
 	return fmt.Sprintf("dir_%x", h.Sum64())
 }
 
-// TestChild is such a process. It does nothing unless it is one.
+// TestChild is the main function of the child processes that other tests start. In a normal test run it is skipped.
 func TestChild(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -71,34 +71,34 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// child is the command that starts TestChild.
+// child returns the command that starts TestChild with a task.
 func child(dir, task string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
 	cmd.Env = append(os.Environ(), postgrestest.DatabaseURL+"="+database, childDir+"="+dir, childTask+"="+task)
 	return cmd
 }
 
-// starter makes commands that start TestChild.
+// starter returns a function that makes the command for a folder, with the given task: see child.
 func starter(task string) func(dir string) *exec.Cmd {
 	return func(dir string) *exec.Cmd { return child(dir, task) }
 }
 
-// TestCrash kills processes while they perform a run, and lets the next one go on.
+// TestCrash kills processes while they perform a run; the next process continues the run.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	storetest.RunKill(t, size(20, 500), starter("run"), starter("torn"))
 }
 
-// askedLease is shorter than most lives of a process that is killed.
+// askedLease is shorter than the time for which most of the killed processes live.
 const askedLease = 150 * time.Millisecond
 
-// listening opens the store of a folder, which is notified of requests.
+// listening opens a store that listens for notifications of requests.
 func listening(t *testing.T, pool *pgxpool.Pool, dir string) *postgres.Store {
 	t.Helper()
 	return openWith(t, pool, postgres.Options{Schema: schemaOf(dir), Listen: database})
 }
 
-// TestCrashAsked kills processes while they perform runs for which this process posts requests.
+// TestCrashAsked kills processes while they perform runs, and posts requests for these runs from this process.
 func TestCrashAsked(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
@@ -107,15 +107,15 @@ func TestCrashAsked(t *testing.T) {
 	}, kahntest.CheckEvents)
 }
 
-// The runs that processes share.
+// The runs that several processes perform together.
 const (
 	sharedRuns  = 6
 	sharedSteps = 60
 	sharedLease = 400 * time.Millisecond
 )
 
-// share performs the runs of a folder, two at a time, with other processes, until all of them have ended. Each call of a step appends a line to a
-// log.
+// share performs all these runs, two at a time, until they have ended; several processes call it at once. Each call of a step appends a line to
+// a log.
 func share(ctx context.Context, dir string, s store.Store, lease time.Duration) error {
 	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -139,7 +139,7 @@ func share(ctx context.Context, dir string, s store.Store, lease time.Duration) 
 				case err == nil, errors.Is(err, kahn.ErrFinished):
 					ended[i] = true
 				case errors.Is(err, kahn.ErrStore), errors.Is(err, store.ErrLeased):
-					time.Sleep(5 * time.Millisecond) // somebody else performs it
+					time.Sleep(5 * time.Millisecond) // another process performs the run
 				default:
 					errs[w] = err
 				}
@@ -150,7 +150,7 @@ func share(ctx context.Context, dir string, s store.Store, lease time.Duration) 
 	return errors.Join(append(errs, log.Close())...)
 }
 
-// unfenced is a store with a defect: it does not tell the owner of a lease that it has run out, or that somebody else has the run.
+// unfenced is a store with a defect: its methods return no error when the lease has run out, or another process has taken over the run.
 type unfenced struct{ store.Store }
 
 func (s *unfenced) Acquire(ctx context.Context, run, owner string, _ time.Duration) (store.Lease, *store.Run, error) {
@@ -176,8 +176,8 @@ func (s *unfenced) Renew(ctx context.Context, l store.Lease, _ time.Duration) er
 	return err
 }
 
-// stopAndKill lets three processes share runs. Of two of them one is stopped for longer than its leases last, again and again, and one is
-// killed and started again. It returns how often.
+// stopAndKill starts three processes that share runs. Again and again it stops the first process for longer than the leases last, and kills and
+// restarts the second. It returns how often it has done so.
 func stopAndKill(t *testing.T, task, dir string) (times int) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(23, 29))
@@ -202,7 +202,7 @@ func stopAndKill(t *testing.T, task, dir string) (times int) {
 	stoppedEnds, steadyEnds := wait(stopped), wait(steady)
 	for {
 		select {
-		case err := <-steadyEnds: // all runs have ended
+		case err := <-steadyEnds: // the third process ends when all runs have ended
 			require.NoError(t, err)
 			require.NoError(t, stopped.Process.Signal(syscall.SIGCONT))
 			require.NoError(t, <-stoppedEnds)
@@ -211,7 +211,7 @@ func stopAndKill(t *testing.T, task, dir string) (times int) {
 		case <-time.After(time.Duration(50+random.IntN(100)) * time.Millisecond):
 		}
 		times++
-		_ = stopped.Process.Signal(syscall.SIGSTOP) // it may have ended, as may the others
+		_ = stopped.Process.Signal(syscall.SIGSTOP) // an error means that the process has ended
 		_ = killed.Process.Kill()
 		_ = killed.Wait()
 		time.Sleep(sharedLease + 100*time.Millisecond)
@@ -220,8 +220,9 @@ func stopAndKill(t *testing.T, task, dir string) (times int) {
 	}
 }
 
-// TestStopped: of processes that are stopped or killed others take the runs over. No commit, no attempt and no completion is stored twice, and no
-// attempt is recorded, or called, when another process has completed its node; a call that was due when its process was stopped may land later.
+// TestStopped: other processes take over the runs of processes that are stopped or killed. No commit, attempt or completion is stored twice, and
+// no attempt is recorded after another process has completed its node. A process that was stopped just before it called a step may still call
+// the step later.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
@@ -247,10 +248,10 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// TestStoppedControl shows that TestStopped would notice a store that does not fence.
+// TestStoppedControl checks that TestStopped would find a store that does not refuse writes under an old lease.
 func TestStoppedControl(t *testing.T) {
 	t.Parallel()
-	for range 10 { // where it is stopped is left to chance
+	for range 10 { // chance decides where the process is stopped
 		dir := t.TempDir()
 		stopAndKill(t, "unfenced", dir)
 		if postgrestest.ReadCalls(t, filepath.Join(dir, "log")).Twice > 0 {
@@ -260,7 +261,7 @@ func TestStoppedControl(t *testing.T) {
 	t.Fatal("a store that does not fence went unnoticed")
 }
 
-// TestNoLockIsHeld: a process that is stopped in the middle of its writes leaves no transaction open.
+// TestNoLockIsHeld: a process that is stopped during its writes holds no locks.
 func TestNoLockIsHeld(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -274,7 +275,7 @@ func TestNoLockIsHeld(t *testing.T) {
 		require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
 		tx, err := pool.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '5s'") // the server finishes the statement that it is at
+		_, err = tx.Exec(t.Context(), "SET LOCAL lock_timeout = '5s'") // the server first finishes the running statement
 		require.NoError(t, err)
 		_, err = tx.Exec(t.Context(), "SELECT FROM "+table(schemaOf(dir), "runs")+" FOR UPDATE")
 		require.NoError(t, err)
@@ -285,7 +286,7 @@ func TestNoLockIsHeld(t *testing.T) {
 	require.Error(t, cmd.Wait())
 }
 
-// TestOutages: the server is stopped, stopped at once, and killed, while runs write to it; they go on when it is there again.
+// TestOutages: the server is shut down, stopped at once, and killed, while runs write to it. The runs continue when the server is up again.
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	c, err := localserver.NewCluster(localserver.NoSync)
@@ -311,7 +312,7 @@ func TestOutages(t *testing.T) {
 	performing(t, short, short, performance{runs: size(300, 10_000), steps: 2}, restarting(size(2, 60), size(200, 300)))
 }
 
-// bouncer starts PgBouncer in transaction mode before a server, and returns the command and its port.
+// bouncer starts PgBouncer in transaction mode in front of a server.
 func bouncer(t *testing.T, c *localserver.Cluster, port int) *exec.Cmd {
 	t.Helper()
 	config := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"+
@@ -326,7 +327,7 @@ func bouncer(t *testing.T, c *localserver.Cluster, port int) *exec.Cmd {
 	return cmd
 }
 
-// bouncerPath is the program, "" if there is none.
+// bouncerPath returns the path of the program pgbouncer, "" if it is not installed.
 func bouncerPath() string {
 	for _, path := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if found, err := exec.LookPath(path); err == nil {
@@ -336,8 +337,8 @@ func bouncerPath() string {
 	return ""
 }
 
-// TestBouncer: the store works through PgBouncer in transaction mode, with fewer connections than it uses at once, and goes on when PgBouncer is
-// started again.
+// TestBouncer: the store works through PgBouncer in transaction mode, with fewer server connections than the pool has, and continues after
+// PgBouncer restarts.
 func TestBouncer(t *testing.T) {
 	t.Parallel()
 	if bouncerPath() == "" {
@@ -353,7 +354,7 @@ func TestBouncer(t *testing.T) {
 	require.NoError(t, err)
 	cmd := bouncer(t, c, port)
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // an error means that the process has ended
 		require.Error(t, cmd.Wait())
 	})
 	pool := postgrestest.NewPool(t, fmt.Sprintf("postgres://kahn@127.0.0.1:%d/postgres?sslmode=disable", port), func(config *pgxpool.Config) {

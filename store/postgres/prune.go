@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The first statement removes pruneBatch runs. After a statement that has removed fewer than fewPruned nodes, the next one removes twice
-// as many runs, up to maxPruneBatch; after any other statement, the next one removes pruneBatch runs.
+// The first statement removes pruneBatch runs. If a statement has removed fewer than fewPruned nodes, the next one removes twice as many runs,
+// up to maxPruneBatch. Otherwise the next one removes pruneBatch runs.
 const (
 	pruneBatch    = 16
 	maxPruneBatch = 512

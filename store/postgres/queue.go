@@ -28,9 +28,9 @@ const (
 	asked   = "r.posted > r.taken AND NOT " + unended
 )
 
-// partsOf returns a table of the parts of the queue q. A part has the runs of one key and one priority that have not ended, in the order
-// of runs_due; the column "due" of a part says when its first run is due. The query jumps from one part to the next, so its time does not
-// grow with the number of runs in a part.
+// partsOf returns a table of the parts of the queue q. A part has the unended runs of one key and one priority, in the order of runs_due; its
+// column "due" says when its first run is due. The query jumps from one part to the next, so its time does not grow with the number of runs in a
+// part.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -71,11 +71,11 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 ) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
 }
 
-// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page
-// needs, it takes the due runs of the keys whose latest turns are the oldest; keys without a turn come first. It reads at most one more
-// run of each part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the latest turn of
-// its key, and the time until the run is due. Each row also says how many runs of a key the page has, whether there are more keys, and two
-// things about the unended runs of the queues: whether a run has a key, and whether a run has a key or a priority.
+// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page needs,
+// it takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. It reads at most one more run of each
+// part than a page needs, and only the parts of as many keys as a page may have. Each row has the number of the latest turn of its key, and the
+// time until the run is due. Each row also says how many runs of a key the page has, and whether there are more keys. It also says whether any
+// unended run of the queues has a key, and whether any has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "

@@ -63,7 +63,7 @@ const (
 )
 
 // instant converts a time for the server, in microseconds, rounded up so that nothing happens too early. A time that the server does not support
-// comes before or after all others, and the zero time is NULL.
+// becomes -infinity or infinity; the zero time is NULL.
 func instant(t time.Time) pgtype.Timestamptz {
 	switch {
 	case t.IsZero():
@@ -80,7 +80,8 @@ func instant(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
 }
 
-// timeOf returns the time in a column, zero if it is NULL. No run has a time that the server does not support: package store refuses them.
+// timeOf returns the time in a column, zero if it is NULL. No stored run has a time that the server does not support, since package store
+// refuses such times.
 func timeOf(t pgtype.Timestamptz) time.Time {
 	if !t.Valid {
 		return time.Time{}
@@ -104,7 +105,8 @@ func orNull(text string) *string {
 	return &text
 }
 
-// nodeRows has rows of nodes, by columns. A row without a key changes the counters of a node, but not its record.
+// nodeRows holds rows of nodes, one slice for each column. A row whose key is NULL changes only the
+// columns from attempt to completed of a stored node, and keeps the other columns.
 type nodeRows struct {
 	runs                        []int64
 	nodes                       []int32
@@ -180,7 +182,7 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	return l, nil
 }
 
-// The columns of a head: small ones, and two that may be large.
+// The columns of a head: the small columns, and the two that may be large.
 const (
 	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.run_key, r.priority, r.posted, r.taken, r.compensation, r.usage"
 	headColumns  = smallColumns + ", r.labels, r.inputs"

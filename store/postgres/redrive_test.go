@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// TestCancelAndRedrive: a run is cancelled and redriven in one life after the other, each over a store value of its own, as in another process.
-// What was completed is not called again, and the log of all lives is one.
+// TestCancelAndRedrive cancels and redrives a run many times, each time with a new Store, as in another process. Completed steps are not called
+// again, and all events are in one log.
 func TestCancelAndRedrive(t *testing.T) {
 	t.Parallel()
 	lives := size(12, 300)
@@ -33,7 +33,7 @@ func TestCancelAndRedrive(t *testing.T) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
-			completed[step.ID()]++ // the steps of a chain come one after the other
+			completed[step.ID()]++ // no lock is needed, since the steps of a chain run one after the other
 			return nil, nil
 		}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(s), kahn.StoreEvents()}

@@ -48,7 +48,7 @@ func (s *Store) Load(ctx context.Context, id string) (*store.Run, error) {
 	return stored, nil
 }
 
-// load reads a run in one statement, hence as of one moment. held reports whether its lease lasts.
+// load reads a run in one statement, so the result is consistent. held reports whether its lease lasts.
 func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r *run, held bool, err error) {
 	if !storable(id) {
 		return nil, nil, false, store.ErrUnknownRun
@@ -92,7 +92,7 @@ func (r *run) read(n *nodeRow, stored *store.Run) error {
 	return nil
 }
 
-// about adds the call and the run to an error.
+// about adds the name of the call and the run's id to an error.
 func about(call, id string, err error) error {
 	if err == nil {
 		return nil

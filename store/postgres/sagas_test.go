@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// TestSagas performs random graphs with compensations. Its processes die with some of their writes: nothing of what is to be undone is lost. The server's
-// clock cannot be moved, so the lease of a process that has died is released.
+// TestSagas performs random graphs with compensations. Processes die during some of their writes. No pending compensation is lost. The test
+// cannot move the server's clock, so it releases the lease of a dead process.
 func TestSagas(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgrestest.NewPool(t, database), newSchema())

@@ -25,8 +25,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// TestMigrations: the printed statements make the schema that Open makes; processes may make it at the same moment; a schema that is
-// unknown is refused.
+// TestMigrations: the statements that Migrations returns make the same schema as Open. Several processes may call Open at once, and Open refuses
+// a schema of an unknown version.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
 	ctx, pool := t.Context(), postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 20 })
@@ -84,7 +84,7 @@ func TestMigrations(t *testing.T) {
 	require.ErrorIs(t, err, postgres.ErrSchema)
 }
 
-// TestPrivileges: a role with the privileges that the documentation lists does everything but to make the schema.
+// TestPrivileges: a role with only the documented privileges can use every method, but cannot make the schema.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
 	ctx, admin, schema := t.Context(), postgrestest.NewPool(t, database), newSchema()
@@ -130,7 +130,7 @@ func TestPrivileges(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnusable)
 }
 
-// TestPruneLeavesNothing: no table has a row of a run that was pruned.
+// TestPruneLeavesNothing: after Prune no table has a row of the pruned run.
 func TestPruneLeavesNothing(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -176,7 +176,7 @@ func TestPruneLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestOnce: what a step writes in the transaction of Once happens once, although its run is performed twice and it is called three times.
+// TestOnce: the function of Once takes effect once, although the step is attempted three times.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -213,7 +213,7 @@ func TestOnce(t *testing.T) {
 	require.Equal(t, 1, paid)
 }
 
-// onceStep is a step as Once sees it.
+// onceStep implements postgres.Step.
 type onceStep struct {
 	run   string
 	epoch uint64
@@ -224,8 +224,8 @@ func (s onceStep) Epoch() uint64        { return s.epoch }
 func (onceStep) Path() string           { return "a" }
 func (onceStep) IdempotencyKey() string { return "key" }
 
-// TestOnceFenced: a step whose run has been taken over, before or while it writes, writes nothing; and of two that write at once the second gets
-// the result of the first.
+// TestOnceFenced: Once writes nothing if another process takes over the run before or during the call. If two calls for a step run at once, the
+// second one gets the result of the first.
 func TestOnceFenced(t *testing.T) {
 	t.Parallel()
 	ctx, pool, schema := t.Context(), postgrestest.NewPool(t, database), newSchema()
@@ -262,12 +262,12 @@ func TestOnceFenced(t *testing.T) {
 			got <- n
 		})
 	}
-	begin <- true // who is second waits for the first, and is not asked
+	begin <- true // only the first call runs its function; the second one waits
 	both.Wait()
 	require.Equal(t, []int{7, 7}, []int{<-got, <-got})
 }
 
-// TestCreateTx: a run is created with what the program writes in the same transaction, or not at all.
+// TestCreateTx: one transaction commits or rolls back both the new run and the program's own row.
 func TestCreateTx(t *testing.T) {
 	t.Parallel()
 	ctx, pool, schema := t.Context(), postgrestest.NewPool(t, database), newSchema()
@@ -283,7 +283,7 @@ func TestCreateTx(t *testing.T) {
 			var stored *store.Run
 			stored, created, err = s.CreateTx(ctx, tx, n)
 			if err != nil {
-				var n int // the transaction is as it was
+				var n int // the transaction must remain usable
 				return errors.Join(err, tx.QueryRow(ctx, "SELECT count(*) FROM "+orders).Scan(&n))
 			}
 			require.Equal(t, n.ID, stored.ID)
@@ -297,7 +297,7 @@ func TestCreateTx(t *testing.T) {
 	})
 }
 
-// TestNamesOfSchemas: the name of a schema may have any characters, also those that stand for something in the statements.
+// TestNamesOfSchemas: a schema's name may contain any characters, even the placeholders of the statements.
 func TestNamesOfSchemas(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
@@ -309,14 +309,14 @@ func TestNamesOfSchemas(t *testing.T) {
 	}
 }
 
-// TestLongTexts: ids and names are stored up to a length at which any two of them fit into a row of an index, whatever characters they have; longer
-// ones are refused, and a transaction of the program's own stays as it was.
+// TestLongTexts: ids and names are stored up to the documented length, at which they always fit into a row of an index. Longer ones are refused,
+// and the program's own transaction remains usable.
 func TestLongTexts(t *testing.T) {
 	t.Parallel()
 	ctx, pool := t.Context(), postgrestest.NewPool(t, database)
 	s := openStore(t, pool, newSchema())
 	random := rand.New(rand.NewPCG(61, 67))
-	long := func(n int) string { // which the server cannot compress
+	long := func(n int) string { // random text, which the server cannot compress
 		text := make([]byte, n)
 		for i := range text {
 			text[i] = byte('!' + random.IntN(90))
@@ -336,7 +336,7 @@ func TestLongTexts(t *testing.T) {
 	for _, a := range []store.Announcement{{Process: long(1001), TTL: time.Minute}, {Process: "p", Owner: long(1001), TTL: time.Minute}} {
 		require.ErrorIs(t, s.Announce(ctx, a), store.ErrRejected)
 	}
-	request := store.Request{ID: long(100_000), Kind: store.KindCancel} // whose id may have any length
+	request := store.Request{ID: long(100_000), Kind: store.KindCancel} // the id of a request may have any length
 	for _, want := range []bool{true, false} {
 		posted, err := s.Post(ctx, most.ID, request)
 		require.NoError(t, err)
@@ -370,7 +370,8 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// TestFarthestTimes: bounds beyond all times select what is before or after them, and the longest lease lasts.
+// TestFarthestTimes: the earliest and the latest time that package time knows can bound a Filter, and a lease with the longest Duration does not
+// overflow.
 func TestFarthestTimes(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
@@ -398,7 +399,8 @@ func TestFarthestTimes(t *testing.T) {
 	require.Equal(t, 1, pruned.Runs)
 }
 
-// TestNewerSchema: a store that is open learns by Announce that a newer program has brought the schema up to date. Its runs may still be ended.
+// TestNewerSchema: Announce returns ErrNewerSchema if a newer program has migrated the schema while the store is open. The store can still
+// finish its runs.
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()

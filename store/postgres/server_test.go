@@ -34,8 +34,8 @@ func openStore(t *testing.T, pool *pgxpool.Pool, schema string) *postgres.Store 
 	return s
 }
 
-// newStores returns a function that opens a store without runs for each of several tests that follow one another. What the one before has left
-// is deleted: to make a schema takes longer than most tests.
+// newStores returns a function that opens a store without runs. When a test ends, its schema is emptied and used again, since making a schema
+// takes longer than most tests.
 func newStores(pool *pgxpool.Pool) func(t *testing.T) *postgres.Store {
 	var free []string
 	return func(t *testing.T) *postgres.Store {
@@ -46,7 +46,7 @@ func newStores(pool *pgxpool.Pool) func(t *testing.T) *postgres.Store {
 		last := len(free) - 1
 		schema := free[last]
 		free = free[:last]
-		t.Cleanup(func() { // when the store is closed
+		t.Cleanup(func() { // runs after the store is closed
 			ctx := context.Background()
 			var text string
 			require.NoError(t, pool.QueryRow(ctx, "SELECT string_agg(format('DELETE FROM %I.%I', schemaname, tablename), '; ') FROM pg_tables WHERE schemaname = $1 AND tablename <> 'version'", schema).Scan(&text))
@@ -58,10 +58,10 @@ func newStores(pool *pgxpool.Pool) func(t *testing.T) *postgres.Store {
 	}
 }
 
-// table is the name of a table for a statement.
+// table returns the quoted name of a table.
 func table(schema, name string) string { return pgx.Identifier{schema, name}.Sanitize() }
 
-// size chooses how much of a search is done: usually, or at full length.
+// size returns how many cases a random test tries: full if KAHN_LONG is set, else usual.
 func size(usual, full int) int {
 	if os.Getenv("KAHN_LONG") != "" {
 		return full

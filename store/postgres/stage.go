@@ -30,7 +30,7 @@ func newRun(number int64, l store.Lease, stored *store.Run) *run {
 type node struct {
 	store.State
 	number int32 // how many nodes of the run were written before this node
-	staged int   // the node's place among the changes of the stage, from 1
+	staged int   // the position of the node's change in the stage, from 1
 }
 
 // stage is a commit that is being judged. The run changes only once the commit is written.
@@ -48,8 +48,8 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// judge judges a commit. posted is the number of the run's last request, or a higher number if that is not known. If the answer is
-// AppliedNow, the stage holds the changes, for keep or drop; otherwise the run is as it was.
+// judge judges a commit. posted is the number of the run's last request, or a higher number if the store does not know this number. If the
+// answer is AppliedNow, the stage holds the changes, for keep or drop; otherwise the run is as it was.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
@@ -127,8 +127,8 @@ func (st *stage) keep(c *store.Commit) {
 		st.run.status = c.Status
 	}
 	if st.run.status.Terminal() {
-		// The statement has set the column taken to the value of the column posted, which this process may not know. If taken is 0 here, judge answers the
-		// next commit that answers a request with Conflict, and the store then loads the run and judges the commit again.
+		// The statement has set the column "taken" to the value of the column "posted", which this process may not know. If taken is 0, judge
+		// returns Conflict for the next commit that answers a request. The store then loads the run, and judges the commit again.
 		st.run.taken = 0
 	}
 }

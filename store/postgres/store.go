@@ -14,9 +14,8 @@
 // statement runs form the next statement; acquisitions, renewals and releases of leases are batched in the same way. None of these transactions
 // stays open between two statements, so a process that is stopped at any moment holds none of their locks. [Store.Announce] has a transaction of
 // two statements, in which processes of one owner wait for one another. A commit of more than 16 MiB, such as the cancel of a run of 100,000
-// nodes, is a transaction of several statements, the last of which checks the lease and writes the row of the run. If the process is
-// stopped between two of them, the server ends the transaction after [Options].Timeout; until then the transaction locks only the run's
-// nodes.
+// nodes, is a transaction of several statements. The last of them checks the lease and writes the row of the run. If the process is stopped
+// between two of them, the server ends the transaction after [Options].Timeout; until then the transaction locks only the run's nodes.
 //
 // [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the
 // row of the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction
@@ -30,11 +29,11 @@
 //
 // # Errors
 //
-// A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout; the engine repeats the call
-// until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable] are
-// permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows hold data that this package has not written
-// ([ErrDamaged]). With [store.ErrRejected] the store refuses what PostgreSQL cannot hold: a value of more than 250,000,000 bytes; a run's
-// id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a
+// A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the
+// call until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable]
+// are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows hold data that this package has not written
+// ([ErrDamaged]). Errors that match [store.ErrRejected] refuse what PostgreSQL cannot hold. This is a value of more than 250,000,000 bytes; a
+// run's id, an owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a
 // label or a name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
@@ -90,7 +89,7 @@ const DefaultSchema = "kahn"
 // DefaultTimeout is how long a statement may take.
 const DefaultTimeout = 10 * time.Second
 
-// maxName is how many bytes a name may have. The server truncates longer ones.
+// maxName is how many bytes a name may have. The server truncates a longer name.
 const maxName = 63
 
 // serverNow reads the clock of the server. It advances while a statement waits for a lock.
@@ -103,9 +102,9 @@ type Options struct {
 	// Timeout is how long a statement may take, DefaultTimeout if it is 0. After that its connection is closed, and the call fails. Timeout
 	// should be shorter than leases, so that there is time for another attempt.
 	Timeout time.Duration
-	// Listen is the connection string of the store's own connection, over which the server notifies the store of requests that other
-	// processes post, and of runs that they create or leave. It must not lead through PgBouncer in transaction mode, where LISTEN has no
-	// effect. If it is empty, the store only polls.
+	// Listen is the connection string of the store's own connection. Over it the server notifies the store of requests that other processes
+	// post, and of runs that they create or leave. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is
+	// empty, the store only polls.
 	Listen string
 	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.
@@ -146,9 +145,9 @@ var (
 	_ store.LeaseReader   = (*Store)(nil)
 )
 
-// Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]; the error
-// matches [ErrSchema] if the schema is newer. The encoding of the database must be UTF8. The caller owns the pool, and closes it after the store.
-// The context bounds only Open.
+// Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]. The error
+// matches [ErrSchema] if the schema is newer. The encoding of the database must be UTF8. The caller owns the pool, and closes it after the
+// store. The context bounds only Open.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	s, err := open(ctx, pool, o, serverNow)
 	if err != nil {

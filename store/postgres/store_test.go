@@ -39,7 +39,7 @@ func TestAdmin(t *testing.T) {
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return open(t) })
 }
 
-// TestGrants: as storetest demands; and limits without holders are removed after a while, without harm to limits that are asked for meanwhile.
+// TestGrants runs the tests of package storetest. It also tests that expired limits without holders are removed, and that other limits remain.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
@@ -76,7 +76,7 @@ func TestServeTogether(t *testing.T) {
 	storetest.RunServe(t, func(t *testing.T) store.QueueStore { return openStore(t, pool, schema) })
 }
 
-// TestModes: the store does not depend on how pgx executes statements, and so not on what a session keeps.
+// TestModes: the store works in other modes in which pgx executes statements, and so does not depend on the state of a session.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
@@ -89,7 +89,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// begun acquires a run and commits its beginning, and commit makes a commit that must be applied.
+// begun acquires a run and makes its first commit. commit makes a commit that must be applied.
 var begun, commit = storetest.Begin, storetest.Commit
 
 func TestOptions(t *testing.T) {
@@ -109,7 +109,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorIs(t, s.CheckValue(make([]byte, 250_000_001)), store.ErrRejected)
 }
 
-// TestColumns: a run can be looked at with SQL alone.
+// TestColumns: plain SQL can read the state of a run.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -139,8 +139,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 
 func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestStatements: a run is made and acquired in one statement, each transaction of a chain is one, and so are the renewal and the release of a
-// lease, and the creation of a run.
+// TestStatements: creating, acquiring, renewing and releasing a run take one statement each, and so does each commit of a chain.
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	counter := new(statements)
@@ -177,7 +176,7 @@ func TestStatements(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n.Spec, stored.Spec)
 	})
-	// One for the acquisition, one for each step, one for the end, at most one more, and the release.
+	// The run needs one statement for the acquisition, one for each step, one for the end, at most one more, and one for the release.
 	const steps = 50
 	before := counter.count.Load()
 	_, err := kahn.Execute(t.Context(), row(steps), func(context.Context, *kahn.Step) (any, error) { return 1, nil }, kahn.RunID("row"), kahn.Durable(s))
@@ -185,7 +184,7 @@ func TestStatements(t *testing.T) {
 	require.LessOrEqual(t, counter.count.Load()-before, int64(steps+4))
 }
 
-// TestStatementsAreShared: runs that commit at the same moment share a statement, and each has its own answer.
+// TestStatementsAreShared: runs that commit at the same moment share a statement, and each commit gets its own answer.
 func TestStatementsAreShared(t *testing.T) {
 	t.Parallel()
 	const runs, commits = 50, 20
@@ -227,7 +226,7 @@ func TestStatementsAreShared(t *testing.T) {
 	}
 }
 
-// TestLocksInOrder: statements that write the same runs over several connections wait for one another, and never in a circle.
+// TestLocksInOrder: statements that write the same runs over several connections never deadlock.
 func TestLocksInOrder(t *testing.T) {
 	t.Parallel()
 	const runs, rounds = 40, 40
@@ -260,8 +259,7 @@ func TestLocksInOrder(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOneCannotBeWritten: a commit that the server refuses, for its data or for a reason of the host, does not concern those with which it shares
-// a statement.
+// TestOneCannotBeWritten: if the server refuses one commit, the other commits of the same statement are still applied.
 func TestOneCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	const runs = 20
@@ -280,7 +278,7 @@ func TestOneCannotBeWritten(t *testing.T) {
 				node := fmt.Sprint("n", i)
 				switch i {
 				case 3:
-					sequence = 0 // it is repeated
+					sequence = 0 // repeat the same commit
 				case 4:
 					sequence, node = 0, "n\x004"
 				}
@@ -313,7 +311,7 @@ func TestOneCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestOddTexts: what the server has no characters for is rejected, or is not there.
+// TestOddTexts: texts that the server cannot represent are rejected in writes, and match nothing in reads.
 func TestOddTexts(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
@@ -379,7 +377,7 @@ func TestClosed(t *testing.T) {
 	require.Equal(t, uint64(1), stored.Sequence)
 }
 
-// gate stops the statements that load runs until it opens.
+// gate blocks the statements that load runs until its channel "open" is closed.
 type gate struct{ reached, open chan struct{} }
 
 func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -392,7 +390,7 @@ func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQuer
 
 func (*gate) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// TestClosedMeanwhile: Close gives back the lease of a run that is loaded at the same moment, whether it can be loaded or not.
+// TestClosedMeanwhile: Close releases the lease of a run that Acquire is loading, whether or not the run can be loaded.
 func TestClosedMeanwhile(t *testing.T) {
 	t.Parallel()
 	for _, damaged := range []bool{false, true} {
@@ -432,7 +430,7 @@ func TestClosedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestTwoProcesses: two stores of one database respect each other's leases, as two processes do.
+// TestTwoProcesses: two Stores of one database, as in two processes, respect each other's leases.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()
@@ -447,10 +445,10 @@ func TestTwoProcesses(t *testing.T) {
 	_, err = one.Commit(t.Context(), lease, store.Commit{Sequence: 2})
 	require.ErrorIs(t, err, store.ErrFenced)
 	commit(t, two, again, store.Commit{Sequence: 2, Ready: []string{"a"}})
-	_, err = one.Commit(t.Context(), again, store.Commit{Sequence: 2}) // one has never acquired it
+	_, err = one.Commit(t.Context(), again, store.Commit{Sequence: 2}) // this Store has not acquired the lease itself
 	require.NoError(t, err)
 	commit(t, one, again, store.Commit{Sequence: 3})
-	a, err := two.Commit(t.Context(), again, store.Commit{Sequence: 3}) // two does not know that it is stored
+	a, err := two.Commit(t.Context(), again, store.Commit{Sequence: 3}) // this Store does not know that the commit is stored
 	require.NoError(t, err)
 	require.Equal(t, store.Duplicate, a)
 	lease, stored, err := one.Acquire(t.Context(), "r", "owner", time.Minute)
@@ -459,7 +457,7 @@ func TestTwoProcesses(t *testing.T) {
 	commit(t, one, lease, store.Commit{Sequence: 4, Ready: []string{"b"}})
 }
 
-// counted counts the bytes that a connection reads.
+// counted is a connection that counts the bytes that it reads.
 type counted struct {
 	net.Conn
 	bytes *atomic.Int64
@@ -512,7 +510,7 @@ func TestLoadOfManyNodes(t *testing.T) {
 	})
 }
 
-// TestDamaged: rows that nobody has written are an error of their run alone, and nobody holds it then.
+// TestDamaged: a damaged row makes only its own run unreadable, and the run has no owner afterwards.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	for what, text := range map[string]string{
@@ -537,7 +535,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestHeadTx: a transaction of the program's own reads a run that it has created itself.
+// TestHeadTx: HeadTx reads a run that was created in the same transaction.
 func TestHeadTx(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()

@@ -40,8 +40,8 @@ func (s *Store) sql(text string) string {
 // leased is the condition that a run is leased.
 const leased = "(r.owner <> '' AND r.expires > $NOW)"
 
-// unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The parameter from is
-// the number of the first argument, and the result next is the number after the last one.
+// unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The parameter "from" is the
+// number of the first argument, and the result "next" is one above the number of the last argument.
 func unnest(alias string, from int, columns string) (text string, next int) {
 	var arrays, names []string
 	for i, c := range strings.Split(columns, ", ") {
@@ -51,15 +51,15 @@ func unnest(alias string, from int, columns string) (text string, next int) {
 	return fmt.Sprintf("unnest(%s) AS %s(%s)", strings.Join(arrays, ", "), alias, strings.Join(names, ", ")), from + len(arrays)
 }
 
-// The columns that a commit has for its run.
+// The parameters that a commit passes for its run.
 const (
 	commitColumns = "run bigint, owner text, epoch bigint, sequence bigint, status text, wake timestamptz, record bytea"
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText returns the statement of a batch of commits. The statement locks the row of a run if no other transaction has locked it, the
-// lease holds, the stored sequence is the one before the commit's, and the requests that the commit answers were posted. The statement
-// writes these runs and their nodes, and returns the numbers of the runs.
+// commitText returns the statement of a batch of commits. The statement locks the row of a run under four conditions: no other transaction has
+// locked the row; the lease holds; the stored sequence is one below the commit's; and the requests that the commit answers were posted. The
+// statement writes these runs and their nodes, and returns the numbers of the runs.
 //
 // Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:
 // LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The LIMIT, which is the number of rows, gives the

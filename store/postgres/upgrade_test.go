@@ -15,10 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/former"
 )
 
-// formerVersion is the last commit before the rules of docs/upgrade.md, whose schema lacks what later migrations have added.
+// formerVersion is the last commit to which the rules of docs/upgrade.md do not apply; its schema lacks all later migrations.
 const formerVersion = "8ebee3a9c83394ef8d50fdc4f2bade979182e31e"
 
-// host is a program that was built with a version of this repository, and works the schema of a test.
+// host is a test program, built with one version of this repository, that performs the runs of a schema.
 type host struct{ program, schema, calls string }
 
 func (h host) command(args ...string) *exec.Cmd {
@@ -27,7 +27,7 @@ func (h host) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// prints runs the program, and returns what it prints.
+// prints runs the program and returns its output.
 func (h host) prints(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := h.command(args...).CombinedOutput()
@@ -35,7 +35,7 @@ func (h host) prints(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// made are the calls of steps, sorted.
+// made returns the calls of steps, sorted.
 func (h host) made(t *testing.T) []string {
 	t.Helper()
 	data, err := os.ReadFile(h.calls)
@@ -45,8 +45,8 @@ func (h host) made(t *testing.T) []string {
 	return list
 }
 
-// Processes of the former version perform runs while one of this version migrates their schema, and others of this version join them: each step is called once, the former ones
-// end what there is, and the next one that is started is refused.
+// TestUpgrade: a process of this version migrates the schema while processes of the former version perform runs. Each step is called once. The
+// former processes finish the runs, but a former process that is started after the migration is refused.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	now, then := former.Trees(t, formerVersion)
@@ -78,7 +78,7 @@ func TestUpgrade(t *testing.T) {
 		data, err := os.ReadFile(before.calls)
 		return err == nil && strings.Count(string(data), "\n") >= 5
 	}, time.Minute, time.Millisecond, "the former version performs no runs")
-	serve(after) // it migrates the schema
+	serve(after) // this process migrates the schema
 	serve(after)
 	for range cap(ended) {
 		require.NoError(t, <-ended)

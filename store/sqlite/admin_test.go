@@ -16,7 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// TestCreateTx: a run is created with what the program writes in the same transaction, or not at all.
+// TestCreateTx: one transaction commits or rolls back both the new run and the program's own row.
 func TestCreateTx(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -50,7 +50,7 @@ func TestCreateTx(t *testing.T) {
 	require.Equal(t, kahn.RunCompleted, res.Status)
 }
 
-// TestQueryPlans: no query of runs looks at rows that no index has led to, and pages of the usual lists are not sorted.
+// TestQueryPlans: every query of runs uses an index, and the usual lists need no sorting.
 func TestQueryPlans(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, ":memory:", sqlite.Options{})
@@ -101,7 +101,7 @@ func TestQueryPlans(t *testing.T) {
 	plan = explain(t, s.DB(), sqlite.PartsQuery(s), "[]")
 	for _, search := range []string{
 		"(workflow=? AND plan=?)", "(workflow=? AND plan=? AND run_key>?)", "(workflow=? AND plan=? AND run_key=?)", "(workflow=? AND plan=? AND run_key=? AND priority<?)", "(workflow=? AND plan=? AND run_key=? AND priority=? AND due>?)",
-	} { // none reads a part
+	} { // each search jumps to the next part without reading the runs of a part
 		require.Contains(t, plan, "SEARCH n USING INDEX kahn_runs_due "+search, plan)
 	}
 	require.Contains(t, plan, "SEARCH t USING COVERING INDEX kahn_runs_turn (run_key=? AND turn>?)", plan)
@@ -117,7 +117,7 @@ func TestQueryPlans(t *testing.T) {
 	require.Contains(t, plan, "INDEX kahn_runs_due")
 	require.NotContains(t, plan, "USE TEMP B-TREE FOR GROUP BY")
 	plan = explain(t, s.DB(), sqlite.DeadQuery(s))
-	for _, search := range []string{"(workflow>?)", "(workflow=? AND plan>?)", "(workflow=? AND plan=?)"} { // none reads a queue that is served
+	for _, search := range []string{"(workflow>?)", "(workflow=? AND plan>?)", "(workflow=? AND plan=?)"} { // no search reads a queue that a process serves
 		require.Contains(t, plan, "SEARCH n USING", plan)
 		require.Contains(t, plan, search, plan)
 	}
@@ -126,7 +126,8 @@ func TestQueryPlans(t *testing.T) {
 	require.Contains(t, plan, "USING INTEGER PRIMARY KEY")
 }
 
-// TestPagesOfLabels: pages of runs with a label that all runs have, that few have, and that the oldest alone has, are those of the filter.
+// TestPagesOfLabels: the pages of List together have exactly the runs with a label, whether all runs have the label, a few, or only the oldest
+// run.
 func TestPagesOfLabels(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, ":memory:", sqlite.Options{})
@@ -167,7 +168,7 @@ func TestPagesOfLabels(t *testing.T) {
 	}
 }
 
-// firstPage returns the cursor of a page.
+// firstPage creates two runs and returns the cursor of the page after the first one.
 func firstPage(t *testing.T, s *sqlite.Store) (string, error) {
 	for _, id := range []string{"a", "b"} {
 		if _, _, err := s.Create(t.Context(), store.NewRun{ID: id}); err != nil {

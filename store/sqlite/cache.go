@@ -10,16 +10,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It records when an
-// entry was used last, to the hour, and grows until [Cache.Prune] is called.
+// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It records, to the
+// hour, when an entry was used last, and grows until [Cache.Prune] is called.
 type Cache struct{ db *sql.DB }
 
 // cacheID is the application id of the file of a cache.
 const cacheID = 0x6b61686d
 
 const (
-	usedWithin  = time.Hour // a use is not recorded if one was recorded within this time
-	pruneInOnce = 500       // entries that one statement removes, so that others can write in between
+	usedWithin  = time.Hour // a second use within this time is not recorded
+	pruneInOnce = 500       // entries that one statement removes; other processes can write between two statements
 )
 
 // OpenCache opens the cache in the file at path, or makes it if there is none. The error matches [ErrSchema] if the file holds something else.

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Errors of a database, all of which match [store.ErrUnusable], too.
+// Errors of a database. All of them match [store.ErrUnusable], too.
 var (
-	// ErrDamaged is returned if the stored data of a run, or of the database, is not what was written, for instance because the disk has changed
-	// a page. Other runs of the database may be sound.
+	// ErrDamaged is returned if stored data differs from what was written, for instance because the disk has changed a page. Other runs of the
+	// database may be sound.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
 	// ErrSchema is returned if a later version of this package has made the schema of the database.
 	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)
@@ -23,7 +23,7 @@ var (
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// conditions says what some codes of SQLite mean. After these codes the same call may succeed later.
+// conditions maps some codes of SQLite to their meanings. A call that has failed with one of these codes may succeed later.
 var conditions = map[int]string{
 	lib.SQLITE_FULL:     "there is no space for the database",
 	lib.SQLITE_IOERR:    "the file system has failed",
@@ -32,7 +32,7 @@ var conditions = map[int]string{
 	lib.SQLITE_LOCKED:   "another connection is writing to the database",
 }
 
-// lasting maps codes of SQLite to errors. Repeating the call cures none of them.
+// lasting maps codes of SQLite to the errors that describe returns. Repeating the call does not help after any of these codes.
 var lasting = map[int]error{
 	lib.SQLITE_CORRUPT:  ErrDamaged,
 	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", store.ErrUnusable),
@@ -42,7 +42,7 @@ var lasting = map[int]error{
 	lib.SQLITE_TOOBIG:   fmt.Errorf("%w: a record is larger than the database can hold", store.ErrRejected),
 }
 
-// describe wraps an error of SQLite with what it means.
+// describe wraps an error of SQLite in the store's error for it, or adds the meaning of its code, see lasting and conditions.
 func describe(err error) error {
 	var own *sqlite.Error
 	if !errors.As(err, &own) {

@@ -23,7 +23,7 @@ func TestEventsInMemory(t *testing.T) {
 	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return openStore(t, ":memory:", sqlite.Options{}) })
 }
 
-// TestDamagedEvents: an event that was changed, or is missing between others, is found by who reads it. The run goes on.
+// TestDamagedEvents: a reader gets ErrDamaged for an event that was changed, or that is missing between two others. The run itself continues.
 func TestDamagedEvents(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]string{
@@ -61,7 +61,8 @@ func TestDamagedEvents(t *testing.T) {
 	}
 }
 
-// TestFollowedFromAnotherHandle: who has a handle of its own, as another process has, follows a run over two lives and sees each event once.
+// TestFollowedFromAnotherHandle: a reader with its own Store, as in another process, follows a run that two Executes perform, and sees each
+// event once.
 func TestFollowedFromAnotherHandle(t *testing.T) {
 	t.Parallel()
 	path := file(t)

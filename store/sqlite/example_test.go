@@ -14,13 +14,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// placeOrder writes an order and creates its run in one transaction: neither is there without the other.
+// placeOrder writes an order and creates its run in one transaction.
 func placeOrder(ctx context.Context, s *sqlite.Store, g *kahn.Graph, text string) (run string, err error) {
 	tx, err := s.DB().BeginTx(ctx, nil)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = tx.Rollback() }() // after the commit it does nothing
+	defer func() { _ = tx.Rollback() }() // after the commit, Rollback does nothing
 	var number int64
 	if err := tx.QueryRowContext(ctx, "INSERT INTO orders (text) VALUES (?) RETURNING number", text).Scan(&number); err != nil {
 		return "", err
@@ -70,7 +70,7 @@ func ExampleStore_CreateTx() {
 	// Output: order-1 order 1 is shipped
 }
 
-// A process performs a run over a file, and another one, here a handle of its own, shows the events as they are stored.
+// A process performs a run. A second Store for the same file, as in another process, reads the events as they are stored.
 func Example_events() {
 	dir, err := os.MkdirTemp("", "runs")
 	if err != nil {

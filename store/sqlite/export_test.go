@@ -2,7 +2,7 @@ package sqlite
 
 import "github.com/seed-c794f7ef/kahn/store"
 
-// The statements whose plans a test looks at.
+// The following constants and functions have the statements whose plans TestQueryPlans checks.
 
 const NodesPage = nodesPage
 

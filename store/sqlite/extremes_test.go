@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// TestLongestLease: the longest lease lasts.
+// TestLongestLease: a lease with the longest Duration does not overflow.
 func TestLongestLease(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -24,7 +24,7 @@ func TestLongestLease(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrLeased)
 }
 
-// TestFarthestTimes: bounds beyond all times select what is before or after them.
+// TestFarthestTimes: the earliest and the latest time that package time knows can bound a Filter.
 func TestFarthestTimes(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -46,7 +46,7 @@ func TestFarthestTimes(t *testing.T) {
 	require.Equal(t, 1, pruned.Runs)
 }
 
-// TestEmptyColumns: columns without bytes are stored as none.
+// TestEmptyColumns: an empty slice in Columns is stored as nil.
 func TestEmptyColumns(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})

@@ -25,7 +25,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
-// size chooses how much of a search is done: usually, or at full length.
+// size returns how many cases a random test tries: full if KAHN_LONG is set, else usual.
 func size(usual, full int) int {
 	if os.Getenv("KAHN_LONG") != "" {
 		return full
@@ -33,7 +33,7 @@ func size(usual, full int) int {
 	return usual
 }
 
-// first is the seed at which a search begins: 0, and a fresh one at full length.
+// first returns the first seed of a random test: a random one if KAHN_LONG is set, else 0.
 func first() uint64 {
 	if os.Getenv("KAHN_LONG") != "" {
 		return rand.Uint64()
@@ -41,7 +41,7 @@ func first() uint64 {
 	return 0
 }
 
-// TestLives performs random graphs in many lives, each over a new database.
+// TestLives performs random graphs. Each run is interrupted and continued many times, over a new database.
 func TestLives(t *testing.T) {
 	t.Parallel()
 	storetest.Lives(t, first(), size(6, 300), func(t *testing.T) store.Store {
@@ -49,13 +49,13 @@ func TestLives(t *testing.T) {
 	}, kahntest.CheckEvents)
 }
 
-// The environment of a test binary that is to be a process of its own, and what it is to do.
+// The environment variables that make TestChild a child process of another test, and that name its task.
 const (
 	childDir  = "KAHN_SQLITE_DIR"
 	childTask = "KAHN_SQLITE_TASK"
 )
 
-// TestChild is such a process. It does nothing unless it is one.
+// TestChild is the main function of the child processes that other tests start. In a normal test run it is skipped.
 func TestChild(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -69,13 +69,13 @@ func TestChild(t *testing.T) {
 			s = storetest.Torn(s)
 		}
 		require.NoError(t, storetest.Killed(t.Context(), dir, s))
-	case "asked", "torn answers": // until it is killed
+	case "asked", "torn answers": // until the parent kills the process
 		var s storetest.Served = openStore(t, path, sqlite.Options{})
 		if task == "torn answers" {
 			s = storetest.TornAnswers(s)
 		}
 		require.NoError(t, storetest.ServeAsked(t.Context(), s))
-	case "hold": // until it is killed, or its input ends
+	case "hold": // until the parent kills the process or closes its input
 		s := openStore(t, path, sqlite.Options{})
 		begun(t, s, "held")
 		_, err := s.DB().Begin()
@@ -83,14 +83,14 @@ func TestChild(t *testing.T) {
 		fmt.Println("holds")
 		_, err = io.Copy(io.Discard, os.Stdin)
 		require.NoError(t, err)
-	case "serve": // until it is killed
+	case "serve": // until the parent kills the process
 		g := heldUp(func() { fmt.Println("called") }, nil)
 		rn := &kahn.Runner{Options: []kahn.Option{kahn.Lease("us", 0)}}
 		require.NoError(t, rn.Serve(t.Context(), kahn.Service{Store: openStore(t, path, sqlite.Options{}), Workflows: []kahn.Workflow{{Graph: g}}}))
 	case "limit":
 		limitFiles(t, 200_000)
 		s := openStore(t, path, sqlite.Options{})
-		t.Cleanup(func() { limitFiles(t, 1<<40) }) // closing moves the log
+		t.Cleanup(func() { limitFiles(t, 1<<40) }) // Close writes the log into the database, which needs a higher limit
 		_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.Lease("", 300*time.Millisecond))
 		require.ErrorIs(t, err, kahn.ErrStore)
 		fmt.Println("error:", err)
@@ -104,25 +104,26 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// child is the command that starts TestChild.
+// child returns the command that starts TestChild with a task.
 func child(dir, task string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$", "-test.v")
 	cmd.Env = append(os.Environ(), childDir+"="+dir, childTask+"="+task)
 	return cmd
 }
 
-// starter makes commands that start TestChild.
+// starter returns a function that makes the command for a folder, with the given task: see child.
 func starter(task string) func(dir string) *exec.Cmd {
 	return func(dir string) *exec.Cmd { return child(dir, task) }
 }
 
-// TestCrash kills processes while they perform a run, and lets the next one go on. None waits for the lease of the one before.
+// TestCrash kills processes while they perform a run; the next process continues the run. No process waits for the lease of a killed process to
+// run out.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	storetest.RunKill(t, size(20, 500), starter("run"), starter("torn"))
 }
 
-// TestCrashAsked kills processes while they perform runs for which this process posts requests.
+// TestCrashAsked kills processes while they perform runs, and posts requests for these runs from this process.
 func TestCrashAsked(t *testing.T) {
 	t.Parallel()
 	storetest.RunKillAsked(t, size(5, 300), starter("asked"), starter("torn answers"), func(t *testing.T, dir string) storetest.Served {
@@ -130,7 +131,7 @@ func TestCrashAsked(t *testing.T) {
 	}, kahntest.CheckEvents)
 }
 
-// bulky is a graph whose outputs are larger than small databases. It counts the calls of its steps.
+// bulky returns a graph whose outputs do not fit into a database of 200,000 bytes. Its steps count their calls in "calls".
 func bulky(calls map[string]int) *kahn.Graph {
 	var mu sync.Mutex
 	g := new(kahn.Graph)
@@ -151,7 +152,8 @@ func bulky(calls map[string]int) *kahn.Graph {
 	return g
 }
 
-// goesOn lets the run go on that a fault has ended. What was stored as ended is not called again, and the attempt under way is.
+// goesOn continues a run that a fault has stopped. Steps of nodes that are stored as ended are not called again; every other step is called
+// once.
 func goesOn(t *testing.T, path, fault string) {
 	t.Helper()
 	s := openStore(t, path, sqlite.Options{})
@@ -176,7 +178,7 @@ func goesOn(t *testing.T, path, fault string) {
 	}
 }
 
-// TestFull: a run ends with its store when the database may not grow, and goes on when it may.
+// TestFull: Execute returns an error when the database reaches MaxBytes; the run continues once the bound is lifted.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -187,7 +189,7 @@ func TestFull(t *testing.T) {
 	goesOn(t, path, "a full database")
 }
 
-// TestTooLarge: a value that no database of this size holds fails its node alone.
+// TestTooLarge: a value that exceeds MaxBytes fails only its own node.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{MaxBytes: 50_000})
@@ -204,7 +206,7 @@ func TestTooLarge(t *testing.T) {
 	require.Equal(t, kahn.Completed, b.Status)
 }
 
-// TestFileLimit: so for the limit of the operating system, which ends writes in the middle.
+// TestFileLimit is TestFull with a limit of the operating system, under which a write may stop halfway.
 func TestFileLimit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -214,7 +216,7 @@ func TestFileLimit(t *testing.T) {
 	goesOn(t, filepath.Join(dir, "runs.db"), "a limit of files")
 }
 
-// TestReadOnly: a database that may only be read cannot be opened, and says why.
+// TestReadOnly: Open returns an error that says that the database cannot be written.
 func TestReadOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -236,8 +238,8 @@ func TestReadOnly(t *testing.T) {
 	begun(t, openStore(t, filepath.Join(dir, "runs.db"), sqlite.Options{}), "another")
 }
 
-// TestBusy: while another process writes, a commit waits; not for ever; and a run outlasts a short time of that. When the other
-// process is killed, its lease is free.
+// TestBusy: a commit waits while another process writes, for at most BusyTimeout, and a run survives a shorter wait. The lease of a killed
+// process is free at once.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -245,7 +247,7 @@ func TestBusy(t *testing.T) {
 	s := openStore(t, path, sqlite.Options{BusyTimeout: 50 * time.Millisecond})
 	lease := begun(t, s, "r")
 	holder := child(dir, "hold")
-	_, err := holder.StdinPipe() // stays open
+	_, err := holder.StdinPipe() // the pipe keeps the child's input open
 	require.NoError(t, err)
 	out, err := holder.StdoutPipe()
 	require.NoError(t, err)
@@ -266,7 +268,7 @@ func TestBusy(t *testing.T) {
 	require.Equal(t, uint64(1), stored.Sequence)
 
 	require.NoError(t, holder.Process.Kill())
-	_ = holder.Wait() // it was killed
+	_ = holder.Wait() // the error says that the process was killed
 	_, _, err = s.Acquire(t.Context(), "held", "next", time.Minute)
 	require.NoError(t, err, "the lease of a process that was killed is free")
 
@@ -284,8 +286,8 @@ func TestBusy(t *testing.T) {
 	require.Equal(t, 1, calls)
 }
 
-// TestDamage changes each page of a database in several ways. What is loaded afterwards is what was stored, or an error says that
-// it is damaged.
+// TestDamage changes each page of a database in several ways. Afterwards Load returns either the stored run or an error that matches
+// store.ErrUnusable, never wrong data.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -307,9 +309,9 @@ func TestDamage(t *testing.T) {
 	damaged := filepath.Join(t.TempDir(), "damaged.db")
 	for range tries {
 		data := append([]byte{}, whole...)
-		at := random.IntN(len(data)/1024) * 1024 // a page
+		at := random.IntN(len(data)/1024) * 1024 // the start of a random page
 		if random.IntN(4) == 0 {
-			at = random.IntN(40) * 1024 // where the trees are
+			at = random.IntN(40) * 1024 // the first pages hold the roots of the trees
 		}
 		switch random.IntN(3) {
 		case 0:
@@ -332,14 +334,14 @@ func TestDamage(t *testing.T) {
 	require.Greater(t, found, tries/3)
 }
 
-// damageShows reports whether the store says that its data is damaged. Wrong data fails the test.
+// damageShows reports whether Open or Load returns an error. Wrong data fails the test.
 func damageShows(t *testing.T, path string, want map[string]*store.Run) (shows bool) {
 	s, err := sqlite.Open(path, sqlite.Options{})
 	if err != nil {
 		require.ErrorIs(t, err, store.ErrUnusable)
 		return true
 	}
-	defer func() { _ = s.Close() }() // of a damaged database
+	defer func() { _ = s.Close() }() // the database is damaged, so Close may fail
 	for id, run := range want {
 		got, err := s.Load(t.Context(), id)
 		switch {
@@ -353,7 +355,7 @@ func damageShows(t *testing.T, path string, want map[string]*store.Run) (shows b
 	return shows
 }
 
-// TestChanged: a column that somebody has changed is an error, in whichever row it is.
+// TestChanged: Load detects a change of any stored column, in rows of runs and of nodes.
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -383,11 +385,11 @@ func TestChanged(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		_, err = s.Load(t.Context(), "r")
 		require.ErrorIs(t, err, sqlite.ErrDamaged, change)
-		for _, owner := range []string{"one", "another"} { // the refused one holds nothing
+		for _, owner := range []string{"one", "another"} { // a refused Acquire takes no lease
 			_, _, err = s.Acquire(t.Context(), "r", owner, time.Minute)
 			require.ErrorIs(t, err, sqlite.ErrDamaged, change)
 		}
-		var columns string // those that are stored
+		var columns string // the columns that are stored, not computed
 		require.NoError(t, s.DB().QueryRow("SELECT group_concat(name) FROM pragma_table_info(?)", strings.Fields(change)[0]).Scan(&columns))
 		_, err = s.DB().Exec(fmt.Sprintf("REPLACE INTO %s (%s) SELECT %[2]s FROM kept; DROP TABLE kept", strings.Fields(change)[0], columns))
 		require.NoError(t, err)
@@ -397,7 +399,8 @@ func TestChanged(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// TestClock: a clock that is set forward ends leases, and one that is set back makes them last. A run is never performed by two.
+// TestClock: a clock that is set forward ends leases early, and a clock that is set back prolongs them. No two processes ever perform a run at
+// the same time.
 func TestClock(t *testing.T) {
 	s := openStore(t, file(t), sqlite.Options{Now: "jumping_now()"})
 	ended := 0
@@ -432,7 +435,7 @@ func TestClock(t *testing.T) {
 	commit(t, s, next, store.Commit{Sequence: 2})
 }
 
-// TestOpenedTogether: connections that make the same new file a database at the same moment wait for each other.
+// TestOpenedTogether: if several processes open the same new file at once, all of them succeed.
 func TestOpenedTogether(t *testing.T) {
 	t.Parallel()
 	for range 20 {

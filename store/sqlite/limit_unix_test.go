@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// limitFiles bounds the size of the files that this process writes. A write beyond is an error.
+// limitFiles bounds the size of the files that this process writes. A longer write returns an error.
 func limitFiles(t *testing.T, size uint64) {
 	signal.Ignore(syscall.SIGXFSZ)
 	var limit syscall.Rlimit
@@ -19,7 +19,7 @@ func limitFiles(t *testing.T, size uint64) {
 	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit))
 }
 
-// becomeNobody gives up the rights of the superuser, to whom every file is writable.
+// becomeNobody gives up superuser rights, since the superuser can write to every file.
 func becomeNobody(t *testing.T) {
 	if syscall.Getuid() == 0 {
 		require.NoError(t, syscall.Setuid(65534))

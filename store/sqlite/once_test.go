@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// TestOnce: what a step writes in the transaction of Once happens once, although its run is performed twice and it is called three times.
+// TestOnce: the function of Once takes effect once, although the step is attempted three times.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -48,7 +48,7 @@ func TestOnce(t *testing.T) {
 	require.Equal(t, 1, paid)
 }
 
-// TestOnceFenced: a step whose run has been taken over writes nothing.
+// TestOnceFenced: Once does not call its function if another process has taken over the run.
 func TestOnceFenced(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})

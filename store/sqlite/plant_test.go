@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// defects are bugs in this store, and in how package store judges commits for it, that package storetest must find.
+// defects are bugs in this store, and in the part of package store that judges commits. Package storetest must find each of them.
 var defects = []struct {
 	name           string
 	file, function string
@@ -51,7 +51,7 @@ var defects = []struct {
 	{"an ended context acquires", "lease.go", "Store.Acquire", "if err := ctx.Err(); err != nil {", "if err := ctx.Err(); err != nil && id == \"\" {\n\tctx = context.Background()"},
 }
 
-// faults are bugs that show in tests of this package: the tests of faults are able to fail.
+// faults are bugs that tests of this package must find.
 var faults = []struct {
 	test           string
 	file, function string
@@ -151,8 +151,8 @@ var faults = []struct {
 	{"TestOnceFenced", "once.go", "Store.effect", `case !held:`, `case !held && run == 0:`},
 }
 
-// TestPlantedBugs plants each of the defects, and demands that storetest finds it, and each of the faults, which its test has to find. All are
-// compiled, and a sample is tried, see plant.Try.
+// TestPlantedBugs plants each of the defects and faults in a copy of the code, and requires that the tests then fail. All copies are compiled,
+// but tests run only for a sample, see plant.Try.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	plant.Wanted(t)

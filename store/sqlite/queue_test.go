@@ -57,7 +57,7 @@ func TestGrants(t *testing.T) {
 	require.ErrorIs(t, err, sqlite.ErrDamaged)
 }
 
-// TestOneOwner: of two processes whose owners have one name by mistake, the second one is told, and no step is called twice.
+// TestOneOwner: if two processes use the same owner name by mistake, the second one gets an error, and no step is called twice.
 func TestOneOwner(t *testing.T) {
 	t.Parallel()
 	path := file(t)
@@ -84,7 +84,7 @@ func TestOneOwner(t *testing.T) {
 	require.Equal(t, 1, calls)
 }
 
-// heldUp is a graph whose step tells that it was called, and waits.
+// heldUp returns a graph whose only step calls "called" and then waits for "until".
 func heldUp(called func(), until <-chan bool) *kahn.Graph {
 	return (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) {
 		called()
@@ -93,8 +93,8 @@ func heldUp(called func(), until <-chan bool) *kahn.Graph {
 	}})
 }
 
-// TestServeAfterDeath: a process that serves finds the runs of one that is killed meanwhile, without waiting for its leases. As long as that one lives,
-// it performs nothing under the same name, and is told.
+// TestServeAfterDeath: Serve takes over the runs of a killed process without waiting for its leases to run out. While the first process lives, a
+// second Serve with the same owner name performs no runs and reports ErrOwnerInUse.
 func TestServeAfterDeath(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -126,7 +126,7 @@ func TestServeAfterDeath(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, kahn.RunRunning, stored.Status)
 	require.NoError(t, first.Process.Kill())
-	_ = first.Wait() // it was killed
+	_ = first.Wait() // the error says that the process was killed
 	require.Eventually(t, func() bool {
 		stored, err := s.Load(t.Context(), "r")
 		return err == nil && stored.Status == kahn.RunCompleted

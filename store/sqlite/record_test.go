@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// TestColumns: what is stored of a node is the same when it comes back, and each part counts in the checksum.
+// TestColumns: Columns survive a round trip through a row, and every field changes the checksum.
 func TestColumns(t *testing.T) {
 	t.Parallel()
 	start, end := time.Date(2026, 11, 22, 11, 42, 13, 462670135, time.UTC), time.Date(2026, 11, 22, 11, 42, 13, 500000000, time.UTC)
@@ -31,7 +31,7 @@ func TestColumns(t *testing.T) {
 		require.False(t, sums[checksum(new(summer), &d)], "%+v", d)
 		sums[checksum(new(summer), &d)] = true
 	}
-	empty := &store.Columns{Hash: []byte{}, Value: json.RawMessage{}, Record: json.RawMessage{}} // a driver gives no bytes back as nil
+	empty := &store.Columns{Hash: []byte{}, Value: json.RawMessage{}, Record: json.RawMessage{}} // a driver returns empty bytes as nil
 	require.Equal(t, appendColumns(nil, new(store.Columns)), appendColumns(nil, empty))
 	require.Equal(t, noRecord, checksum(new(summer), empty))
 
@@ -41,7 +41,7 @@ func TestColumns(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
 
-// TestLastEvent: an event whose number has no room in the number of its row is refused.
+// TestLastEvent: a commit is rejected if the id of its event does not fit into the row's number.
 func TestLastEvent(t *testing.T) {
 	t.Parallel()
 	for id, ok := range map[uint64]bool{eventsOfRun - 1: true, eventsOfRun: false} {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// TestSagas performs random graphs with compensations, each over a new database. Its processes die with some of their writes, and in the long mode with
-// each: nothing of what is to be undone is lost.
+// TestSagas performs random graphs with compensations, each over a new database. Processes die during some of their writes, or during every
+// write if KAHN_LONG is set. No pending compensation is lost.
 func TestSagas(t *testing.T) {
 	t.Parallel()
 	died, undone := sagas.EachDeath(first(), size(2, 40), size(0, 1) > 0, func(x sagas.Trial) (o *sagas.Outcome) {

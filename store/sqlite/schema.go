@@ -11,7 +11,7 @@ type Migration struct {
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the steps that lead from an empty database to the schema of this version, in order. Open executes those that the
+// Migrations returns the steps that lead from an empty database to the schema of this version, in order. Open executes the steps that the
 // database has not had yet.
 func Migrations() []Migration {
 	list := make([]Migration, len(migrations))
@@ -23,10 +23,10 @@ func Migrations() []Migration {
 
 // migrations are the steps without the statement that sets the version. A released step is never changed.
 //
-// The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to
-// each other, in the order in which the nodes were first written, and a commit changes the last page of its run and few others. For the
-// same purpose a commit writes its sequence into the rows that it changes, and writes the run's own row only if something of the run itself
-// changes, such as its record, status, WakeAt or lease.
+// The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to each
+// other, in the order in which the nodes were first written. A commit therefore changes the last page of its run and few other pages. A commit
+// writes its sequence into the rows that it changes anyway. It writes the run's own row only if something of the run itself changes, such as its
+// record, status, WakeAt or lease.
 var migrations = []string{`
 CREATE TABLE kahn_schema (version INTEGER NOT NULL);
 INSERT INTO kahn_schema VALUES (0);

@@ -18,14 +18,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// fixtureGraph is the graph of the runs in the files of earlier schemas.
+// fixtureGraph is the graph of the runs in testdata, whose files have the schemas of earlier versions.
 func fixtureGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "fixture"}
 	return g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"b"}},
 		kahn.Node{ID: "c", In: []kahn.Edge{{From: "gate"}}, After: []string{"a"}})
 }
 
-// blobKept is the codec of the runs in the files: what is longer than 100 bytes is a blob.
+// blobKept is the codec of these runs: values longer than 100 bytes are blobs.
 func blobKept(blobs store.BlobStore) kahn.Option {
 	return kahn.Encoding(&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: 100})
 }
@@ -41,8 +41,8 @@ func fixtureStep(calls *[]string) kahn.StepFunc {
 	}
 }
 
-// TestEarlierSchemas: a file of each earlier schema opens, and its runs go on: one that had ended, one that waits, one whose process died
-// while it called b.
+// TestEarlierSchemas: Open migrates a file of each earlier schema, and its runs continue. The first run had ended, the second waits, and the
+// process of the third died while step b ran.
 func TestEarlierSchemas(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/schema-*.db")
@@ -109,13 +109,14 @@ func TestWriteSchema(t *testing.T) {
 		}, opts("crashed")...)
 	}()
 	<-called
-	require.NoError(t, s.Backup(t.Context(), *writeSchema)) // a process that dies now leaves this
+	require.NoError(t, s.Backup(t.Context(), *writeSchema)) // Backup now, so that the file is as after the death of the process
 	called <- true
 	<-over
 	require.True(t, slices.Contains(calls, "a"))
 }
 
-// TestNewerSchema: a store that is open learns by Announce that a newer program has brought the schema up to date. Its runs may still be ended.
+// TestNewerSchema: Announce returns ErrNewerSchema if a newer program has migrated the schema while the store is open. The store can still
+// finish its runs.
 func TestNewerSchema(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
@@ -133,7 +134,8 @@ func TestNewerSchema(t *testing.T) {
 	require.Equal(t, store.AppliedNow, applied)
 }
 
-// TestUsageOfFormerVersions: a program of a former version performs a run and leaves the column as it was; the next life has the sums in its record.
+// TestUsageOfFormerVersions: a former version does not update the column usage. The next Execute of this version restores the sums from the
+// run's record.
 func TestUsageOfFormerVersions(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})

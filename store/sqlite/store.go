@@ -6,15 +6,15 @@
 //	defer store.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(store))
 //
-// If the process dies, the run continues when the next process opens the file and calls Execute with the same id. The next process need not
-// wait until the leases of the dead process run out: each process that has the database open holds a lock on a file beside it, and the
-// operating system releases the lock of a dead process.
+// If the process dies, the run continues when the next process opens the file and calls Execute with the same id. The next process need not wait
+// until the leases of the dead process run out. Each process that has the database open holds a lock on a file beside it, and the operating
+// system releases the lock of a dead process.
 //
 // All runs of a process write over one connection, and runs that write at the same moment share a transaction. Reads do not wait for
 // writes, and writes do not wait for reads. Several processes may have the file open; they write in turn.
 //
-// The events of runs that have the option kahn.StoreEvents are in the database, too: any process that has the database open can read them
-// with [store.ReadEvents] and [store.OpenEvents].
+// The events of runs with the option kahn.StoreEvents are also in the database. Any process that has the database open can read them with
+// [store.ReadEvents] and [store.OpenEvents].
 //
 // # What may be lost
 //
@@ -24,10 +24,10 @@
 //
 // # Errors
 //
-// A call returns an error if the disk is full, the file system fails, or another process writes for longer than [Options].BusyTimeout; the engine
-// repeats the call until the lease runs out. Errors that match [store.ErrUnusable] are permanent: damaged data ([ErrDamaged]), a database of a
-// later version ([ErrSchema]), a file that is not a database or cannot be written. The error matches [store.ErrRejected] if a value is too large
-// for a record.
+// A call returns an error if the disk is full, the file system fails, or another process writes for longer than [Options].BusyTimeout. The
+// engine repeats the call until the lease runs out. Errors that match [store.ErrUnusable] are permanent: damaged data ([ErrDamaged]), a database
+// of a later version ([ErrSchema]), a file that is not a database or cannot be written. The error matches [store.ErrRejected] if a value is too
+// large for a record.
 //
 // # Time
 //
@@ -227,8 +227,8 @@ func (s Synchronous) level() int {
 // pageSize is the page size of new databases. A commit writes whole pages to the log, so small commits write less if the pages are small.
 const pageSize = 1024
 
-// maxLog is the length of the log, in bytes, at which it is moved into the database. By then the log has most pages several times, of which
-// only the last version is moved.
+// maxLog is the length of the log, in bytes, at which it is moved into the database. By then the log has most pages several times, but SQLite
+// moves only the last version of each page.
 const maxLog = 4000 * pageSize
 
 // configure configures the connection. A database that another program has made may have another page size.

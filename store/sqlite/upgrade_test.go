@@ -15,13 +15,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/former"
 )
 
-// formerVersion is the last commit before the rules of docs/upgrade.md.
+// formerVersion is the last commit to which the rules of docs/upgrade.md do not apply.
 const formerVersion = "8ebee3a9c83394ef8d50fdc4f2bade979182e31e"
 
-// host is a program that was built with a version of this repository, and works the store of a test.
+// host is a test program, built with one version of this repository, that performs runs of the database db.
 type host struct{ program, db string }
 
-// command runs the program, and returns what it prints.
+// command runs the program and returns its output.
 func (h host) command(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(h.program, append([]string{h.db}, args...)...).CombinedOutput()
@@ -29,7 +29,7 @@ func (h host) command(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// refused is command for a call that fails.
+// refused runs the program, requires that it fails, and returns its output.
 func (h host) refused(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(h.program, append([]string{h.db}, args...)...).CombinedOutput()
@@ -37,7 +37,7 @@ func (h host) refused(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// calls are the calls of steps, sorted, of runs whose ids have a prefix.
+// calls returns the step calls of the runs whose ids have a prefix, sorted.
 func (h host) calls(t *testing.T, prefix string) (list []string) {
 	t.Helper()
 	data, err := os.ReadFile(h.db + ".calls")
@@ -51,8 +51,8 @@ func (h host) calls(t *testing.T, prefix string) (list []string) {
 	return list
 }
 
-// build builds the host in the tree of a version. The former version gets the schema of this one: both have the same tables for runs, but a program refuses
-// to open a database that has more tables than it knows. With own it keeps the schema that it had.
+// build builds the test program in the tree of a version. Unless own is set, the former version gets the schema of this version, since a program
+// refuses a database with tables that it does not know.
 func build(t *testing.T, tree, variant, to string, own bool) {
 	t.Helper()
 	here := filepath.Join("testdata", "upgrade")
@@ -63,7 +63,8 @@ func build(t *testing.T, tree, variant, to string, own bool) {
 	former.Build(t, filepath.Join(tree, "store", "sqlite"), files, to)
 }
 
-// hosts builds the host with the former version, also with the schema that it had, and with this one. It skips the test where the former one cannot be had.
+// hosts builds the test program three times: with the former version and the current schema, with the former version and its own schema, and
+// with this version. hosts skips the test if the former version is not available.
 func hosts(t *testing.T) (before, unmigrated, now string) {
 	t.Helper()
 	root, tree := former.Trees(t, formerVersion)
@@ -75,8 +76,8 @@ func hosts(t *testing.T) (before, unmigrated, now string) {
 	return before, unmigrated, now
 }
 
-// Processes of the former version and of this one work one store: what one begins the other continues, and each keeps to its own rules for what it
-// decides itself. See docs/upgrade.md.
+// TestUpgrade: processes of the former version and of this version share a database and continue each other's runs. A process makes each decision
+// by the rules of its own version: see docs/upgrade.md.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	was, unmigrated, now := hosts(t)
@@ -172,7 +173,7 @@ func TestUpgrade(t *testing.T) {
 			data, _ := os.ReadFile(db + ending)
 			return strings.Count(string(data), "\n")
 		}
-		go func() { // in the middle of the runs of the former version, once both of its processes have opened the file
+		go func() { // opens this version's Store once both former processes have opened the file, in the middle of their runs
 			for lines(".calls") < 5 || lines(".serving") < 2 {
 				time.Sleep(time.Millisecond)
 			}
@@ -205,7 +206,7 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// work has hosts serve workflows until their runs have ended.
+// work makes the hosts serve the workflows until all their runs have ended.
 func work(t *testing.T, hosts []host, flows ...string) {
 	t.Helper()
 	ended := make(chan error, len(hosts))

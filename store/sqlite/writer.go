@@ -15,10 +15,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader: it
-// performs all requests of the line in one transaction, and then makes the goroutine of a request that came meanwhile the next leader. So
-// all runs of the process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is
-// needed for writing.
+// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader, and performs
+// all requests of the line in one transaction. Then it makes the goroutine of a request that came meanwhile the next leader. So all runs of the
+// process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is needed for writing.
 type writer struct {
 	mu     sync.Mutex // guards the line
 	line   []*request
@@ -42,7 +41,7 @@ type writer struct {
 	inboxes  inboxStatements
 }
 
-// request is a part of a transaction. The function do changes the database and writer.runs together; if do returns an error, the
+// request is a part of a transaction. The function "do" changes the database and writer.runs together; if it returns an error, the
 // transaction is rolled back.
 type request struct {
 	do    func() error
@@ -90,8 +89,8 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take returns the error of own, which is the request of the caller. If own is the leader, take first performs all requests in the line. If
-// the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
+// take returns the error of the request own, which the caller has made. If lead is set, own is the leader, and take first performs all requests
+// in the line. If the leader cannot begin a transaction, it leaves the line, and the next request becomes the leader.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err

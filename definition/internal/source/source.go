@@ -24,8 +24,8 @@ func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	}
 }
 
-// Invalid looks for bytes that no document may contain. It returns the offset of the first and a message. The message is "" if there
-// are none.
+// Invalid looks for bytes that no document may contain. It returns the offset of the first such byte, and a message. The message is
+// "" if there is no such byte.
 func Invalid(text string) (offset int, problem string) {
 	if strings.HasPrefix(text, "\uFEFF") {
 		return 0, "the text begins with a byte order mark"

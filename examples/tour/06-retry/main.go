@@ -1,4 +1,4 @@
-// A node may be attempted several times, with pauses that grow. An error that another attempt cannot mend is marked as permanent.
+// A node may be attempted several times, with pauses that grow. A step marks an error as permanent if another attempt would fail, too.
 package main
 
 import (

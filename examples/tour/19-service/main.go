@@ -1,6 +1,6 @@
-// A service. POST /orders/7 begins a run, or continues it after a restart, GET /orders/7/events streams its events, and POST
-// /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: running steps finish, and the runs in orders.db continue after
-// a restart.
+// A service. POST /orders/7 begins a run, or continues it after a restart; GET /orders/7/events streams the run's events; and POST
+// /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: running steps finish, and the runs in orders.db continue after a
+// restart.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Stages that overlap are one node: tokens of a model become sentences, and sentences speech, while the model still writes. A failure retries the
-// node as a whole.
+// Overlapping stages form one node. Here the first stage joins a model's tokens into sentences, and the second turns sentences into speech, while the
+// model still writes. After a failure kahn retries the whole node.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// A report is written every night at half past two in Berlin. The program also makes up for three past nights; in one of them half past two
-// occurs twice.
+// A report is written every night at half past two in Berlin. The program also runs the reports of three past nights. In one of these nights clocks
+// went back, so half past two came twice.
 package main
 
 import (

@@ -15,8 +15,8 @@ type Calls struct {
 	Calls    int
 	Repeated int // nodes that were called in several attempts
 	Twice    int // attempts that were called again
-	// Landed are late calls: the node was already stored as completed, and a node after it had been called. A process makes such a call
-	// when it was stopped between recording an attempt and calling the step, and then continues.
+	// Landed counts late calls: when the step was called, its node was already stored as completed, and a step of a later node had been called.
+	// A process makes such a call if it is stopped after it has recorded an attempt, and calls the step when it continues.
 	Landed int
 }
 

@@ -22,8 +22,8 @@ import (
 const DatabaseURL = "KAHN_POSTGRES_DATABASE"
 
 // Main makes a database, puts its URL into database, runs the tests of a package, and ends the process. A process that a test has started gets
-// the database of that test. If there is no server the go command marks the package with "no tests to run", and the tests' output, which go test
-// -v prints, says in one line how to run them.
+// the database of that test. If there is no server, the go command reports "no tests to run" for the package, and go test -v prints a line that
+// says how to run the tests.
 func Main(m *testing.M, database *string) {
 	if *database = os.Getenv(DatabaseURL); *database != "" {
 		os.Exit(m.Run())

@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package group makes processes that belong together end together.
+// Package group ends a command together with the processes that it has started.
 package group
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Lead makes the command the leader of a process group. When the command is cancelled, Lead sends SIGTERM to the group, and SIGKILL after
-// grace. The caller calls end when the command has ended: end kills the remaining processes of the group at once.
+// Lead makes the command the leader of a process group. When the command is cancelled, Lead sends SIGTERM to the group, and after grace SIGKILL.
+// The caller calls end when the command has ended: end kills the remaining processes of the group at once.
 func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	send := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
@@ -24,7 +24,7 @@ func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 			kill.Stop()
 		}
 		if cmd.Process != nil {
-			_ = send(syscall.SIGKILL) // kills processes that the command left behind
+			_ = send(syscall.SIGKILL) // kills the remaining processes of the group
 		}
 	}
 }
